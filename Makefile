@@ -1,4 +1,4 @@
-# gpuplan: everything a developer types. `make demo` and `make test` work from a fresh checkout.
+# gpuplan: commands for developers. `make demo` and `make test` work from a fresh checkout.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -21,7 +21,7 @@ help:
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
 		{ echo "gpuplan needs Python 3.11 or newer; set PYTHON=python3.12, say."; exit 1; }
 	@echo "Installing into .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv

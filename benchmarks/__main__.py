@@ -1,4 +1,4 @@
-"""`make bench`: the tables of docs/benchmarks.md, one command each; without a command the quick ones."""
+"""`make bench`: the tables of docs/benchmarks.md, one command each; without a command, the quick ones."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ QUICK_SIZES: Final = ("S", "M", "L", "L5")
 QUICK_ADMISSIONS: Final = ("10K x 1,000", "10K x 5,000")
 
 _AS_IT_IS: Final = {"ignore_unknown_options": True, "help_option_names": []}
-"""Everything is handed on, `--help` too."""
+"""Pass all arguments on, `--help` included."""
 
 _log_option = click.option(
     "--log",
     type=click.Path(path_type=Path),
-    help="Append what is measured to this file, one JSON object a line.",
+    help="Append each measurement to this file, as one JSON object per line.",
 )
-_only_option = click.option("--only", multiple=True, help="Measure this case alone; may be given again.")
+_only_option = click.option("--only", multiple=True, help="Measure only this case; repeatable.")
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Measure gpuplan, and print Markdown."""
+    """Measure gpuplan, and print Markdown tables."""
     if context.invoked_subcommand is not None:
         return
     click.echo(facts_in_words() + "\n")
@@ -62,10 +62,10 @@ def main(context: click.Context) -> None:
 @_log_option
 @_only_option
 @click.option(
-    "--repeats", type=int, default=3, show_default=True, help="Runs of each, of which the median counts."
+    "--repeats", type=int, default=3, show_default=True, help="Runs per case; the table shows the median."
 )
 def plans_command(log: Path | None = None, only: tuple[str, ...] = (), repeats: int = 3) -> None:
-    """Each case with each solver as a whole `gpuplan plan` process."""
+    """Plan each case with each solver in a whole `gpuplan plan` process."""
     with tempfile.TemporaryDirectory() as folder:
         for line in plans.lines(Path(folder), only=only, repeats=repeats, log=log):
             click.echo(line, nl=False)
@@ -101,7 +101,7 @@ def sizes_command(
 @_log_option
 @_only_option
 def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> None:
-    """Admission alone at 10,000 and 100,000 GPUs, in the shape of published evaluations."""
+    """Admission only, at 10,000 and 100,000 GPUs, in the shape of published evaluations."""
     fleet = size_table.FLEET_INSTANCES if inventory.is_named() else ()
     _in_stages("admission", (*size_table.ADMISSION_INSTANCES, *fleet), log, only)
 
@@ -110,7 +110,7 @@ def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> No
 @_log_option
 @_only_option
 def one_more_command(log: Path | None = None, only: tuple[str, ...] = ()) -> None:
-    """The next epoch of a cluster at rest that gets one more job."""
+    """The next epoch of a cluster at rest after one more job is submitted."""
     chosen = [each for each in one_more.ONE_MORE_INSTANCES if not only or each.title in only]
     click.echo(one_more.lines(chosen, log))
 
@@ -118,7 +118,7 @@ def one_more_command(log: Path | None = None, only: tuple[str, ...] = ()) -> Non
 @main.command("rebalancer")
 @_log_option
 def rebalancer_command(log: Path | None = None) -> None:
-    """Meta's Rebalancer on the same instance, from the same start, in the same time."""
+    """Meta's Rebalancer on the same instance, from the same start, within the same time."""
     click.echo(rebalancer.main(log))
 
 
@@ -131,13 +131,13 @@ def rebalancer_command(log: Path | None = None) -> None:
     type=click.IntRange(2),
     default=4,
     show_default=True,
-    help="Parts of each trace, half to choose by.",
+    help="Parts of each trace; half of them choose the policy.",
 )
 @click.option("--at-a-time", type=click.IntRange(1), default=1, show_default=True, help="Simulations.")
 def greedy_claim_command(
     log: Path | None, openb: Path | None, philly: Path | None, seeds: int, at_a_time: int
 ) -> None:
-    """Whether greedy, or a rule, beats optimization over time: the same jobs for all; traces are optional."""
+    """Greedy, exact solvers and rules over time, on the same jobs; the traces are optional."""
     records = [
         record
         for contest in greedy_claim.contests(range(seeds), openb=openb, philly=philly)
@@ -148,10 +148,10 @@ def greedy_claim_command(
 
 @main.command("presets")
 @_log_option
-@click.option("--only", type=click.Choice(list(presets.LOADS)), multiple=True, help="This preset alone.")
-@click.option("--seeds", default="1,3,5,7,9,11,13,15,17", show_default=True, help="Of the jobs, by commas.")
+@click.option("--only", type=click.Choice(list(presets.LOADS)), multiple=True, help="Only this preset.")
+@click.option("--seeds", default="1,3,5,7,9,11,13,15,17", show_default=True, help="Comma-separated seeds.")
 def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None:
-    """The starter policies on loads that they are for, beside rules of the literature."""
+    """The starter policies on the loads they are made for, beside rules of the literature."""
     numbers = [int(seed) for seed in seeds.split(",")]
     records = [
         record for kind in only or presets.LOADS for record in presets.measure(kind, numbers, log_file=log)
@@ -161,20 +161,20 @@ def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None
 
 @main.command("scaled-jobs")
 @_log_option
-@click.option("--seeds", default="1,3,5,7,9", show_default=True, help="Of the jobs, by commas.")
+@click.option("--seeds", default="1,3,5,7,9", show_default=True, help="Comma-separated seeds.")
 def scaled_jobs_command(log: Path | None, seeds: str) -> None:
-    """Jobs that say how they scale, beside the same jobs at fixed sizes, on three GPU models."""
+    """Jobs that declare how they scale, beside the same jobs at fixed sizes, on three GPU models."""
     numbers = [int(seed) for seed in seeds.split(",")]
     click.echo(scaled_jobs.tables(scaled_jobs.measure(numbers, log_file=log)), nl=False)
 
 
 @main.command("starvation")
 @_log_option
-@click.option("--only", type=click.Choice(list(starvation.POLICIES)), multiple=True, help="This alone.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the jobs.")
+@click.option("--only", type=click.Choice(list(starvation.POLICIES)), multiple=True, help="Only this policy.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the jobs.")
 @click.option("--days", type=click.IntRange(1), default=starvation.DAYS, show_default=True)
 def starvation_command(log: Path | None, only: tuple[str, ...], seed: int, days: int) -> None:
-    """How long jobs wait at most in thirty days at a load of 1.2."""
+    """The longest waits in thirty days at a load of 1.2."""
     click.echo(
         starvation.tables(starvation.measure(only or starvation.POLICIES, seed, days=days, log_file=log))
     )
@@ -183,14 +183,14 @@ def starvation_command(log: Path | None, only: tuple[str, ...], seed: int, days:
 @main.command("saturation", context_settings=_AS_IT_IS)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def saturation_command(arguments: tuple[str, ...]) -> None:
-    """The openb trace until it is full, beside the published policies; takes ARGUMENTS of its own."""
+    """Fill the openb trace, beside the published policies; ARGUMENTS are passed to the benchmark."""
     _of_its_own("saturation", arguments)
 
 
 @main.command("solver-choice", context_settings=_AS_IT_IS)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def solver_choice_command(arguments: tuple[str, ...]) -> None:
-    """Solvers on the block model of each size; takes ARGUMENTS of its own."""
+    """Solvers on the block model of each size; ARGUMENTS are passed to the benchmark."""
     _of_its_own("solver_choice", arguments)
 
 
@@ -203,7 +203,7 @@ def house_command() -> None:
 @main.command("report")
 @click.argument("log", type=click.Path(path_type=Path, exists=True))
 def report_command(log: Path) -> None:
-    """The targets beside what LOG says was measured last, and the tables of sizes and admission once more."""
+    """The targets beside the last measurements in LOG, and the tables of sizes and admission."""
     records = read(log)
     if claims := [record for record in records if record["benchmark"] == greedy_claim.NAME]:
         click.echo(f"{greedy_claim.NAME}\n\n{greedy_claim.claim_tables(claims)}")
@@ -221,7 +221,7 @@ def report_command(log: Path) -> None:
 @main.command("limits")
 @click.argument("log", type=click.Path(path_type=Path, exists=True))
 def limits_command(log: Path) -> None:
-    """A new limits.yaml from the sizes in LOG, which has each several times."""
+    """Make a new limits.yaml from the sizes in LOG, which has several measurements per size."""
     click.echo(f"# {facts_in_words()}\n{made_of(read(log, 'sizes'))}", nl=False)
 
 
@@ -230,7 +230,7 @@ def limits_command(log: Path) -> None:
 @click.argument("svg", type=click.Path(path_type=Path))
 @_only_option
 def plot_command(log: Path, svg: Path, only: tuple[str, ...]) -> None:
-    """Draw the gap over time that LOG holds for each size to SVG."""
+    """Draw the gap over time of each size in LOG to the file SVG."""
     last = {record["case"]: record for record in read(log, "sizes")}
     chosen = [record for case, record in last.items() if not only or case in only]
     plot_gaps(chosen, svg)
@@ -246,7 +246,7 @@ def _in_stages(
 
 
 def _of_its_own(benchmark: str, arguments: tuple[str, ...]) -> None:
-    """A benchmark that has a command line."""
+    """Run a benchmark that has its own command line."""
     done = subprocess.run([sys.executable, "-m", f"benchmarks.{benchmark}", *arguments], check=False)
     sys.exit(done.returncode)
 

@@ -1,10 +1,11 @@
 """
-Clusters for admission alone, in the shape of published evaluations of optimizing schedulers.
+Clusters for admission only, in the shape of published evaluations of optimizing schedulers.
 
-As COpter (SOSP 2025) and CvxCluster (arXiv 2605.01614) measure: nothing runs that may be disturbed, and a
-round decides whom to admit. Racks of 32 nodes of eight GPUs of three models, a quarter of the nodes in part
-busy, gangs of 1 to 512 GPUs of one or two allowed models, 20 tenants with quotas, and a weight of its own for
-each job, so that hardly two jobs are alike. No MIG, no preemption, and CPU enough for everybody.
+The setting is that of COpter (SOSP 2025) and CvxCluster (arXiv 2605.01614): no running job may be disturbed,
+and a round decides which jobs to admit. Racks have 32 nodes of eight GPUs of three models, and a quarter of
+the nodes is partly busy. Gangs have 1 to 512 GPUs of one or two allowed models. There are 20 tenants with
+quotas, and each job has its own weight, so that few jobs are alike. There is no MIG and no preemption, and
+CPU never binds.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MODELS: Final = ("A100-80GB", "H100-80GB", "L40S-48GB")
-"""Racks have them in turn."""
+"""Models of the racks, in rotation."""
 
 _GPUS: Final = 8
-"""Of a node."""
+"""GPUs per node."""
 
 _RACK: Final = 32
-"""Nodes in a rack."""
+"""Nodes per rack."""
 
 _TENANTS: Final = 20
 
 
 @dataclass(frozen=True)
 class Admission:
-    """How many GPUs there are, and how many jobs wait."""
+    """Number of GPUs, and number of waiting jobs."""
 
     gpus: int
     jobs: int
@@ -58,7 +59,7 @@ ADMISSIONS: Final = {
 @dataclass(frozen=True)
 class _Gang:
     share: int
-    """Of a thousand jobs."""
+    """Share in a thousand jobs."""
     gpus: int
 
 
@@ -66,11 +67,11 @@ _GANGS: Final = (
     *(_Gang(350, 1), _Gang(180, 2), _Gang(140, 4), _Gang(180, 8), _Gang(75, 16)),
     *(_Gang(40, 32), _Gang(22, 64), _Gang(9, 128), _Gang(3, 256), _Gang(1, 512)),
 )
-"""Ten GPUs a job on average: 1,000 jobs ask for as much as 10,000 GPUs have."""
+"""Ten GPUs per job on average: 1,000 jobs ask for 10,000 GPUs."""
 
 
 def admission_policy(slots: int = 1) -> dict[str, Any]:
-    """Nobody is disturbed; with more than one slot they are of an hour."""
+    """A policy under which no job is disturbed; with several slots, each is an hour long."""
     undisturbed = {"preempt": False, "resize": False, "migrate": False}
     return {"disruption": undisturbed} | ({"horizon": {"slots": slots}} if slots > 1 else {})
 
@@ -109,7 +110,7 @@ def _nodes(count: int) -> Iterator[Node]:
 
 
 def _queues(gpus: int) -> Iterator[Queue]:
-    """Tenants of different sizes whose quotas together are one and a quarter of the GPUs."""
+    """Tenants of different sizes; the sum of their quotas is 1.25 times the GPUs."""
     parts = [1 + tenant % 5 for tenant in range(_TENANTS)]
     for tenant, part in enumerate(parts):
         nominal = gpus * 5 * part // (4 * sum(parts))
@@ -117,7 +118,7 @@ def _queues(gpus: int) -> Iterator[Queue]:
 
 
 def _running(draws: Draws, nodes: tuple[Node, ...]) -> Iterator[Job]:
-    """One job of one, two or four GPUs on each node that is in part busy."""
+    """One job of one, two or four GPUs on each partly busy node."""
     for node in nodes:
         if not draws.happens(0.25):
             continue
@@ -150,7 +151,7 @@ def _waiting(draws: Draws, count: int) -> Iterator[Job]:
         required = Level.RACK if 1 < nodes <= _RACK else None
         yield Job(
             name=f"j{number:0{width}d}",
-            # Drawn twice, so that some tenants submit far more than others.
+            # Two draws, so that some tenants submit far more jobs than others.
             queue=f"t{draws.below(1 + draws.below(_TENANTS)):02d}",
             weight_milli=draws.between(1_000, 10_000),
             request=_request(min(gpus, _GPUS)),

@@ -1,4 +1,4 @@
-"""Run a measurement in a process of its own: peak memory starts small, and nothing is warm."""
+"""Run a measurement in its own process: peak memory starts small, and no cache is warm."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ _T = TypeVar("_T")
 
 
 def fresh(measurement: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """What a function of a module returns there; a fork would begin with our own peak."""
+    """
+    Return the result of a module-level function run in a new process.
+
+    The process is spawned, because a fork would inherit the peak memory of this process.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measurement, *args, **kwargs).result()

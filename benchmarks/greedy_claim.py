@@ -3,9 +3,10 @@ Does greedy beat optimization? The same jobs over the same hours, planned by gre
 by rules of the literature.
 
 Three traces: openb on every 60th of its nodes, Philly on nodes of eight GPUs, and the shipped day with gangs,
-MIG, shares and quotas. The seed says in which part of a trace the jobs begin to come, or draws them. Solvers
-stop by work done, not by the clock, so that a busy machine changes nothing but the seconds. Which policy, or
-which rule, is chosen by the mean completion on one half of the seeds and judged on the other, both ways.
+MIG, shares and quotas. The seed selects the part of a trace at which the jobs begin, or draws the jobs.
+Solvers stop by work done, not by the clock, so that load on the machine changes only the seconds. The policy
+or rule of each kind is chosen by the mean completion on one half of the seeds and judged on the other half,
+both ways.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ POLICIES: Final[dict[str, dict[str, Any]]] = {
     "default": {},
     "with turns": {"disruption": {"priority_gap": 0, "minimum_runtime": "30m"}},
 }
-"""Jobs of equal priority run to their end in the first, and may be stopped for each other in the second."""
+"""In the first, jobs of equal priority run to their end; in the second, they may preempt each other."""
 
 _DAY: Final = 24 * 3600
 _HOUR: Final = 3600
@@ -50,7 +51,7 @@ _TICKS: Final = 2
 
 @dataclass(frozen=True)
 class Kind:
-    """Entrants of which one is chosen."""
+    """Entrants of one kind; one of them is chosen."""
 
     name: str
     entrants: tuple[str, ...]
@@ -67,7 +68,7 @@ ENTRANTS: Final = tuple(entrant for kind in KINDS for entrant in kind.entrants)
 
 @dataclass(frozen=True)
 class Contest:
-    """One trace at one part of its time."""
+    """One trace from one starting point."""
 
     name: str
     seed: int
@@ -76,7 +77,7 @@ class Contest:
 
 
 def contests(seeds: Iterable[int], *, openb: Path | None, philly: Path | None) -> Iterator[Contest]:
-    """All of them whose data is there."""
+    """All contests with available data."""
     for seed in seeds:
         yield _synthetic(seed)
         if openb is not None:
@@ -112,7 +113,7 @@ def _philly(path: Path, seed: int) -> Contest:
 
 
 def measure(contest: Contest, *, log_file: Path | None, at_a_time: int) -> list[Record]:
-    """All entrants on one trace, appended to the log."""
+    """All entrants on one trace; append the records to the log."""
     cases = [_case(entrant) for entrant in ENTRANTS]
     found = hold(contest.trace, cases, contest.clock, seed=contest.seed, at_a_time=at_a_time)
     records = [
@@ -157,7 +158,7 @@ _Last: TypeAlias = "dict[tuple[str, int, str], Record]"
 
 
 def claim_tables(records: Iterable[Record]) -> str:
-    """How the kinds compare, by trace; the last run of each entrant counts, and whole contests alone."""
+    """The kinds compared per trace; uses the last run of each entrant, and only complete contests."""
     last: _Last = {(each["case"], each["seed"], each["entrant"]): each for each in records}
     seeds: dict[str, list[int]] = {}
     for case, seed in sorted({key[:2] for key in last}):
@@ -167,7 +168,7 @@ def claim_tables(records: Iterable[Record]) -> str:
 
 
 def _judged(last: _Last, seeds: dict[str, list[int]]) -> str:
-    """Figures by those of the exact solvers, below 1 is better; each half as chosen on the other."""
+    """Ratios to the exact solvers (below 1 is better); each half is judged with the choice from the other."""
     rows = []
     for case, known in seeds.items():
         halves = known[: len(known) // 2], known[len(known) // 2 :]
@@ -194,7 +195,7 @@ def _judged(last: _Last, seeds: dict[str, list[int]]) -> str:
 
 
 def _badness(last: _Last, case: str, seeds: list[int]) -> Callable[[str], float]:
-    """What an entrant is chosen by: the geometric mean over these seeds."""
+    """The measure by which an entrant is chosen: the geometric mean over these seeds."""
     return lambda entrant: _mean([_at(last[case, seed, entrant], _CHOSEN_BY) for seed in seeds])
 
 
@@ -203,7 +204,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _each(last: _Last, seeds: dict[str, list[int]]) -> str:
-    """A row for each entrant on each trace: figures by seed, and of all seeds what stopping jobs cost."""
+    """A row per entrant and trace: figures by seed, and the cost of preemptions over all seeds."""
     rows = []
     for case, known in seeds.items():
         for entrant in ENTRANTS:

@@ -1,4 +1,4 @@
-"""Instances: the questions that are measured in stages, by name."""
+"""Instances that are measured in stages, by name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 FLEET: Final = "Alibaba 2026"
-"""A real fleet with a made-up queue, see `saturation.inventory`."""
+"""A real fleet with a synthetic queue, see `saturation.inventory`."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A snapshot and a policy that can be made again from a name and a seed."""
+    """A snapshot and a policy that are reproducible from a name and a seed."""
 
     name: str
-    """Of `SIZES` or of `ADMISSIONS`, or `FLEET`."""
+    """A key of `SIZES` or of `ADMISSIONS`, or `FLEET`."""
     seconds: float
     """Time limit of the plan."""
     slots: int = 1
@@ -31,11 +31,11 @@ class Instance:
 
     @property
     def title(self) -> str:
-        """The name, and how far the plan looks ahead."""
+        """The name, and the number of slots if the plan has a horizon."""
         return self.name if self.slots == 1 else f"{self.name}, {self.slots} slots"
 
     def snapshot(self) -> Snapshot:
-        """What is there."""
+        """The snapshot of the instance."""
         if self.name in SIZES:
             return made_up(SIZES[self.name], self.seed)
         if self.name == FLEET:
@@ -43,7 +43,7 @@ class Instance:
         return snapshot_of(ADMISSIONS[self.name], self.seed)
 
     def policy(self) -> Policy:
-        """The default one for sizes; for admission one under which nobody is disturbed."""
+        """The default policy for sizes; for admission, a policy under which no job is disturbed."""
         if self.name in SIZES:
             ahead = {"horizon": {"slots": self.slots}} if self.slots > 1 else {}
             policy = Policy.model_validate(ahead)

@@ -1,4 +1,4 @@
-"""Limits: what the sizes may cost at most on the machine of the comment, to see when something got slow."""
+"""Limits of the sizes on the machine named in limits.yaml, to detect regressions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import yaml
 LIMITS: Final = Path(__file__).parent / "limits.yaml"
 
 Limits = dict[str, dict[str, dict[str, float]]]
-"""By case and figure: mean and spread as once measured, and the limit."""
+"""Limits by case and figure: mean and spread as measured, and the limit."""
 
 
 def load(path: Path = LIMITS) -> Limits:
-    """Limits of a file."""
+    """Read the limits of a file."""
     found: Limits = yaml.safe_load(path.read_text(encoding="utf-8"))["cases"]
     return found
 
 
 def figures(measured: dict[str, Any]) -> dict[str, float]:
-    """What is limited of one instance: seconds, gaps in percent, MiB; what was not measured is left out."""
+    """The limited figures of one instance: seconds, gap in percent, MiB."""
     stages, plan = measured["stages"], measured["plan"]
     found = {
         f"{name}_s": stages["seconds"][name] for name in ("pose", "greedy", "verify", "formulate", "relax")
@@ -33,7 +33,7 @@ def figures(measured: dict[str, Any]) -> dict[str, float]:
 
 
 def exceeded(case: str, found: dict[str, float], limits: Limits) -> list[str]:
-    """A sentence for each figure above its limit; a case without limits has none."""
+    """A sentence per figure above its limit; empty for a case without limits."""
     return [
         f"{case}: {name} is {found[name]:.3g}, limit {bounds['limit']:g} (mean {bounds['mean']:g})"
         for name, bounds in limits.get(case, {}).items()
@@ -45,8 +45,8 @@ def made_of(records: list[dict[str, Any]]) -> str:
     """
     A limits file from several records of each case.
 
-    Generous on purpose: seconds may triple and half a second more, as the machine may be busy; memory may
-    grow by half; a gap may double and half a point of percent more.
+    Limits are wide because the machine may be busy: three times the seconds plus 0.5 s, 1.5 times the memory,
+    two times the gap plus 0.5 percentage points.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for record in records:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table that ends with a line break."""
+    """A Markdown table that ends with a newline."""
     return "".join(line_of(cells) for cells in (head, ["---"] * len(head), *rows))
 
 
@@ -19,14 +19,14 @@ def line_of(cells: Sequence[str]) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Two digits below ten seconds, one above; a dash for what was not measured."""
+    """Two decimals below ten seconds, none above; a dash if not measured."""
     if value is None:
         return "–"
     return f"{value:.0f} s" if value >= 10 else f"{value:.2f} s"
 
 
 def percent(ratio: float | None, digits: int = 2) -> str:
-    """A ratio in percent; a dash for none."""
+    """A ratio in percent; a dash for None."""
     return "–" if ratio is None else f"{100 * ratio:.{digits}f} %"
 
 

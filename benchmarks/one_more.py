@@ -1,9 +1,10 @@
 """
-`python -m benchmarks one-more`: a cluster at rest gets one more job, and the next epoch of the same process.
+`python -m benchmarks one-more`: a cluster at rest gets one more job, and the same process plans the next
+epoch.
 
-The cluster is planned in full, the plan is carried out, and an epoch in which nothing has changed follows.
-Then one job more waits, a minute has passed, and the snapshot is read anew. What is measured is that epoch
-from the snapshot to the drafted plan, the reading left out.
+The cluster is planned in full, the plan is applied, and an epoch without changes follows. Then one more job
+waits, a minute has passed, and the snapshot is read again. The measured time covers that epoch from the
+snapshot to the finished plan, without reading the snapshot.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
 
 ONE_MORE_INSTANCES: Final = (Instance("M", 0.01), Instance("L", 0.1), Instance("XL", 1))
-"""With the time limit of the measured epoch: too little to look for anything else."""
+"""With the time limit of the measured epoch: too short for a search beyond the new job."""
 
 _FIRST_LIMIT_MS: Final = 60_000
 _LATER: Final = timedelta(minutes=1)
@@ -41,7 +42,7 @@ _PRIORITY: Final = 5
 
 
 def lines(instances: Iterable[Instance], log: Path | None) -> str:
-    """The table; each instance in a process of its own."""
+    """The table; each instance is measured in its own process."""
     head = ("case", "limit", "epoch", "CPU", "verify", "carry on", "started / stopped", "peak")
     found = []
     for instance in instances:
@@ -66,7 +67,7 @@ def _cells(instance: Instance, measured: dict[str, Any]) -> list[str]:
 
 
 def measure(instance: Instance) -> dict[str, Any]:
-    """One epoch with one job more: seconds, what the plan changes, peak memory of all epochs."""
+    """One epoch with one more job: seconds, changes of the plan, peak memory of all epochs."""
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     policy = policy.model_copy(update={"solvers": ()})
     cache = EpochCache()
@@ -100,7 +101,7 @@ def _within(policy: Policy, milliseconds: int) -> Policy:
 
 
 def _carried_out(plan: Plan) -> Snapshot:
-    """The cluster once everything of a plan is done."""
+    """The snapshot after all actions of a plan."""
     snapshot = plan.snapshot
     there = {placement.job: placement.replicas for placement in plan.placements}
 
@@ -116,7 +117,7 @@ def _carried_out(plan: Plan) -> Snapshot:
 
 
 def _one_more(snapshot: Snapshot) -> Job:
-    """A job like the first that runs on so many GPUs, of high priority and just submitted."""
+    """A copy of the first running job with `_GPUS` GPUs, with a high priority and just submitted."""
     like = next(job for job in snapshot.jobs if job.running and job.request.gpus == _GPUS)
     return like.model_copy(
         update={

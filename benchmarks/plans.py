@@ -2,7 +2,7 @@
 `python -m benchmarks plans`: plan each case with each solver as a user would, and print a Markdown table.
 
 Every run is a whole `gpuplan plan` process: reading, planning, verifying, writing. The openb trace is not
-part of the project; its case runs where GPUPLAN_OPENB_DIR names the folder with its CSV files.
+part of the project; its case runs if GPUPLAN_OPENB_DIR names the folder with its CSV files.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ HEAD: Final = (
 )  # fmt: skip
 
 _PHASES: Final = ("pose", "solve", "disaggregate", "refine", "verify")
-"""As the search names them."""
+"""Phases by their names in the plan."""
 
 _SIZES: Final = {"M": 10, "L": 30, "L5": 15, "XL": 60}
-"""Made-up sizes with their time limits in seconds."""
+"""Synthetic sizes with their time limits in seconds."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Run:
 
 
 def cases(folder: Path, only: tuple[str, ...]) -> Iterator[Case]:
-    """The cases asked for, all if none are; what they read is made in a folder as it is needed."""
+    """The selected cases, or all; their input files are created in the folder when needed."""
     made: dict[str, Callable[[], Case]] = {
         name: partial(_scenario, name) for name in ("everything", "production")
     }
@@ -80,7 +80,7 @@ def _scenario(name: str) -> Case:
 
 
 def _size(folder: Path, size: str) -> Case:
-    """A made-up cluster of benchmarks/sizes.py."""
+    """A synthetic cluster of benchmarks/sizes.py."""
     seconds = _SIZES[size]
     snapshot = folder / f"{size}.json"
     snapshot.write_text(canonical_json(Instance(size, seconds).snapshot().document()), encoding="utf-8")
@@ -97,7 +97,7 @@ def _openb(folder: Path, openb: str) -> Case:
 
 
 def _ahead(folder: Path, size: str) -> Case:
-    """A made-up cluster, planned twelve hours ahead."""
+    """A synthetic cluster, planned twelve hours ahead."""
     snapshot = folder / f"horizon-{size}.json"
     profile = str(PROFILES / f"horizon-{size.lower()}.yaml")
     read = ("snapshot", "--from", "synthetic", "--profile", profile, "-o", str(snapshot))
@@ -112,7 +112,7 @@ def run(case: Case, solver: str, folder: Path) -> Run:
     command = [*GPUPLAN, "plan", case.source, "--solver", solver, "--time-limit", case.time_limit]
     command += ["-o", str(out), *(("--policy", case.policy) if case.policy else ())]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    # The solver is a child of this child; wait4 reports the larger of the two.
+    # The solver is a child of this child; wait4 reports the larger peak of the two.
     _, status, usage = os.wait4(child.pid, 0)
     if status:
         sys.exit(f"{' '.join(command)} ended with {status}")
@@ -148,7 +148,7 @@ def cells(case: Case, solver: str, runs: list[Run]) -> tuple[str, ...]:
 
 
 def lines(folder: Path, *, only: tuple[str, ...], repeats: int, log: Path | None) -> Iterator[str]:
-    """The table, line by line as it is measured."""
+    """The table, line by line as the cases are measured."""
     yield table(HEAD, ())
     for case in cases(folder, only):
         for solver in SOLVERS:

@@ -17,8 +17,8 @@ _FLOOR = 1e-3
 
 
 def plot_gaps(records: list[dict[str, Any]], path: Path) -> None:
-    """One staircase an instance, both axes logarithmic."""
-    # The same text for the same figures: no date, no random names.
+    """One step line per instance, both axes logarithmic."""
+    # Reproducible output for the same figures: no date, no random names.
     with rc_context({"svg.hashsalt": "gpuplan", "svg.fonttype": "none"}):
         figure = Figure(figsize=(6.4, 3.8))
         axes = figure.add_subplot()

@@ -1,9 +1,9 @@
 """
-The starter policies of `gpuplan init`, each on a load that it is for, beside rules of the literature.
+The starter policies of `gpuplan init`, each on a load it is made for, beside rules of the literature.
 
-`research` is judged on the shape by which schedulers for deep learning are: 120 jobs of minutes to hours on
-32 GPUs, most of them there within the first hour, rounds of two minutes, twenty seconds to come back. Even
-seeds were used to choose constants; odd ones are for judging.
+`research` is judged on the usual evaluation load of schedulers for deep learning: 120 jobs of minutes to
+hours on 32 GPUs, most of them submitted within the first hour, rounds of two minutes, twenty seconds to
+resume. Even seeds were used to choose constants; odd seeds are for judging.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _SERVICE: Final = 10
 
 @dataclass(frozen=True)
 class Load:
-    """What a preset is tried on."""
+    """The load for a preset."""
 
     jobs: Callable[[random.Random, int], list[Arrival]]
     nodes: int
     clock: Clock
     rules: tuple[str, ...]
     physics: Physics | None = None
-    """How jobs come back; by default as the preset's policy says."""
+    """Resume costs of jobs; by default those of the preset's policy."""
 
     def trace(self, kind: str, seed: int, policy: Policy) -> Trace:
-        """The jobs of a seed."""
+        """The trace of a seed."""
         draw = random.Random(f"{kind} {seed}")
         arrivals = sorted(self.jobs(draw, seed), key=lambda each: (each.after, each.job.name))
         gpus = NodeGpus(model="A100", count=_NODE_GPUS)
@@ -73,13 +73,13 @@ class Load:
 # --- the loads ----------------------------------------------------------------------------------------------
 
 _MIXES: Final = ({1: 60, 2: 20, 4: 15, 8: 5}, {1: 60, 2: 30, 4: 9, 8: 1})
-"""GPUs of a job, and how often in a hundred."""
+"""GPUs of a job, with frequencies in percent."""
 _GAPS: Final = (12, 30, 50)
-"""Seconds between two jobs on average."""
+"""Mean seconds between two jobs."""
 
 
 def _research(draw: random.Random, seed: int) -> list[Arrival]:
-    """120 jobs of 5 minutes to 5 hours with work for 5.5 to 7.5 hours; seeds differ in shape."""
+    """120 jobs of 5 minutes to 5 hours, with work for 5.5 to 7.5 hours; the seed also selects the shape."""
     mix, gap = _MIXES[seed // 9 % len(_MIXES)], _GAPS[seed // 3 % len(_GAPS)]
     shapes, after = [], 0.0
     for _ in range(120):
@@ -94,7 +94,7 @@ def _research(draw: random.Random, seed: int) -> list[Arrival]:
 
 
 def _hours(draw: random.Random, kind: int) -> float:
-    """Of a job: log-uniform, log-normal, or short ones and long ones."""
+    """Hours of a job: log-uniform, log-normal, or a mix of short and long jobs."""
     if kind == 0:
         return _log_uniform(draw, 0.2, 5)
     if kind == 1:
@@ -103,7 +103,7 @@ def _hours(draw: random.Random, kind: int) -> float:
 
 
 def _training(draw: random.Random, _seed: int) -> list[Arrival]:
-    """Two days of gangs of 6 to 24 hours and evaluations of minutes, 1.1 times what 64 GPUs can do."""
+    """Two days of gangs of 6 to 24 hours and short evaluations; demand is 1.1 times 64 GPUs."""
     found: list[Arrival] = []
     room = 1.1 * 48 * _HOUR * 8 * _NODE_GPUS
     while room > 0:
@@ -116,7 +116,7 @@ def _training(draw: random.Random, _seed: int) -> list[Arrival]:
 
 
 def _batch(draw: random.Random, _seed: int) -> list[Arrival]:
-    """Eight hours of jobs of 1 to 60 minutes, 1.2 times what 32 GPUs can do."""
+    """Eight hours of jobs of 1 to 60 minutes; demand is 1.2 times 32 GPUs."""
     found: list[Arrival] = []
     room = 1.2 * 8 * _HOUR * 4 * _NODE_GPUS
     while room > 0:
@@ -128,7 +128,7 @@ def _batch(draw: random.Random, _seed: int) -> list[Arrival]:
 
 
 def _inference(draw: random.Random, _seed: int) -> list[Arrival]:
-    """A day of services of hours on parts of GPUs beside training that asks for all the rest and more."""
+    """A day of services on shares of GPUs, beside training jobs that ask for more than the remaining GPUs."""
     services = [
         Arrival(
             draw.randrange(24 * _HOUR),
@@ -164,7 +164,7 @@ def _log_uniform(draw: random.Random, shortest: float, longest: float) -> float:
 
 
 def _job(number: int, gpus: int, *, name: str = "job") -> Job:
-    """A gang of whole nodes, or a job on a part of one."""
+    """A gang of whole nodes, or a job on a part of a node."""
     replicas = max(1, gpus // _NODE_GPUS)
     return Job(
         name=f"{name}-{number:04d}",
@@ -178,7 +178,7 @@ def _job(number: int, gpus: int, *, name: str = "job") -> Job:
 _ROUND: Final = Clock(120)
 _EVENTS: Final = Clock(15 * _MINUTE, at_events=True, apart=2 * _MINUTE)
 _QUICK: Final = Physics(checkpoint_every=10, checkpoint=0, restart=20)
-"""Hardly anything is lost at the end of a round, as where jobs save their state when they are stopped."""
+"""Costs if jobs save their state when they are stopped: almost no work is lost at the end of a round."""
 
 LOADS: Final[dict[str, Load]] = {
     "research": Load(_research, 4, _ROUND, ("lrpt", "srsf", "srpt", "least-slack"), _QUICK),
@@ -192,37 +192,40 @@ LOADS: Final[dict[str, Load]] = {
 
 
 def measure(kind: str, seeds: Iterable[int], *, log_file: Path | None) -> list[Record]:
-    """The preset and each rule on the jobs of each seed, appended to the log."""
+    """The preset and each rule on the jobs of each seed; append the records to the log."""
     load, policy = LOADS[kind], preset(kind)
     records = []
     for seed in seeds:
         trace = load.trace(kind, seed, policy)
-        for who in (kind, *load.rules):
+        for entrant in (kind, *load.rules):
             given = policy if load.physics is None else _as_quick(policy, load.physics)
-            found = replay(trace, given, load.clock, seed=seed, baseline=None if who == kind else who)
-            record = {"case": kind, "seed": seed, "who": who, **_figures(found, load.nodes * _NODE_GPUS)}
+            baseline = None if entrant == kind else entrant
+            found = replay(trace, given, load.clock, seed=seed, baseline=baseline)
+            figures = _figures(found, load.nodes * _NODE_GPUS)
+            record = {"case": kind, "seed": seed, "entrant": entrant, **figures}
             append(log_file, NAME, record)
             records.append(record)
     return records
 
 
 def preset(kind: str) -> Policy:
-    """The policy of a starter, with greedy alone."""
+    """The policy of a starter, planned by greedy only."""
     document = yaml.safe_load(starter_texts(kind)["policy.yaml"])
     return Policy.model_validate({**document, "solvers": []})
 
 
 def _as_quick(policy: Policy, physics: Physics) -> Policy:
-    """A policy that knows how quickly jobs come back."""
+    """The policy with the resume costs of the load."""
     quick = {"checkpoint": physics.checkpoint, "restart": physics.restart}
     return policy.model_copy(update={"disruption": policy.disruption.model_copy(update=quick)})
 
 
 def _figures(found: Replayed, gpus: int) -> dict[str, Any]:
     """
-    Scores, and fairness as on published traces.
+    Scores, and fairness as published for traces.
 
-    There contention is not that of a job's own stay, but all jobs of the trace by all GPUs.
+    There the contention is the number of all jobs of the trace per GPU, not the contention during a job's
+    stay.
     """
     scores = found.scores
     whole = [(life, life.ended_at) for life in found.lives if life.ended_at is not None]
@@ -251,8 +254,8 @@ def _figures(found: Replayed, gpus: int) -> dict[str, Any]:
 
 
 def tables(records: Iterable[Record]) -> str:
-    """Figures of each preset and of the rules: median over the seeds, and the largest in brackets."""
-    last = {(each["case"], each["seed"], each["who"]): each for each in records}
+    """Figures of each preset and of the rules: median over the seeds, and the largest in parentheses."""
+    last = {(each["case"], each["seed"], each["entrant"]): each for each in records}
     return "\n".join(
         _table(kind, last, sorted({seed for case, seed, _ in last if case == kind}))
         for kind in LOADS
@@ -267,8 +270,8 @@ def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]
         *("services wait", "restarts", "GPU-hours lost"),
     ]
     rows = []
-    for who in (kind, *LOADS[kind].rules):
-        found = [record for seed in seeds if (record := last.get((kind, seed, who)))]
+    for entrant in (kind, *LOADS[kind].rules):
+        found = [record for seed in seeds if (record := last.get((kind, seed, entrant)))]
         if not found:
             continue
 
@@ -278,7 +281,7 @@ def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]
 
         rows.append(
             [
-                f"`{who}`",
+                f"`{entrant}`",
                 *(shown(key, _in_hours) for key in ("makespan", "completion", "p95")),
                 *(shown("worst", "{:.2f}".format), shown("unfair", _whole_percent)),
                 *(shown("worst_by_trace", "{:.2f}".format), shown("unfair_by_trace", _whole_percent)),

@@ -1,4 +1,4 @@
-"""What was known of a plan at an instant of its search: the gap over time."""
+"""The proven gap of a search over time, from its milestones."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 def gap_at(milestones: Sequence[dict[str, Any]], seconds: float) -> float | None:
-    """The proven gap after so many seconds; None before the first plan worth something."""
+    """The proven gap after `seconds`; None before the first plan with a positive objective."""
     known = [gap for when, gap in gaps(milestones) if when <= seconds]
     return known[-1] if known else None
 
 
 def seconds_to(milestones: Sequence[dict[str, Any]], gap: float) -> float | None:
-    """When the proven gap was first so small; None if it never was."""
+    """When the proven gap first reached `gap`; None if it never did."""
     return next((when for when, found in gaps(milestones) if found <= gap), None)
 
 
 def first_plan(milestones: Sequence[dict[str, Any]]) -> float | None:
-    """When there was a verified plan that is worth something."""
+    """When the first verified plan with a positive objective was found."""
     return next((when for when, _ in gaps(milestones)), None)
 
 
 def gaps(milestones: Sequence[dict[str, Any]]) -> Iterator[tuple[float, float]]:
     """
-    (seconds, gap) at each milestone that has a plan worth something; bounds that were proven stay proven.
+    (seconds, gap) at each milestone with a positive objective, using the best bound so far.
 
-    Leaving all as it is is a plan too, worth nothing, or less where guarantees are not met: a gap in percent
-    of that says nothing, and would not shrink as the plan gets better.
+    A plan without changes has objective 0, or less if guarantees are not met. A gap in percent of that is not
+    meaningful, and would not shrink as the plan improves.
     """
     bound: int | None = None
     for each in milestones:

@@ -1,13 +1,13 @@
 """
-Meta's Rebalancer and gpuplan on the same instance, from the same start, in the same time.
+Meta's Rebalancer and gpuplan on the same instance, from the same start, within the same time.
 
-The instance has what both can say exactly: jobs on one node, whole GPUs of sizes that do not all divide, CPU,
-memory, allowed GPU models and weights; no gangs, shares, MIG or quotas. Rebalancer starts from the plan of
-gpuplan's greedy, and each of several of its solvers gets the whole time: the best counts. Its answer is
-judged by gpuplan's verifier.
+The instance has only what both can express exactly: jobs on one node, whole GPUs of sizes that do not all
+divide, CPU, memory, allowed GPU models and weights; no gangs, shares, MIG or quotas. Rebalancer starts from
+the plan of gpuplan's greedy, and each of several of its solvers gets the whole time: the best one counts.
+gpuplan's verifier judges its answer.
 
-It runs where GPUPLAN_REBALANCER_PYTHON names an interpreter that has the package `rebalancer` (wheels for
-Python 3.12 and newer), or where this one has it.
+It runs if GPUPLAN_REBALANCER_PYTHON names an interpreter that has the package `rebalancer` (wheels for
+Python 3.12 and newer), or if this interpreter has it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PYTHON: Final = "GPUPLAN_REBALANCER_PYTHON"
 CHILD: Final = Path(__file__).with_name("rebalancer_child.py")
 SEARCHES: Final = ("single, swap", "single, swap, loop", "single, swap, KL", "MIP of subsets", "MIP")
-"""Solvers of Rebalancer that the child knows by these names: moves of its local search, and HiGHS."""
+"""Names of Rebalancer's solvers in the child: moves of its local search, and HiGHS."""
 
 _SECONDS: Final = 30
 _SEEDS: Final = (1, 2, 3)
@@ -53,7 +53,7 @@ _MODELS: Final = ("A100-80GB", "H100-80GB", "L40S-48GB")
 
 
 def main(log: Path | None = None, *, time_limit: int = _SECONDS, seeds: tuple[int, ...] = _SEEDS) -> str:
-    """A Markdown table, or why there is none."""
+    """A Markdown table, or a sentence that says why there is none."""
     python = interpreter()
     if python is None:
         return f"Rebalancer is skipped: {PYTHON} names no interpreter with the package `rebalancer`.\n"
@@ -63,16 +63,16 @@ def main(log: Path | None = None, *, time_limit: int = _SECONDS, seeds: tuple[in
         theirs = {search: rival(python, seed, time_limit, search) for search in SEARCHES}
         append(log, "rebalancer", {"case": f"seed {seed}", "gpuplan": ours, "rebalancer": theirs})
         rows += _rows(seed, ours, theirs)
-    head = ("instance", "who", "took", "objective", "below gpuplan's bound", "broken rules")
+    head = ("instance", "planner", "took", "objective", "below gpuplan's bound", "broken rules")
     return table(head, rows)
 
 
 def _rows(seed: int, ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> list[list[str]]:
     bound, name = ours["bound"], f"seed {seed}"
 
-    def row(who: str, took: float, objective: int, broken: int) -> list[str]:
+    def row(planner: str, took: float, objective: int, broken: int) -> list[str]:
         gap = percent(gap_between(objective, bound), 3)
-        return [name, who, seconds(took), f"{objective:,}", gap, str(broken)]
+        return [name, planner, seconds(took), f"{objective:,}", gap, str(broken)]
 
     return [
         row("gpuplan, greedy (the start)", ours["greedy_seconds"], ours["greedy"], 0),
@@ -85,14 +85,14 @@ def _rows(seed: int, ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) ->
 
 
 def interpreter() -> str | None:
-    """A Python that has the package; None if there is none."""
+    """A Python interpreter with the package; None if there is none."""
     if named := os.environ.get(PYTHON):
         return named
     return sys.executable if importlib.util.find_spec("rebalancer") else None
 
 
 def plan_of(seed: int, time_limit: int) -> dict[str, Any]:
-    """gpuplan's plan, and greedy's alone."""
+    """gpuplan's plan, and greedy's plan."""
     snapshot, policy = snapshot_of(seed), _policy(time_limit)
     problem = pose(snapshot, policy)
 
@@ -110,10 +110,10 @@ def plan_of(seed: int, time_limit: int) -> dict[str, Any]:
 
 
 def rival(python: str, seed: int, time_limit: int, search: str) -> dict[str, Any]:
-    """Rebalancer's plan by one of its solvers, as the verifier sees it."""
+    """The plan of one of Rebalancer's solvers, judged by the verifier."""
     snapshot, policy = snapshot_of(seed), _policy(time_limit)
     asked = json.dumps(question(snapshot, policy) | {"seconds": time_limit, "search": search})
-    # Isolated: neither this folder, which has a module of the package's name, nor our packages are its own.
+    # -I: neither this folder, which has a module with the package's name, nor our packages are importable.
     child = [python, "-I", str(CHILD)]
     done = subprocess.run(child, input=asked, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
@@ -156,7 +156,7 @@ def question(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
 
 
 def placements(snapshot: Snapshot, assignment: dict[str, str]) -> tuple[Placement, ...]:
-    """Nodes of jobs as placements: each takes the next GPUs of its node."""
+    """Placements from the nodes of jobs: each job takes the next GPUs of its node."""
     taken: dict[str, int] = defaultdict(int)
     found = []
     for job, node in sorted(assignment.items()):
@@ -166,14 +166,14 @@ def placements(snapshot: Snapshot, assignment: dict[str, str]) -> tuple[Placemen
         replica = Replica(
             node=node, gpus=tuple(GpuShare(index=first + each, milli=MILLI) for each in range(request.gpus))
         )
-        # Not by the constructor, which reads what people write: cores, not thousandths.
+        # model_copy, because the constructor reads document units (cores, not thousandths).
         held = {"cpu_milli": request.cpu_milli, "memory_mib": request.memory_mib}
         found.append(Placement(job=job, replicas=(replica.model_copy(update=held),)))
     return tuple(found)
 
 
 def snapshot_of(seed: int) -> Snapshot:
-    """An empty cluster of 157 nodes and a queue of 1,000 jobs that asks for twice as much."""
+    """An empty cluster of 157 nodes and a queue of 1,000 jobs that asks for twice its GPUs."""
     gpus: dict[str, Any] = {"count": 8, "memory_mib": "80Gi"}
     room = {"cpus": 96, "memory_mib": "960Gi"}
     nodes = [

@@ -1,8 +1,9 @@
 """
-Meta's Rebalancer on one question: run by an interpreter that has the package, on standard input and output.
+Meta's Rebalancer on one instance, run by an interpreter that has the package, with JSON on standard input and
+output.
 
-Imports nothing of gpuplan. Every job is an object, every node a container, and those that wait are in a
-container of their own, whose weight is to be small. The bindings take enumerations by their numbers.
+Imports nothing of gpuplan. Every job is an object and every node a container. Waiting jobs are in one more
+container, and the goal is a small weight of it. The bindings take enumerations by their numbers.
 """
 
 import json
@@ -18,7 +19,7 @@ ABSOLUTE = 1
 """`Limit.type`"""
 
 HIGHS = 2
-"""`OptimalSolverSpec.solverPackage`: the one that comes with the wheel."""
+"""`OptimalSolverSpec.solverPackage`: the solver that is part of the wheel."""
 
 _Spec = dict[str, Any]
 _SINGLE: _Spec = {"singleMoveTypeSpec": {}}
@@ -28,7 +29,7 @@ _KL: _Spec = {"klSearchMoveTypeSpec": {}}
 
 
 def searches(seconds: int) -> dict[str, _Spec]:
-    """Its solvers by name, each with the whole time: local searches by their moves, and its MIP."""
+    """The solvers by name, each with the whole time: local searches by their moves, and the MIP."""
 
     def local(*moves: _Spec) -> _Spec:
         return {"localSearchSolverSpec": {"solveTime": seconds, "moveTypeList": list(moves)}}
@@ -45,7 +46,7 @@ def searches(seconds: int) -> dict[str, _Spec]:
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Node of each job, and how long it took."""
+    """The node of each job, and the seconds used."""
     began = time.monotonic()
     jobs, nodes, start = question["jobs"], question["nodes"], question["start"]
     solver = ProblemSolver(service_name="rebalancer", service_scope="benchmark")
@@ -86,7 +87,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # What the library prints is none of the answer.
+    # Redirect what the library prints, so that standard output has only the answer.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     json.dump(answer(json.load(sys.stdin)), out)

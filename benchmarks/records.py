@@ -1,4 +1,4 @@
-"""Records: what was measured, when, with which versions and on what machine, one JSON object a line."""
+"""Records: measurements with date, versions and machine, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def facts() -> Record:
 
 
 def facts_in_words() -> str:
-    """The facts as one sentence for people."""
+    """The facts as one sentence."""
     found = facts()
     machine = found["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
@@ -43,7 +43,7 @@ def facts_in_words() -> str:
 
 
 def append(path: Path | None, benchmark: str, measured: Record) -> None:
-    """Add a line to a file, if one is asked for."""
+    """Append a line to the file, if there is one."""
     if path is None:
         return
     line = json.dumps({"benchmark": benchmark} | measured | facts(), sort_keys=True)
@@ -52,7 +52,7 @@ def append(path: Path | None, benchmark: str, measured: Record) -> None:
 
 
 def read(path: Path, benchmark: str | None = None) -> list[Record]:
-    """Lines of a file, of one benchmark or of all; later ones last."""
+    """Records of a file in their order, of one benchmark or of all."""
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     return [record for record in records if benchmark in (None, record["benchmark"])]
 

@@ -1,4 +1,4 @@
-"""The linear relaxation of a formulation by itself, without what the product's solver adds to it."""
+"""The linear relaxation of a formulation, without the additions of the product's solver."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation
 
 _WHOLE = 1e-6
-"""So near to an integer a column counts as one."""
+"""Tolerance within which a column counts as integral."""
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """What the linear relaxation says, and how long it took to say so."""
+    """Result of the linear relaxation, and the seconds it took."""
 
     seconds: float
     bound: int | None
@@ -31,7 +31,7 @@ class Relaxation:
 
 
 def relax(formulation: Formulation, *, time_limit: float) -> Relaxation:
-    """Lower the rows, drop integrality, solve by simplex."""
+    """Build the rows, drop integrality, and solve by simplex."""
     began = time.monotonic()
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)

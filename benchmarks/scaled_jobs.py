@@ -1,10 +1,10 @@
 """
-Jobs that say how they scale, beside the same jobs at fixed sizes, on GPUs of three models.
+Jobs that declare how they scale, beside the same jobs at fixed sizes, on GPUs of three models.
 
-64 GPUs in the proportions on which Sia (Jayaram Subramanya et al., SOSP 2023) was tried: 24 slow ones, 24 in
-between and 16 fast ones. A job is one of three applications, which scale and gain by fast GPUs unlike each
-other; its user would ask for 1, 2, 4 or 8 replicas of one GPU. Even seeds were used to choose constants; odd
-ones are for judging.
+64 GPUs in the proportions of Sia's evaluation (Jayaram Subramanya et al., SOSP 2023): 24 slow, 24 medium and
+16 fast ones. A job belongs to one of three applications, which differ in scaling and in their gain from fast
+GPUs. Its user would ask for 1, 2, 4 or 8 replicas of one GPU. Even seeds were used to choose constants; odd
+seeds are for judging.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 _NODES: Final = (("T4", 6, 4), ("RTX-6000", 3, 8), ("A100-80GB", 2, 8))
-"""GPU model, nodes, GPUs of each."""
+"""GPU model, number of nodes, GPUs per node."""
 _CLOCK: Final = Clock(15 * _MINUTE, at_events=True, apart=_MINUTE)
 
 
 class App(NamedTuple):
-    """How jobs of one application run."""
+    """Speeds of the jobs of one application."""
 
     speeds: dict[str, float]
-    """Of one replica, by GPU model."""
+    """Speed of one replica, by GPU model."""
     scaling: dict[int, float]
 
 
@@ -60,17 +60,17 @@ APPS: Final = (
     App({"T4": 1, "RTX-6000": 1.5, "A100-80GB": 2}, {1: 1, 2: 1.7, 4: 2.5, 8: 3.2}),
 )
 _ASKED: Final = {1: 40, 2: 30, 4: 20, 8: 10}
-"""Replicas that users ask for, and how often in a hundred."""
+"""Replicas that users ask for, with frequencies in percent."""
 LOADS: Final = (0.7, 1.2)
-"""Of the GPUs, if jobs run at the sizes asked for."""
+"""Demand relative to the GPUs, if jobs run at the sizes asked for."""
 SIZES: Final = ("chosen", "asked", "1", "2", "4")
-"""By the planner, or fixed."""
+"""Chosen by the planner, as asked for by the user, or fixed."""
 _HOURS: Final = 8
-"""So long jobs come."""
+"""Hours during which jobs arrive."""
 
 
 def measure(seeds: Iterable[int], *, log_file: Path | None) -> list[Record]:
-    """Each way to decide on sizes over the same jobs, with greedy alone, appended to the log."""
+    """Each way to set sizes on the same jobs, planned by greedy only; append the records to the log."""
     records = []
     for load, seed, size in product(LOADS, seeds, SIZES):
         goals = (Goal.COMPLETION, Goal.GOODPUT, Goal.VALUE) if size == "chosen" else (Goal.COMPLETION,)
@@ -95,7 +95,7 @@ def measure(seeds: Iterable[int], *, log_file: Path | None) -> list[Record]:
 
 
 def trace(load: float, seed: int, size: str, policy: Policy) -> Trace:
-    """The jobs of a seed, at sizes that the planner chooses or at fixed ones."""
+    """The trace of a seed, with sizes chosen by the planner or fixed."""
     draw = random.Random(f"scaled jobs {load} {seed}")
     gpus_of = {model: nodes * gpus for model, nodes, gpus in _NODES}
     room = load * _HOURS * _HOUR * sum(gpus_of.values())
@@ -104,7 +104,7 @@ def trace(load: float, seed: int, size: str, policy: Policy) -> Trace:
         app, asked = draw.choice(APPS), draw.choices(list(_ASKED), list(_ASKED.values()))[0]
         after = draw.randrange(_HOURS * _HOUR)
         work = math.exp(draw.uniform(math.log(10 * _MINUTE), math.log(20 * _HOUR)))
-        # At the mean speed of a GPU of this cluster.
+        # Demand is measured at the mean speed of a GPU of this cluster.
         mean = sum(app.speeds[model] * gpus for model, gpus in gpus_of.items()) / sum(gpus_of.values())
         room -= asked * work / app.scaling[asked] / mean
         fixed = None if size == "chosen" else asked if size == "asked" else int(size)
@@ -122,7 +122,7 @@ def trace(load: float, seed: int, size: str, policy: Policy) -> Trace:
 
 
 def _job(number: int, app: App, work: float, fixed: int | None) -> tuple[Job, int]:
-    """A job with seconds of work for one replica on the slowest model, and what it takes at its best."""
+    """A job with `work` seconds for one replica on the slowest model, and its shortest duration (s)."""
     least, most = (fixed, fixed) if fixed else (1, max(app.scaling))
     job = Job(
         name=f"job-{number:04d}",
@@ -136,7 +136,7 @@ def _job(number: int, app: App, work: float, fixed: int | None) -> tuple[Job, in
 
 
 def tables(records: Iterable[Record]) -> str:
-    """Each figure by that of the sizes asked for: median over the seeds, and the largest in brackets."""
+    """Ratios to the sizes asked for: median over the seeds, and the largest in parentheses."""
     last = {(each["load"], each["seed"], each["size"], each["goal"]): each for each in records}
     keys = ("completion", "p95", "makespan")
     rows: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""`python -m benchmarks sizes` and `admission`: instances in stages, each in fresh processes."""
+"""`python -m benchmarks sizes` and `admission`: instances measured in stages, each in new processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE_INSTANCES: Final = (
     *(Instance("S", 5), Instance("M", 10), Instance("L", 60), Instance("L5", 30), Instance("XL", 60)),
     Instance("XL", 60, slots=12),
 )
-"""With the time limits of the targets."""
+"""Instances with the time limits of the targets."""
 
 ADMISSION_INSTANCES: Final = (
     *(Instance("10K x 1,000", 5), Instance("10K x 5,000", 10)),
@@ -29,16 +29,16 @@ ADMISSION_INSTANCES: Final = (
 )
 
 FLEET_INSTANCES: Final = (Instance(FLEET, 30),)
-"""Measured with those of admission where the environment names the fleet's file."""
+"""Measured together with admission if the environment names the fleet's file."""
 
 _INSTANTS: Final = (1, 2, 5, 10, 15, 30, 60)
-"""Seconds at which the gap is told."""
+"""Seconds at which the gap is shown."""
 
 Measured = list[tuple[Instance, dict[str, Any]]]
 
 
 def measure(benchmark: str, instances: Iterable[Instance], log: Path | None) -> Measured:
-    """Stages and plan of each instance, by themselves."""
+    """Stages and plan of each instance, each in its own process."""
     found: Measured = []
     for instance in instances:
         stages = fresh(measure_stages, instance)
@@ -51,12 +51,12 @@ def measure(benchmark: str, instances: Iterable[Instance], log: Path | None) -> 
 
 
 def tables(measured: Measured) -> str:
-    """Everything that is told of some instances."""
+    """All tables of the instances."""
     return "\n".join(make(measured) for make in (stage_table, family_table, plan_table))
 
 
 def stage_table(measured: Measured) -> str:
-    """What comes before the search."""
+    """The stages before the search."""
     head = (
         *("case", "nodes", "running / waiting", "classes", "columns", "rows", "non-zeros"),
         *("pose", "greedy", "verify", "formulate", "LP", "greedy to LP bound", "peak"),
@@ -79,7 +79,7 @@ def _stage_cells(instance: Instance, stages: dict[str, Any]) -> list[str]:
 
 
 def family_table(measured: Measured) -> str:
-    """Rows and non-zeros by family; blank where an instance has none."""
+    """Rows and non-zeros per family of constraints; blank if an instance has none."""
     names = sorted({name for _, found in measured for name in found["stages"]["families"]})
     head = ("family, rows / non-zeros", *(instance.title for instance, _ in measured))
     return table(head, ([name, *_family_cells(name, measured)] for name in names))
@@ -92,7 +92,7 @@ def _family_cells(name: str, measured: Measured) -> Iterator[str]:
 
 
 def plan_table(measured: Measured) -> str:
-    """The gap over time, and what came of the search."""
+    """The gap over time, and the result of the search."""
     head = (
         *("case", "limit", "took", "first plan"),
         *(f"{instant} s" for instant in _INSTANTS),

@@ -1,9 +1,10 @@
 """
-The clusters that the benchmarks plan for: S, M, L, L5 and XL, all made up, each from a seed.
+The synthetic clusters of the benchmarks: S, M, L, L5 and XL, each generated from a seed.
 
-Nodes of eight GPUs of three models in racks of sixteen, jobs running on three of four GPUs, and a queue that
-asks for several times what is left: shares, MIG instances, single GPUs, gangs of up to 64 nodes of which
-every second one is bound to a rack, one job in ten heavy on CPU, and queues with quotas and guarantees.
+Nodes have eight GPUs of three models, in racks of sixteen nodes. Running jobs hold three of four GPUs, and
+the queue asks for several times the remaining GPUs: shares, MIG instances, single GPUs, gangs of up to 64
+nodes (half of them bound to a rack), one job in ten with a high CPU demand, and queues with quotas and
+guarantees.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _H100, _A100, _L40S = "H100-80GB", "A100-80GB", "L40S-48GB"
 
 @dataclass(frozen=True)
 class Size:
-    """How large a cluster and its queue are."""
+    """Size of a cluster and its queue."""
 
     nodes: int
     jobs: int
-    """Of those that wait, nearly so many; those that run are drawn from the same shapes."""
+    """Approximate number of waiting jobs; running jobs are drawn from the same shapes."""
     largest: int
     """Nodes of the largest gang."""
 
@@ -42,7 +43,7 @@ SIZES = {
 }
 
 _QUEUES = (("foundation", 34), ("vision", 26), ("search", 22), ("sandbox", 18))
-"""Leaves with the part of the jobs that each submits, in percent."""
+"""Leaf queues with their percentage of the jobs."""
 
 
 def made_up(size: Size, seed: int) -> Snapshot:
@@ -51,7 +52,7 @@ def made_up(size: Size, seed: int) -> Snapshot:
 
 
 def profile_of(size: Size) -> WorkloadProfile:
-    """What the generator is told of a size."""
+    """The workload profile of a size."""
     gpus = 8 * size.nodes
     return WorkloadProfile.model_validate(
         {
@@ -83,7 +84,7 @@ def profile_of(size: Size) -> WorkloadProfile:
 
 
 def _nodes(nodes: int) -> Iterator[dict[str, Any]]:
-    """Half H100, a third A100 of which one in sixteen is cut into MIG instances, the rest L40S."""
+    """Half H100; a third A100, one in sixteen of them with MIG instances; the rest L40S."""
     cut = max(1, nodes // 50)
     a100, l40s = nodes // 3 - cut, nodes // 6
     plain: dict[str, Any] = {"cpus": 96, "memory_mib": "960Gi"}
@@ -120,9 +121,9 @@ def _queues(gpus: int) -> Iterator[dict[str, Any]]:
 
 
 def _jobs(size: Size) -> Iterator[dict[str, Any]]:
-    """Shapes with the parts of the jobs that have them, those that run included."""
+    """Shapes with their counts, running jobs included."""
     usual = {"cpus": 8, "memory_mib": "64Gi"}
-    # What runs takes three quarters of the GPUs, and 5.5 a job, since gangs bound to a rack all wait.
+    # Running jobs take three quarters of the GPUs, 5.5 GPUs per job, as all gangs bound to a rack wait.
     jobs = size.jobs + int(0.75 * 8 * size.nodes / 5.5)
 
     def shape(percent: float, request: dict[str, Any], **others: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """
 `python -m benchmarks.solver_choice [SIZE …]`: one block model, one hint, four solvers; a Markdown table.
 
-The question is which solver to ship and which to try first. Each runs in a process of its own, with one
-worker, from greedy's plan; what it has by when comes from its own reports, SCIP's from its log. CBC reports
-nothing on its way, so it is run once for each instant.
+The question is which solver to ship and which to try first. Each runs in its own process, with one worker,
+from greedy's plan. The progress comes from the solver's own reports, for SCIP from its log. CBC reports no
+progress, so it runs once per instant.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from gpuplan.solvers.interface import Report
 
 INSTANTS: Final = (5, 10, 30)
-"""Seconds after which to look; models of more than 20,000 columns are given 60 as well."""
+"""Seconds after which the progress is shown; models with more than 20,000 columns also have 60."""
 
 LARGE: Final = 20_000
 
 WATCHED: Final = "benchmarks.solver_choice:watched"
 
 STARTING: Final = 30
-"""Seconds for a process to start, to build the model and to end, beside those for the search."""
+"""Extra seconds for a process to start, to build the model and to end."""
 
 
 def scip(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
-    """Maximize with the SCIP that OR-Tools brings, through MathOpt."""
-    # Not beside the HiGHS of another solver: one process, one library.
+    """Maximize with the SCIP of OR-Tools, through MathOpt."""
+    # Imported here to keep it apart from the HiGHS of another solver: one solver library per process.
     from ortools.math_opt import model_pb2  # noqa: PLC0415
     from ortools.math_opt.python import mathopt  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Told(Answer):
-    """What a log says: points without values."""
+    """A line of a log: points without values."""
 
     points: int = 0
 
@@ -129,17 +129,17 @@ TELLS_NOTHING: Final = frozenset({"CBC"})
 
 @dataclass
 class Course:
-    """What a solver had by when."""
+    """Progress of a solver over time."""
 
     points: list[tuple[float, int]] = field(default_factory=list)
     """(seconds, points) of each better answer."""
     bounds: list[tuple[float, int]] = field(default_factory=list)
     peak_mib: float = 0.0
-    """Of the process, Python and the question included, or of that of CBC, which is its own."""
+    """Peak of the process, including Python and the model; for CBC, the peak of its own process."""
     ended: str = ""
 
     def had(self, seconds: float, hint: int) -> tuple[int, int | None]:
-        """Most points and least bound known by an instant."""
+        """Most points and least bound known after `seconds`."""
         points = [value for at, value in self.points if at <= seconds]
         bounds = [value for at, value in self.bounds if at <= seconds]
         return max([hint, *points]), min(bounds, default=None)
@@ -148,7 +148,7 @@ class Course:
 def watched(
     solver: str, formulation: Formulation, hint: Ints, seconds: float, report: Callable[[object], None]
 ) -> Course:
-    """Run a solver in this process; its course so far is reported, should it not live to its end."""
+    """Run a solver in this process and report its progress, in case the process is killed."""
     course = Course()
     began = time.monotonic()
 
@@ -161,7 +161,7 @@ def watched(
         if answer.bound is not None:
             course.bounds.append((at, answer.bound + formulation.constant))
         both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        course.peak_mib = max(resource.getrusage(who).ru_maxrss for who in both) / 1024
+        course.peak_mib = max(resource.getrusage(usage).ru_maxrss for usage in both) / 1024
         report(course)
 
     answer = SOLVERS[solver](formulation, Budget(began + seconds), hint, note)
@@ -171,7 +171,7 @@ def watched(
 
 
 def apart(solver: str, formulation: Formulation, hint: Ints, seconds: float) -> Course:
-    """Run a solver in a fresh process, which is ended if it does not end soon after its time."""
+    """Run a solver in a new process, which is killed if it does not end soon after its time limit."""
     outcome = run_apart(WATCHED, (solver, formulation, hint, seconds), seconds + STARTING, lambda _: None)
     course = cast("Course", outcome.last or Course())
     course.ended = course.ended or outcome.failure or f"killed {STARTING} s late"
@@ -179,7 +179,7 @@ def apart(solver: str, formulation: Formulation, hint: Ints, seconds: float) -> 
 
 
 def question_of(name: str) -> tuple[Formulation, Ints]:
-    """The block model of a made-up cluster, with greedy's plan."""
+    """The block model of a synthetic cluster, with greedy's plan as the hint."""
     snapshot = made_up(SIZES[name], seed=1).canonical()
     problem = pose(snapshot, Policy())
     x = Columns(problem)

@@ -1,7 +1,7 @@
 """
 Stages of a plan, measured one by one in one process, and the whole search in another.
 
-Nothing here is a test: seconds depend on the machine and on what else it does. Trust ratios.
+This is not a test: seconds depend on the machine and its load. Compare ratios.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _RELAXATION_LIMIT = 300.0
 _MIB = 1024
-"""Linux tells peak memory in KiB."""
+"""Linux reports peak memory in KiB."""
 
 
 def measure_stages(instance: Instance) -> dict[str, Any]:
-    """Pose, greedy, verify, formulate and relax: seconds, sizes, and how far greedy is from the bound."""
+    """Pose, greedy, verify, formulate and relax: seconds, sizes, and the gap of greedy to the bound."""
     took: dict[str, float] = {}
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     with _timed(took, "pose"):
@@ -91,7 +91,7 @@ def measure_stages(instance: Instance) -> dict[str, Any]:
 
 
 def measure_plan(instance: Instance) -> dict[str, Any]:
-    """Pose and search within the time limit: the gap over time, what was placed, peak memory."""
+    """Pose and search within the time limit: gap over time, placements, peak memory."""
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     began = time.monotonic()
     problem = pose(snapshot, policy)
@@ -132,10 +132,10 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
 
 def _delay_gap(solution: Solution, best: int) -> float | None:
     """
-    The gap in the form of a cost: (cost − least cost) / least cost.
+    The gap in terms of cost: (cost − least cost) / least cost.
 
-    The cost of a plan is what it falls short of every job at its best: weighted delay where a later start
-    is worth less, and otherwise the weight of those that wait. The same plan reads worse here.
+    The cost of a plan is its distance from every job at its best: the weighted delay if later starts have
+    less worth, otherwise the weight of the waiting jobs. The same plan has a larger gap in these terms.
     """
     bound = solution.bound
     if bound is None or bound >= best:
@@ -161,7 +161,7 @@ def _sizes(
 
 
 def _placed(snapshot: Snapshot, solution: Solution) -> dict[str, Any]:
-    """Jobs started and stopped, later starts, and the part of the GPUs that is then held."""
+    """Jobs started and stopped, later starts, and the part of the GPUs that is held afterwards."""
     held = Counter[str]()
     for placement in solution.target.placements:
         held[placement.job] = sum(replica.quota_milli for replica in placement.replicas)
@@ -175,9 +175,9 @@ def _placed(snapshot: Snapshot, solution: Solution) -> dict[str, Any]:
     }
 
 
-def peak_mib(who: int = resource.RUSAGE_SELF) -> float:
-    """Peak resident memory of this process, or of those it has started."""
-    return resource.getrusage(who).ru_maxrss / _MIB
+def peak_mib(usage: int = resource.RUSAGE_SELF) -> float:
+    """Peak resident memory of this process, or of its children."""
+    return resource.getrusage(usage).ru_maxrss / _MIB
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """
-Starvation: thirty days in which more work comes than the cluster can do, and how long jobs wait for a start.
+Starvation: thirty days with more work than the cluster can do, and the longest waits for a start.
 
-Asked are the two things that `completion` promises (docs/formulation.md, no starvation). Of two jobs of as
-many GPUs, the one that came later starts first only if it came less than
+It checks the two bounds that the goal `completion` gives (docs/formulation.md, no starvation). Of two jobs
+with equal numbers of GPUs, the later one starts first only if it was submitted less than
 
     doubling · log2( time of the other / its own time )
 
-after the other; by how many doublings that is exceeded at most is the first figure. And a job that has waited
-`starving` and is the first of those starts within the longest duration there is; how long the first one
-waited on at most is the second. Ageing and held nodes that are switched off show that both can fail.
+after the other. The first figure is the largest excess over this bound, in doublings. And a job that has
+waited `starving` and is the first of such jobs starts within the longest duration of any job. The second
+figure is the longest further wait of a first job. Policies without ageing and without held nodes show that
+both bounds can fail.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ POLICIES: Final[dict[str, dict[str, Any]]] = {
     "nor ageing": {"horizon": _NEVER, "objective": {"doubling": "3650d"}},
     "with turns": {"disruption": {"priority_gap": 0, "minimum_runtime": "30m"}},
 }
-"""Knobs that differ from the defaults."""
+"""Settings that differ from the defaults."""
 
 _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR
@@ -58,16 +59,16 @@ _NODES: Final = 4
 _GPUS: Final = 8
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 _SIZES: Final = {1: 50, 2: 20, 4: 15, 8: 10, 16: 5}
-"""GPUs of a job, and how often in a hundred."""
+"""GPUs of a job, with frequencies in percent."""
 _SHORTEST: Final = 300
 _LONGEST: Final = 24 * _HOUR
 _EPOCH: Final = 1800
 _BANDS: Final = {"below 1 h": _HOUR, "1 to 6 h": 6 * _HOUR, "6 to 24 h": _LONGEST + 1}
-"""Durations, and where each band ends."""
+"""Durations, with the end of each band."""
 
 
 def trace_of(seed: int, days: int = DAYS) -> Trace:
-    """Jobs that together ask for `LOAD` times what the cluster has in these days, at random times."""
+    """Jobs at random times; their total demand is `LOAD` times the cluster over these days."""
     draw = random.Random(f"starvation {seed}")
     room = _NODES * _GPUS * days * _DAY * LOAD
     shapes = []
@@ -104,20 +105,20 @@ class Wait:
     duration: int
     came: float
     started: float
-    """The end of the simulation, if it has not started by then."""
+    """The start, or the end of the simulation if the job has not started by then."""
     over: bool
-    """It has started."""
+    """True if the job has started."""
 
     @property
     def seconds(self) -> float:
-        """That it waited."""
+        """Duration of the wait."""
         return self.started - self.came
 
 
 def measure(
     names: Iterable[str], seed: int, *, days: int = DAYS, log_file: Path | None = None
 ) -> list[Record]:
-    """The same jobs under each policy, by greedy alone, appended to the log."""
+    """The same jobs under each policy, planned by greedy only; append the records to the log."""
     trace, records = trace_of(seed, days), []
     for name in names:
         policy = Policy.model_validate({**POLICIES[name], "solvers": []})
@@ -156,7 +157,7 @@ def _band(wait: Wait) -> str:
 
 
 def overtaken(waits: Iterable[Wait], doubling: int) -> float:
-    """By how many doublings a job was overtaken too late by one as large, at most, within 13 of its wait."""
+    """Largest excess in doublings by which a job of equal size overtook, within 13 doublings of waiting."""
     alike: dict[int, list[Wait]] = defaultdict(list)
     for each in sorted(waits, key=lambda each: each.came):
         alike[each.gpus].append(each)
@@ -174,7 +175,7 @@ def overtaken(waits: Iterable[Wait], doubling: int) -> float:
 
 
 def waited_on(waits: Iterable[Wait], starving: int) -> float:
-    """How long the first of those that starve waited on until it started, at most."""
+    """Longest further wait of a first starving job until its start."""
     worst = 0.0
     ordered = sorted(waits, key=lambda each: each.came)
     before = 0.0
@@ -186,7 +187,7 @@ def waited_on(waits: Iterable[Wait], starving: int) -> float:
 
 
 def tables(records: Sequence[Record]) -> str:
-    """The longest wait by size and duration, and the two questions."""
+    """The longest wait by size and duration, and the two figures."""
     shown: dict[tuple[str, int], Record] = defaultdict(dict)
     for record in records:
         shown[record["case"], record["seed"]] = record

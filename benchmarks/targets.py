@@ -1,4 +1,4 @@
-"""The targets of the project, each a row, beside what was measured last."""
+"""The targets of the project, one per row, beside the last measurements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _bound(record: Record) -> str:
 
 
 def _gap(*, wanted: float, within: float) -> Callable[[Record], str]:
-    """The gap at an instant, and when the wanted one was reached."""
+    """The gap after `within` seconds, and when the gap `wanted` was reached."""
 
     def say(record: Record) -> str:
         plan = record["plan"]
@@ -85,4 +85,4 @@ TARGETS: Final[tuple[tuple[str, str, str, str, Callable[[Record], str]], ...]] =
     ("jobs of the aggregate answer that found no place, L", "≤ 0.5 %", "sizes", "L", _missed),
     ("the same, XL", "≤ 0.5 %", "sizes", "XL", _missed),
 )
-"""What, its target, and where the figure is found."""
+"""Description, target, and where to find the measured figure."""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole loop on one scenario: plan, review, verify, apply to the simulated cluster, plan again.
+# The whole cycle on one scenario: plan, review, verify, apply to the simulated cluster, plan again.
 # usage: demo.sh GPUPLAN SCENARIO FOLDER
 set -eu
 gpuplan=$1 scenario=$2 folder=$3

@@ -1,4 +1,4 @@
-"""How answers are found; imports models only, and no solver library until one is asked to solve."""
+"""Solvers and heuristics; they import models only, and a solver library only when that solver runs."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ SOLVERS: Final = {
     "cpsat": "gpuplan.solvers.exact.cpsat:solve",
     "cbc": "gpuplan.solvers.exact.milp:solve_with_cbc",
 }
-"""Exact solvers by name: where the `interface.Solver` is, as an entry point (module:function)."""
+"""Entry point (module:function) of each exact solver, by name; each is an `interface.Solver`."""

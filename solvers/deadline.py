@@ -1,4 +1,4 @@
-"""Deadlines: instants of `time.monotonic`, or none."""
+"""Deadlines: instants of `time.monotonic`, or None for no deadline."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def is_late(deadline: float | None) -> bool:
-    """True if a deadline has passed; never without one."""
+    """True if the deadline has passed; always False without a deadline."""
     return deadline is not None and time.monotonic() >= deadline

@@ -1,8 +1,9 @@
 """
-An upper bound from any multipliers, in exact integer arithmetic: weak duality (A. M. Geoffrion,
-"Lagrangean relaxation for integer programming", Mathematical Programming Study 2, 1974).
+Upper bound from any Lagrange multipliers, in exact integer arithmetic.
 
-Whoever finds the multipliers, and however roughly, may be wrong: that makes the bound loose, never false.
+It uses weak duality (A. M. Geoffrion, "Lagrangean relaxation for integer programming", Mathematical
+Programming Study 2, 1974). The multipliers may come from any solver and may be inexact: this makes the bound
+loose, never false.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _MOST_BITS: Final = 40
-"""Multipliers are rounded to 2⁻⁴⁰ points at best: no whole point is lost to that."""
+"""Multipliers are rounded to multiples of 2⁻⁴⁰ points at the finest; this costs less than one point."""
 
 _ROOM: Final = 2.0**61
-"""Sums of products that stay below this in floating point fit 64 bits, rounding errors included."""
+"""Sums of products below this limit in floating point fit in 64 bits, rounding errors included."""
 
 _CHOICES: Final = frozenset({"assignment", "eviction", "horizon"})
-"""Families with rows that say: at most so many of these, such as the options of a class."""
+"""Families with rows that limit a sum of columns to at most n, such as the options of a class."""
 
 
 def exact_bound(formulation: Formulation, multipliers: Floats) -> int:
     """
-    No assignment scores more, the constant left out; see `Certifier.bound`.
+    Upper bound on the objective, without the constant; see `Certifier.bound`.
 
-    For the duals of a linear relaxation it is its value, free of the tolerances they were computed with; for
-    those of a dual simplex that was stopped it is what that had proven by then. HiGHS minimizes: its row
-    duals are to be negated.
+    With the duals of a linear relaxation it is the value of the relaxation, free of the solver's tolerances.
+    With the duals of a dual simplex that was stopped early it is the bound proven so far. HiGHS minimizes:
+    negate its row duals.
     """
     return Certifier(formulation).bound(multipliers)
 
 
 class Certifier:
-    """The rows of a formulation in arrays, to value one set of multipliers after another."""
+    """Rows of a formulation as arrays, to evaluate several sets of multipliers."""
 
     def __init__(self, formulation: Formulation) -> None:
         self._formulation = formulation
@@ -57,13 +58,13 @@ class Certifier:
 
     def bound(self, multipliers: Floats) -> int:
         """
-        Value multipliers, one a row: what one unit more of the row's right-hand side is worth, in points.
+        Upper bound from one multiplier per row: the points of one more unit of the row's right-hand side.
 
             Σ_r max(λ_r · upper_r, λ_r · lower_r)
                 +  max { Σ_j (c_j − Σ_r λ_r · a_rj) · x_j : 0 ≤ x ≤ u and the rows of `choice` }
 
         λ_r ≥ 0 where a row has no lower limit, λ_r ≤ 0 where it has no upper one: a wrong sign counts as 0.
-        All multipliers are rounded to fractions of one power of two; all that follows is exact.
+        All multipliers are rounded to multiples of one power of two; all later steps are exact.
         """
         scaled, bits = self._fixed_point(self._one_sided(multipliers))
         left = self._formulation.objective << bits
@@ -77,10 +78,10 @@ class Certifier:
     @cached_property
     def choice(self) -> Ints:
         """
-        By column: the row Σ x ≤ n that stays a constraint of what is left to maximize; −1 without one.
+        For each column the row Σ x ≤ n that stays a constraint of the maximization; −1 if there is none.
 
-        Such rows have no column in common, so each is maximized by itself, and no multiplier of theirs is
-        needed: what rough multipliers know least about is single classes. Of rows that share a column the
+        These rows have no column in common, so each is maximized separately and needs no multiplier. This
+        helps because rough multipliers are least accurate for single classes. Of rows that share a column the
         longest is kept.
         """
         rows = self._formulation.rows
@@ -101,7 +102,7 @@ class Certifier:
         return found
 
     def _one_sided(self, multipliers: Floats) -> Floats:
-        """Multipliers with those set to 0 that say nothing."""
+        """Multipliers with unusable ones set to 0: not finite, of the wrong sign, or of a row of `choice`."""
         value = np.where(np.isfinite(multipliers), multipliers, 0.0)
         value[self._no_lower & (value < 0)] = 0.0
         value[self._no_upper & (value > 0)] = 0.0
@@ -110,9 +111,9 @@ class Certifier:
 
     def _fixed_point(self, multipliers: Floats) -> tuple[Ints, int]:
         """
-        Integers, and the bits b: they are multiples of 2⁻ᵇ. No sum over a column's entries leaves 64 bits.
+        Integer multipliers and the bits b: they are multiples of 2⁻ᵇ. No sum over a column leaves 64 bits.
 
-        Where multipliers are too large even for b = 0, all are made smaller alike: any multipliers do.
+        If multipliers are too large even for b = 0, all are scaled down alike: any multipliers give a bound.
         """
         multipliers = np.clip(multipliers, -_ROOM, _ROOM)
         sizes = np.abs(self._formulation.objective) + np.bincount(
@@ -125,7 +126,7 @@ class Certifier:
         return np.rint(np.ldexp(multipliers, bits)).astype(np.int64), max(0, bits)
 
     def _best(self, points: Ints) -> int:
-        """Σ points · x at its best over the box and the choices: of each choice the best first."""
+        """Maximum of Σ points · x within column bounds and `choice` rows, best columns of a row first."""
         formulation = self._formulation
         pays = np.flatnonzero(points > 0)
         order = pays[np.lexsort((-points[pays], self.choice[pays]))]

@@ -1,8 +1,8 @@
 """
-Inquiring: one exact solver is asked about an epoch's problem, and what it finds is placed and verified.
+Run one exact solver on the problem of an epoch, place its answers on nodes and verify them.
 
-It works in a process of its own (`consulting`) unless the problem is small. Meanwhile the vertex of the
-linear relaxation, with which it begins, is placed here.
+The solver runs in a child process (`solver_child`) unless the problem is small. It starts with the linear
+relaxation; meanwhile this process places the rounded vertex of the relaxation.
 """
 
 from __future__ import annotations
@@ -30,67 +30,67 @@ if TYPE_CHECKING:
 CONSULTING: Final = "gpuplan.solvers.solver_child:consult"
 
 _SHARE: Final = 0.65
-"""Of the time that placing leaves, before what was found is placed and refined …"""
+"""Fraction of the time (without that for placing) for the search, before placing and refining …"""
 
 _LEAST_SECONDS: Final = 10.0
-"""… but no less than this, if there is so much: of little use is a solver that has not begun to search."""
+"""… but at least this long, if available: a solver that has not begun to search is of little use."""
 
 _SECONDS_AT_REST: Final = 2.0
-"""For a better bound of a plan that stays as it is."""
+"""To improve the bound of a plan that stays as it is."""
 
 _WORTHWHILE: Final = 0.001
-"""Of the objective: what a solver has found on the way is placed if it wins that much."""
+"""Fraction of the objective by which an intermediate answer must be better to be placed."""
 
 _CHECKS: Final = 4
-"""A plan is placed in the time that it takes to check so many, about."""
+"""Placing a plan takes about as long as this many checks of it."""
 
 
 class EnoughError(Exception):
-    """The gap is as small as it has to be."""
+    """The answer is good enough: no more is needed from the solver."""
 
 
 class Inquiry:
-    """What one solver is asked, and what it has said so far."""
+    """One run of a solver, and its findings so far."""
 
     def __init__(self, search: Search, solver: str | None, *, relax: bool = True) -> None:
-        """Without a solver only a bound is looked for, from the linear relaxation."""
+        """Without a solver only a bound is computed, from the linear relaxation."""
         self._search, self._solver = search, solver
         self._asks_relaxation = relax
-        # Where nobody may be disturbed, parts are improved sooner than the whole, see `refining`.
+        # If no running job may be changed, a large cluster is improved in parts sooner than as a whole.
         self._divided = parts_of(search.problem) > 1 and not search.problem.incumbents
         self._placed_vertex = False
         self._longest_placing = 0.0
-        """Seconds that it took to put an answer on nodes, as yet."""
+        """Longest time so far to place an answer on nodes."""
         self.relaxed = not relax
-        """True once the linear relaxation has had its turn."""
+        """True once the linear relaxation has run."""
         self._last: Finding | None = None
         self._tried: Finding | None = None
-        """What was placed on the way last, unless it was not worth the time."""
+        """The last intermediate answer that was considered for placing."""
         now, placing = time.monotonic(), self._time_to_place()
         self._set_aside = placing
-        """Seconds for what is placed last."""
+        """Seconds reserved for placing the final answer."""
         left = search.left - placing
         self._resting = search.ended is Ended.SETTLED
-        # To place later starts takes long: with less than half of that to search, a bound is worth more.
+        # Placing later starts takes long: with less than half of that left to search, a bound is worth more.
         least = 0 if search.problem.slots == 1 else placing / 2
         self._placing = (search.limits.deterministic or left > least) and not self._resting
-        # Without time to place a plan a bound is still worth having.
+        # A bound is useful even without time to place a plan.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
-            # Plans with later starts are not refined; how long to place one takes is known once greedy has.
+            # Plans with later starts are not refined; the time to place one is known once greedy has run.
             share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE
             self._deadline = now + max(share * left, min(left, _LEAST_SECONDS))
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + _SECONDS_AT_REST)
 
     def made(self) -> bool:
-        """Ask, and place what is answered; False if the next solver is to be tried."""
+        """Run the solver and place its answer; False if the next solver must be tried."""
         with self._search.phase("solve"), suppress(EnoughError):
             return self._judge(self._found_here() or self._asked())
         return True
 
     def _found_here(self) -> Outcome | None:
-        """What is found in this process; None if the question is too large, or too hard, for that."""
+        """Outcome in this process; None if the problem is too large, or too hard, for that."""
         if not is_small(self._search.problem):
             return None
         last = None
@@ -101,12 +101,12 @@ class Inquiry:
 
     @contextmanager
     def begun(self) -> Iterator[Child]:
-        """The solver at work, while something else is done here."""
+        """Run the solver in a child process while this one does other work."""
         with begun(CONSULTING, self._arguments(), self._seconds) as child:
             yield child
 
     def ended(self, child: Child) -> bool:
-        """Listen to a solver that is at work; False if the next one is to be tried."""
+        """Follow a running solver to its end; False if the next one must be tried."""
         with self._search.phase("solve"), suppress(EnoughError):
             return self._judge(child.follow(self._hear))
         return True
@@ -125,14 +125,14 @@ class Inquiry:
         return question, search.limits.budget(self._deadline)
 
     def _time_to_place(self) -> float:
-        """Seconds that placing and verifying a plan takes, as far as greedy's plan tells."""
+        """Seconds to place and verify a plan, estimated from greedy's plan."""
         search = self._search
         one_plan = search.phases.get("greedy", _CHECKS * search.one_check)
         one_plan *= 1 if search.problem.slots == 1 else 4
         return max(one_plan, self._longest_placing) + search.one_check
 
     def _hear(self, message: object) -> None:
-        """Take over what a solver has on the way."""
+        """Take over an intermediate report of the solver."""
         search, finding = self._search, message if isinstance(message, Finding) else self._last
         if finding is None:
             search.tell(RELAXATION)
@@ -144,7 +144,7 @@ class Inquiry:
         elif message is None and finding is not self._tried:
             self._tried = finding
             self._place_meanwhile(finding)
-        # Not believed before the solver has ended well; shown all the same.
+        # A claimed bound is not used before the solver ends normally, but it is shown.
         claimed = finding.claimed
         shown = claimed if claimed is not None and claimed >= search.best.objective else None
         search.tell(stage, finding.found, shown)
@@ -159,19 +159,19 @@ class Inquiry:
             self.relaxed = True
             if finding.proven is None:
                 search.bound_note = f"relaxation: {finding.detail}"
-        # A solver that goes on from there itself tells of it once, on the way.
+        # A solver that starts with the relaxation itself reports the vertex once, as an intermediate finding.
         vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
         guess = finding.aggregate if vertex else None
         if guess is not None and self._solver is not None and self._has_time() and not search.proven:
-            # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
+            # If the solver continues from there, an early plan is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
 
     def _place_meanwhile(self, finding: Finding) -> None:
-        """Place what the solver has found while it goes on, if that is better by far than the best plan."""
+        """Place an intermediate answer while the solver runs, if it is much better than the best plan."""
         search, found = self._search, finding.found
         if found is None or finding.aggregate is None or finding.final or search.limits.deterministic:
             return
-        # What it finds in the end must be placed too.
+        # There must be time to place the final answer too.
         in_time = self._placing and 2 * self._time_to_place() < search.left
         if in_time and found - search.best.objective > _WORTHWHILE * abs(search.best.objective):
             self._place(self._name, finding.aggregate, once=True)
@@ -185,10 +185,10 @@ class Inquiry:
         return self._solver or RELAXATION
 
     def _judge(self, outcome: Outcome) -> bool:
-        """Place what a solver has answered in the end; False if the next one is to be tried."""
+        """Place the final answer of a solver; False if the next one must be tried."""
         search, solver = self._search, self._solver
         if outcome.failure and not self.relaxed:
-            # What broke may be the relaxation, and the solver another's.
+            # The failure may be that of the relaxation, which HiGHS solves for every solver.
             search.bound_note = f"relaxation: {outcome.failure}"
             self.relaxed, self._asks_relaxation = True, False
             if solver is not None and time.monotonic() < self._deadline:
@@ -216,7 +216,7 @@ class Inquiry:
             return False
         if search.best.solver != solver:
             search.failures.append((solver, "its plan, once placed on nodes, scored less"))
-        # With ticks too: what the clock has ended need not come out the same again.
+        # With ticks too: a run that the clock has ended may not be reproducible.
         if time.monotonic() >= self._deadline:
             search.ended = Ended.TIME
         elif search.limits.deterministic:
@@ -224,7 +224,7 @@ class Inquiry:
         return True
 
     def _answer(self, outcome: Outcome) -> Finding:
-        """What the solver says in the end, or said last before it was killed."""
+        """The final answer of the solver, or its last report before it was killed."""
         last = outcome.last if isinstance(outcome.last, Finding) else None
         own = last is not None and last.stage != RELAXATION
         if last is not None and own and last.final:
@@ -239,7 +239,7 @@ class Inquiry:
         return replace(last, detail=killed) if outcome.killed else last
 
     def _fault(self, finding: Finding) -> str | None:
-        """Why an answer cannot be used at all; a solver is believed only as far as it can be checked."""
+        """Why an answer cannot be used at all; only claims that can be checked are trusted."""
         best = self._search.best.objective
         if finding.status in (SolveStatus.FAILED, SolveStatus.INFEASIBLE):
             return f"{finding.status}: {finding.detail}"
@@ -248,9 +248,9 @@ class Inquiry:
         return finding.fault or None
 
     def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
-        """Put an answer on nodes and have it verified; False if it breaks a rule."""
+        """Place an answer on nodes and verify the plan; False if it breaks a rule."""
         search, began = self._search, time.monotonic()
-        # What comes late is placed all the same, within the time that it was thought to take.
+        # A late answer is placed all the same, within the time that placing is expected to take.
         deadline = None if search.limits.deterministic else search.deadline + self._set_aside
         with search.phase("disaggregate"):
             placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)

@@ -1,4 +1,4 @@
-"""Search: the best verified plan of an epoch so far, the least bound, and the record of what happened."""
+"""Search: the best verified plan of an epoch so far, the least bound, and the record of events."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 LAST_PLAN: Final = "last plan"
 NOBODY: Final = "none"
-"""Made the plan to leave all as it is."""
+"""Solver of the plan that changes nothing."""
 
 _BREACH: Final = 10**15
-"""Any plan that breaks no rule is better than one that does."""
+"""Makes any plan without violations better than one with violations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one epoch may spend."""
+    """Limits of one epoch."""
 
     seconds: float
     solvers: tuple[str, ...]
-    """Exact solvers in the order they are tried."""
+    """Exact solvers in the order in which they are tried."""
     workers: int = 1
     seed: int = 0
     ticks: int | None = None
-    """Deterministic work; with it the clock is a safety stop alone."""
+    """Deterministic work; with it the clock is only a safety stop."""
     stop_gap: float = 0.0
 
     @property
@@ -56,13 +56,13 @@ class Limits:
         return self.ticks is not None
 
     def budget(self, deadline: float) -> Budget:
-        """What a process of its own may spend until then."""
+        """Budget of a child process with this deadline."""
         return Budget(deadline, self.workers, self.seed, self.ticks, self.stop_gap)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A verified plan and who made it."""
+    """A verified plan and the solver that made it."""
 
     solver: str
     target: Target
@@ -71,7 +71,7 @@ class Candidate:
 
 
 class Search:
-    """One epoch's search."""
+    """The search of one epoch."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class Search:
         keeps: Callable[[Target], bool] | None = None,
     ) -> None:
         """
-        The time counts from where the epoch began, an instant of `time.monotonic`; from now without it.
+        `began` is the start of the epoch, an instant of `time.monotonic`; without it time counts from now.
 
-        Plans that a question does not allow, though they break no rule, are not kept by `keeps`.
+        `keeps` is False for plans that the question does not allow although they break no rule.
         """
         self.problem = problem
         self.running = running
@@ -95,9 +95,9 @@ class Search:
         self.began = now if began is None else began
         self.phases: dict[str, float] = {} if began is None else {"pose": now - began}
         self.one_check = 0.0
-        """Seconds that it takes to verify a plan, at most: one that is known already takes none."""
+        """Maximum seconds to verify a plan so far; a plan that is known already takes none."""
         self.failures: list[tuple[str, str]] = []
-        """(solver, reason), of what did not help."""
+        """(solver, reason) of what did not help."""
         self.bound_note = ""
         self.ended = Ended.EXHAUSTED
         self.greedy_objective = 0
@@ -111,18 +111,18 @@ class Search:
         nothing = Target(tuple(sorted(running, key=lambda placement: placement.job)))
         verification = self.judge(nothing)
         self.idle = nothing
-        """All stays as it is."""
-        # To do nothing is to break the promises that are due, and brings higher priorities nothing.
+        """The plan that changes nothing."""
+        # A plan that changes nothing breaks promises that are due, and brings higher priorities nothing.
         legal = not verification.violations and self.keeps(nothing)
         self.doing_nothing = doing_nothing = verification.objective
         self.best = Candidate(NOBODY, nothing, doing_nothing if legal else doing_nothing - _BREACH)
-        # The problem's points are differences to leaving all as it is; those of a formulation are not.
+        # Points of the problem are differences to changing nothing; points of a formulation are not.
         self._bounds = {"ceiling": doing_nothing + problem.ceiling}
-        """The least bound by whom it was claimed; none is below a verified plan."""
+        """Least bound by claimant; none is below a verified plan."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of something."""
+        """Measure the time of a phase."""
         began = time.monotonic()
         try:
             yield
@@ -131,16 +131,16 @@ class Search:
 
     @property
     def deadline(self) -> float:
-        """Instant at which the last plan must have been found, so that it can still be verified."""
+        """Latest instant to find the last plan, so that it can still be verified."""
         return self.began + self.limits.seconds - self.one_check
 
     @property
     def left(self) -> float:
-        """Seconds until then; below 0 after it."""
+        """Seconds until the deadline; negative after it."""
         return self.deadline - time.monotonic()
 
     def judge(self, target: Target) -> Verification:
-        """Have a plan verified."""
+        """Verify a plan."""
         began = time.monotonic()
         with self.phase("verify"):
             verification = self._check(target)
@@ -151,10 +151,11 @@ class Search:
         self, solver: str, target: Target, *, missed: int = 0, stage: str = "", exact: bool = False
     ) -> bool:
         """
-        Keep a plan if it breaks no rule and is better; False if it breaks one.
+        Keep a plan if it breaks no rule and is better; False if it breaks a rule.
 
-        Of equally good ones the first stays: greedy leaves larger pieces free than counts that are dealt out,
-        and a last plan is what people know. An `exact` solver that found it again names it.
+        Of equally good plans the first stays: greedy leaves larger pieces free than counts that are dealt out
+        to nodes, and operators know the last plan. If an `exact` solver finds the same objective, the plan
+        gets its name.
         """
         if not self.keeps(target):
             self.tell(stage or solver)
@@ -170,20 +171,20 @@ class Search:
             for claimant, bound in tuple(self._bounds.items()):
                 if bound < verification.objective:
                     self._disbelieve(claimant, self._bounds.pop(claimant))
-            if not self._bounds:  # as of a last plan that is legal, though nobody would offer it
-                self._bounds["nobody"] = verification.objective + _BREACH
+            if not self._bounds:  # possible after a last plan that is legal but that no solver offers
+                self._bounds["unknown"] = verification.objective + _BREACH
         elif exact and verification.objective == self.best.objective and self.best.solver != LAST_PLAN:
             self.best = replace(self.best, solver=solver)
         self.tell(stage or solver)
         return True
 
     def rest(self) -> None:
-        """Leave all as it is."""
+        """Keep everything as it is."""
         self.best = replace(self.best, solver=LAST_PLAN)
         self.ended = Ended.SETTLED
 
     def believe(self, solver: str, bound: int | None) -> bool:
-        """Take over a bound; False, and a note, if a verified plan is better than that."""
+        """Accept a bound; False, and a note, if a verified plan is better than that."""
         if bound is None:
             return True
         if bound < self.best.objective:
@@ -198,7 +199,7 @@ class Search:
         self.failures.append((solver, why))
 
     def tell(self, stage: str, found: int | None = None, bound: int | None = None) -> None:
-        """Record where the search is, with what a solver claims so far, and show it to whoever watches."""
+        """Record where the search is, with a solver's claims so far, and show it to the watcher."""
         objective = None if self.best.solver == NOBODY else self.best.objective
         bound = self.bound if bound is None else min(bound, self.bound)
         now = Milestone(time.monotonic() - self.began, stage, objective, bound, found)
@@ -209,16 +210,16 @@ class Search:
 
     @property
     def bound(self) -> int:
-        """No plan scores more, as far as nobody was found wrong."""
+        """Upper bound on all plans, from claims that were not disproved."""
         return min(self._bounds.values())
 
     @property
     def proven(self) -> bool:
-        """True if the gap is as small as it has to be."""
+        """True if the gap is small enough to stop."""
         return gap_between(self.best.objective, self.bound) <= self.limits.stop_gap
 
     def solution(self) -> Solution:
-        """What came of it."""
+        """The result of the search so far."""
         best, failures = self.best, self.failures
         optimal = best.objective >= self.bound
         fallback = None
@@ -243,7 +244,7 @@ class Search:
             phases=self.phases,
             fallback=fallback,
             rejected=tuple(self._rejected),
-            # Jobs without a place in a plan that no other beats have missed nothing.
+            # In a plan that no other plan beats, jobs without a place have missed nothing.
             not_disaggregated=0 if optimal else best.not_disaggregated,
             bound_note=self.bound_note,
             ended=ended,

@@ -1,4 +1,4 @@
-"""What every exact solver is given and what it gives back."""
+"""Input and output of every exact solver."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 MANY_LATER: Final = 1_000
-"""More columns of later starts than this need a choice among them."""
+"""With more columns of later starts than this a solver selects among them first."""
 
 MANY_COLUMNS: Final = 1_000
-"""More columns than this need one too."""
+"""With more columns than this it does so too."""
 
 
 RELAXES_FIRST: Final = "gpuplan.solvers.exact.milp:solve"
-"""Solves the linear relaxation first where there are so many."""
+"""The solver that solves the linear relaxation first if there are more columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a solver must stop."""
+    """Limits of a solver run."""
 
     deadline: float
     """Instant of `time.monotonic`, which all processes of a machine share."""
@@ -47,44 +47,44 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Wall clock left, never less than a moment."""
+        """Wall-clock time left, at least 0.01 s."""
         return max(0.01, self.deadline - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a solver claims; nothing in it is trusted until it is verified."""
+    """Claims of a solver; none is trusted until it is verified."""
 
     status: SolveStatus
     values: Ints | None = None
-    """Of all columns, with OPTIMAL and FEASIBLE; with NO_ANSWER a guess that may break rows."""
+    """Of all columns, with OPTIMAL and FEASIBLE; with NO_ANSWER a guess that may violate rows."""
     bound: int | None = None
-    """No assignment scores more."""
+    """Upper bound on the objective."""
     multipliers: Floats | None = None
-    """One a row, from which a bound follows that need not be believed: see `certificate`."""
+    """One per row; they give a bound that need not be trusted: see `dual_bound`."""
     cuts: tuple[Cut, ...] = ()
-    """Rows that follow from those of the formulation and were added to them, also for the multipliers."""
+    """Valid inequalities that were added to the formulation, also for the multipliers."""
     detail: str = ""
-    """The solver's own words about how it ended."""
+    """The solver's own status text."""
     is_vertex: bool = False
-    """True if `values` are the vertex at which the linear relaxation has ended, rounded."""
+    """True if `values` is the rounded vertex at which the linear relaxation ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """By so many points, at most, can any plan be better than the one that is being refined."""
+    """Maximum points by which any plan can be better than the one that is being refined."""
 
     points: int
 
 
 def begins_with_relaxation(solver: str, formulation: Formulation) -> bool:
-    """True if a solver, named as an entry point, solves the linear relaxation itself and reports it."""
+    """True if a solver, named by its entry point, solves the linear relaxation itself and reports it."""
     large = len(formulation.later) > MANY_LATER or len(formulation.upper) > MANY_COLUMNS
     return large and solver == RELAXES_FIRST
 
 
 def well_formed(message: object) -> Answer | None:
-    """The message if it is an answer whose parts are of the right types; what they say may still be wrong."""
+    """The message if it is an answer with parts of the right types; its claims may still be wrong."""
     if not isinstance(message, Answer) or not isinstance(message.status, SolveStatus):
         return None
     if not (message.bound is None or type(message.bound) is int) or not isinstance(message.detail, str):
@@ -106,7 +106,7 @@ def _are_cuts(cuts: object) -> bool:
 
 
 Report: TypeAlias = "Callable[[Answer], None]"
-"""Takes what a solver has so far, should it not live to give its last answer."""
+"""Takes the answers of a solver so far, in case it ends without a last one."""
 
 
 class Solver(Protocol):
@@ -118,5 +118,5 @@ class Solver(Protocol):
 
 
 def integer_bound(bound: float, *, relative_error: float = 0.0) -> int:
-    """The largest integer objective a bound allows, the rounding error of floating-point sums included."""
+    """Largest integer objective that a bound allows, the rounding error of floating-point sums included."""
     return math.floor(bound + max(1e-6, relative_error * abs(bound)))

@@ -1,9 +1,9 @@
 """
-Forking: functions called side by side, each in a process forked from this one.
+Run functions in parallel, each in a process forked from this one.
 
-A fork knows all that this process knows, at no cost in time or memory, and its end gives back whatever it
-took: parts of a large problem need not be written out for those who work on them. Only a process without
-threads may do that, as a worker is before it has run a solver of its own.
+A forked process has all data of this process at no cost in time or memory, and its end frees whatever it
+used. So parts of a large problem need not be serialized for the processes that solve them. Only a process
+without threads may fork, as a worker is before it has run a solver of its own.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
 
 _GRACE_SECONDS: Final = 0.1
-"""How long after the deadline a process is waited for before it is killed."""
+"""Time after the deadline until a process is killed."""
 
 
 def side_by_side(
     calls: Sequence[Callable[[], _T]], *, workers: int, deadline: float
 ) -> Iterator[tuple[int, _T | None]]:
     """
-    (number of the call, what it returned) as calls end, so many at once; None from those that fail.
+    (number of the call, its result) as calls end, `workers` at a time; None for calls that fail.
 
-    Calls that have not ended soon after the deadline (an instant of `time.monotonic`) are killed, and those
+    Calls that have not ended soon after the deadline (an instant of `time.monotonic`) are killed, and calls
     that have not begun by then are left out.
     """
     waiting = list(enumerate(calls))[::-1]
@@ -60,7 +60,7 @@ def side_by_side(
 
 
 def _fork(call: Callable[[], _T], deadline: float) -> tuple[Connection, BaseProcess]:
-    """Begin a call in a process of its own; where its result comes from."""
+    """Begin a call in a forked process; returns the connection for its result."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(call, sending, deadline, os.getpid()))
@@ -71,7 +71,7 @@ def _fork(call: Callable[[], _T], deadline: float) -> tuple[Connection, BaseProc
 
 def _work(call: Callable[[], _T], sending: Connection, deadline: float, parent: int) -> None:
     end_with(parent)
-    # Collecting garbage writes to all objects that it looks at, and pages written to are no longer shared.
+    # Garbage collection writes to all objects that it visits, and pages written to are no longer shared.
     gc.freeze()
     signal.setitimer(signal.ITIMER_REAL, max(0.0, deadline - time.monotonic()) + 2 * _GRACE_SECONDS)
     sending.send(call())
@@ -81,5 +81,5 @@ def _received(receiving: Connection) -> Any:
     with receiving:
         try:
             return receiving.recv()
-        except (EOFError, OSError):  # nothing at all, or the beginning of an answer
+        except (EOFError, OSError):  # no message, or an incomplete one
             return None

@@ -1,4 +1,4 @@
-"""Lifeline: a process ends with the one that started it, however that ends."""
+"""End a process when the process that started it ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
-"""Of prctl(2)."""
+"""Option of prctl(2)."""
 
 
 def end_with(parent: int) -> None:
     """
-    Have the kernel kill this process when its parent, of that process id, has ended; on Linux alone.
+    Have the kernel kill this process when its parent, of that process id, has ended; on Linux only.
 
-    What counts as the parent's end there is that of the thread that has started this process.
+    The parent counts as ended when the thread that started this process ends.
     """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before it was said what that means
+    if os.getppid() != parent:  # the parent ended before the signal was set up
         os._exit(1)

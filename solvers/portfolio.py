@@ -1,10 +1,10 @@
 """
-The pipeline: greedy always answers; exact solvers and then neighbourhoods improve on it in time.
+The solver pipeline: greedy always finds a plan; exact solvers and neighbourhoods improve it in time.
 
     greedy → bound and rounded vertex of the linear relaxation → exact optimum of the block model
            → placed on nodes → verified → neighbourhoods, each solved exactly, until the time is up → verified
 
-The best verified plan wins, whoever made it.
+The best verified plan wins, whatever solver made it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ REFINER: Final = "neighbourhoods"
 REFINING: Final = "gpuplan.solvers.improve.large_neighbourhood:refine"
 
 _MANY_NODES: Final = 5_000
-"""From so many on the first solver begins while greedy plans."""
+"""From this many nodes on the first solver begins while greedy plans."""
 
 _MOST_STAGES: Final = 8
-"""Greedy decides for all but so many of the highest priorities, and the lowest."""
+"""Exact solvers run for this many of the highest priorities, and for the lowest; greedy plans the rest."""
 
 _CHECKS_OF_GREEDY: Final = 10
-"""Greedy takes as long as so many checks of a plan, about."""
+"""Greedy takes about as long as this many checks of a plan."""
 
 __all__ = ["Limits", "solve"]
 
@@ -64,18 +64,18 @@ def solve(
     settled: bool = False,
 ) -> Solution:
     """
-    Answer a problem within limits; `check` is the verifier on the epoch's snapshot and policy.
+    Solve a problem within limits; `check` is the verifier on the epoch's snapshot and policy.
 
-    Never worse than greedy, or in a hurry than `warm`, nor than leaving all as it is, and never later than
-    the limit by more than the time to place, verify and clean up, whatever an exact solver does. The bound is
-    the least that was proven: at worst the problem's ceiling. `watch` is shown how the search goes. Once
-    there is a plan an interruption (KeyboardInterrupt) ends the search with it; a second is passed on. Time
-    counts from the instant (of `time.monotonic`) at which the epoch `began`, to pose the problem included;
-    without it from now.
+    The plan is never worse than greedy's (than `warm` if time is short), nor than changing nothing. It is
+    never later than the limit by more than the time to place, verify and clean up, whatever an exact solver
+    does. The bound is the least that was proven: at worst the problem's ceiling. `watch` gets the progress of
+    the search. Once there is a plan, an interruption (KeyboardInterrupt) ends the search with it; a second
+    one is passed on. Time counts from the instant (of `time.monotonic`) at which the epoch `began`, so it
+    includes building the problem; without it from now.
 
-    `warm` is a plan to begin with, carried on with jobs that are `newcomers` to it; of equally good ones it
-    is kept, and if there is no time to look for a better one nothing else is done. If all is `settled`, all
-    stays as it is, and only the bound is looked for.
+    `warm` is a plan to begin with, extended by jobs that are `newcomers` to it. It is kept among equally good
+    plans. If there is no time to look for a better one, nothing else is done. If all is `settled`, everything
+    stays as it is, and only the bound is computed.
     """
     began = time.monotonic() if began is None else began
     if settled or len(problem.priorities) < 2:
@@ -95,10 +95,10 @@ def solve(
 
 class _InOrder:
     """
-    One priority after the other, the highest first: what each earns is a floor under all that follows.
+    Plan one priority after the other, the highest first; what each earns is a floor for all later stages.
 
-    While greedy's plan can be seen to be the best for a priority nothing more is asked. Where later starts
-    are planned, or time is short, greedy's plan is the floor.
+    While greedy's plan is proven to be the best for a priority, no exact solver runs. If later starts are
+    planned, or time is short, greedy's plan is the floor.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class _InOrder:
         self._served = Served(self._problem, running)
         self._floors: dict[int, int] = {}
         self._first: tuple[str, Target] | None = None
-        """The plan of the last stage, and who made it; None while greedy's plans are the best."""
+        """The plan of the last stage and its solver; None while greedy's plans are the best."""
         self._greedy: dict[int, Target] = {}
-        """What greedy has planned after each priority's turn."""
+        """Greedy's plan after the turn of each priority."""
         self._stages: list[Stage] = []
 
     def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
-        """The best plan that keeps the order."""
+        """The best plan that keeps the order of priorities."""
         if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
             return hurried
         priorities = self._problem.priorities
@@ -161,11 +161,11 @@ class _InOrder:
 
     @property
     def _deadline(self) -> float | None:
-        """When greedy has to be done; None if the clock decides nothing."""
+        """Deadline of greedy; None if the clock decides nothing."""
         return None if self._limits.deterministic else self._began + self._limits.seconds
 
     def _hurried(self, warm: Target, newcomers: frozenset[str]) -> Solution | None:
-        """The last plan carried on, if there is no time to look for a better one."""
+        """The last plan carried on, if there is no time to look for a better one; None if there is."""
         search = Search(self._problem, self._running, self._limits, self._check, self._watch, self._began)
         _carry_on(search, warm, newcomers)
         if not _is_hurried(search):
@@ -174,7 +174,7 @@ class _InOrder:
         return search.solution()
 
     def _foreseen(self) -> dict[int, int]:
-        """What greedy's plan, which starts jobs later as well, brings each priority: floors of all stages."""
+        """Points of each priority in greedy's plan with later starts: floors of all stages."""
         ledger = greedy(self._problem, deadline=self._deadline, thorough=not self._limits.solvers)
         self._first = GREEDY, ledger.target(self._running)
         return dict(ledger.served)
@@ -186,11 +186,11 @@ class _InOrder:
         )
 
     def _start_of(self, priority: int) -> Target | None:
-        """Greedy's plan of a stage, while there was none better for any before."""
+        """Greedy's plan of a stage, while no earlier stage has a better one."""
         return self._greedy.get(priority) if self._first is None else None
 
     def _take(self, priority: int, seconds: float, foreseen: dict[int, int] | None, *, exact: bool) -> None:
-        """The plan of one stage; where floors are `foreseen`, only whether there is a better one."""
+        """Plan one stage; where floors are `foreseen`, only find out whether there is a better plan."""
         problem = replace(self._problem, floors=tuple(self._floors.items()))
         asked = stage(problem, priority)
         solution = _answer(
@@ -237,18 +237,18 @@ def _answer(
     enough: bool = False,
 ) -> Solution:
     """
-    Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
+    Solve one problem; unless `exact`, by greedy alone.
 
-    `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
-    `start` is greedy's plan, which is not asked for then. Where it is `enough` that a plan is the best,
-    greedy is not asked for its own beside one that is.
+    `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
+    to it. `start` is greedy's plan, which is not computed again then. With `enough`, greedy does not run if
+    the plan so far is proven to be the best.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
     search = Search(problem, running, limits, check, watch, began, keeps)
     if settled:
         search.rest()
     elif last is not None:
-        # In front, so that it is kept among equals.
+        # Offered first, so that it is kept among equally good plans.
         _carry_on(search, last, newcomers)
     if first is not None and problem.slots > 1:
         search.offer(*first)
@@ -279,7 +279,7 @@ def _answer(
 
 
 def _is_large(search: Search) -> bool:
-    """True if a solver had better begin while greedy plans."""
+    """True if a solver should begin while greedy plans."""
     return len(search.problem.nodes) >= _MANY_NODES and bool(search.limits.solvers) and search.left > 0
 
 
@@ -288,7 +288,7 @@ def _waiting(problem: Problem) -> frozenset[str]:
 
 
 def _carry_on(search: Search, last: Target, newcomers: frozenset[str], name: str = LAST_PLAN) -> None:
-    """The last plan with newcomers in it, or as it is if that cannot be."""
+    """Offer the last plan with newcomers in it, or as it is if that is not possible."""
     with search.phase("carry on"):
         target = carry_on(search.problem, search.running, last, newcomers)
     if target is None or not search.keeps(target) or not search.offer(name, target):
@@ -296,24 +296,24 @@ def _carry_on(search: Search, last: Target, newcomers: frozenset[str], name: str
 
 
 def _is_hurried(search: Search) -> bool:
-    """True if there is the last plan to go on with, and not the time to look for a better one."""
+    """True if the last plan can be continued and there is no time to look for a better one."""
     has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
     return has_plan and search.left < _CHECKS_OF_GREEDY * search.one_check
 
 
 def _start(search: Search) -> None:
-    """Greedy's plan."""
+    """Offer greedy's plan."""
     search.tell(GREEDY)
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
         ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
     target = ledger.target(search.running)
     if not search.keeps(target):
-        # It takes from higher priorities what they have by now, and is no measure.
+        # It takes from higher priorities what they have by now, so it is no reference.
         search.greedy_objective = search.best.objective
         return
     if not search.offer(GREEDY, target):
-        # Nothing but what was promised, or what fits: whatever else went wrong, that is kept.
+        # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
         kept = Ledger(search.problem)
         start_firm(kept)
         if search.problem.bookings:
@@ -331,7 +331,7 @@ def _improve(search: Search) -> None:
     if not limits.solvers or search.ended is Ended.SETTLED:
         Inquiry(search, None).made()
         for solver in limits.solvers[:1] if not search.proven else ():
-            # What is small is soon proven to be the best.
+            # A small problem is soon proven.
             Inquiry(search, solver, relax=False).made()
         return
     _ask(search, limits.solvers, relax=True)
@@ -340,7 +340,7 @@ def _improve(search: Search) -> None:
 
 
 def _ask(search: Search, solvers: tuple[str, ...], *, relax: bool) -> None:
-    """Ask solvers in turn until one answers."""
+    """Run solvers in turn until one answers."""
     for solver in solvers:
         if search.left <= 0:
             return
@@ -351,7 +351,7 @@ def _ask(search: Search, solvers: tuple[str, ...], *, relax: bool) -> None:
 
 
 def _plan_large(search: Search) -> None:
-    """Have the first solver begin while greedy plans, since to state the model alone takes as long."""
+    """Begin the first solver while greedy plans, since building the model alone takes as long."""
     inquiry = Inquiry(search, search.limits.solvers[0])
     with inquiry.begun() as child:
         _start(search)
@@ -365,7 +365,7 @@ def _plan_large(search: Search) -> None:
 
 
 def _is_out_of_time(search: Search) -> bool:
-    """True if there is no time for more than greedy's plan, which is then said."""
+    """True, and recorded, if there is no time for more than greedy's plan."""
     limits = search.limits
     if search.left > 0:
         return False
@@ -375,7 +375,7 @@ def _is_out_of_time(search: Search) -> bool:
 
 
 def _refine(search: Search) -> None:
-    """Improve the best plan neighbourhood by neighbourhood, in a process that can be killed."""
+    """Improve the best plan by neighbourhoods, in a process that can be killed."""
     limits = search.limits
     if search.problem.slots > 1:
         return
@@ -393,7 +393,7 @@ def _refine(search: Search) -> None:
         elif isinstance(message, Headroom):
             search.believe("configurations", begun_at + message.points)
         search.tell(REFINER)
-        # In between only if there is time for another check at the end.
+        # Intermediate plans are checked only if there is time for another check at the end.
         spare = budget.deadline - time.monotonic() > 4 * search.one_check
         if newest and not limits.deterministic and spare:
             search.offer(solver, newest.pop(), stage=REFINER)

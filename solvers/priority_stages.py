@@ -1,10 +1,10 @@
 """
-Priorities one after the other: what is asked at each stage, and what a plan brings each of them.
+Plan priorities one after the other: the problem of each stage, and what a plan brings each priority.
 
-At the stage of a priority its jobs, and those of higher ones, are planned as if all lower ones did not
-exist. What the jobs of each then earn is a floor under every later stage (lexicographic goal programming;
-Ignizio, "Goal Programming and Extensions", 1976). What may be done to running jobs, and its price, is the
-same at every stage.
+The stage of a priority plans its jobs and those of higher priority as if jobs of lower priority did not
+exist. What the jobs of each priority then earn is a floor in every later stage (lexicographic goal
+programming; Ignizio, "Goal Programming and Extensions", 1976). The allowed changes of running jobs, and their
+prices, are the same at every stage.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def stage(problem: Problem, priority: int) -> Problem:
     """
-    The question without jobs of lower priority than this.
+    The problem without jobs of lower priority.
 
-    But for those with bookings, which are firm; and those that their queue is owed, which are worth nothing
-    by themselves: what is guaranteed is kept at every stage.
+    Jobs with a firm reservation stay. Jobs that help to meet a guarantee of their queue stay too, but are
+    worth nothing by themselves: guarantees are kept at every stage.
     """
     booked = {booking.job_class for booking in problem.bookings}
     owed = {
@@ -71,7 +71,7 @@ def _worthless(job_class: JobClass) -> JobClass:
 
 
 def _with_known(job_class: JobClass, place: Mapping[int, int]) -> JobClass:
-    """The class with the predecessors that there are; the others do not come."""
+    """The class with those predecessors that are in this stage; the others never come."""
     predecessors = tuple(
         replace(each, job_class=_at(each.job_class, place))
         for each in job_class.predecessors
@@ -85,7 +85,7 @@ def _at(index: int | None, place: Mapping[int, int]) -> int | None:
 
 
 class Served:
-    """What plans bring the jobs of each priority that start or grow."""
+    """Points that plans bring the jobs of each priority that start or grow."""
 
     def __init__(self, problem: Problem, running: tuple[Placement, ...]) -> None:
         self._problem = problem
@@ -101,19 +101,19 @@ class Served:
         }
 
     def points(self, target: Target) -> dict[int, int]:
-        """By priority."""
+        """Points by priority."""
         found: dict[int, int] = defaultdict(int)
         for priority, _, points in self._earned(target):
             found[priority] += points
         return found
 
     def keeps(self, target: Target, problem: Problem) -> bool:
-        """True if each priority earns what lower ones may not cost it."""
+        """True if each priority earns at least its floor."""
         points = self.points(target) if problem.floors else {}
         return all(points[priority] >= floor for priority, floor in problem.floors)
 
     def of_others(self, target: Target, problem: Problem) -> int:
-        """Points of the jobs of this question that another one leaves out, or takes to be worth nothing."""
+        """Points of jobs of the whole problem that this one leaves out, or counts as worth nothing."""
         asked = {
             name
             for one in problem.classes
@@ -123,7 +123,7 @@ class Served:
         return sum(points for _, job, points in self._earned(target) if job not in asked)
 
     def _earned(self, target: Target) -> Iterator[tuple[int, str, int]]:
-        """(priority, job, points) of all that starts or grows, now or later."""
+        """(priority, job, points) of all jobs that start or grow, now or later."""
         models = self._models | {node.name: node.gpu_model for node in target.added}
         for placement in target.placements:
             before, job_class = self._running.get(placement.job), self._classes.get(placement.job)
@@ -150,7 +150,7 @@ class Served:
 def without(
     check: Callable[[Target], Verification], served: Served, problem: Problem
 ) -> Callable[[Target], Verification]:
-    """The verifier for one stage: jobs that it leaves out count for nothing."""
+    """The verifier of one stage: jobs that the stage leaves out count for nothing."""
 
     def judge(target: Target) -> Verification:
         verification = check(target)

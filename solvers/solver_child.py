@@ -1,11 +1,13 @@
 """
-Consulting: an exact solver is asked about a problem, in a process of its own unless the problem is small.
+Run an exact solver on a problem: in a child process, or in this process if the problem is small.
 
-The block model is stated there alone, so that it takes no memory and no time elsewhere; what comes back is in
-the terms of the problem. A solver is believed only as far as it can be checked, and that is done here too.
+Only the child builds the block model, so that it takes no memory or time elsewhere; results come back in
+terms of the problem. Claims of a solver are used only as far as they can be checked, and the checks are made
+here too.
 
-To start a process takes half a second, and to answer a small question a few milliseconds: that is tried in
-the planner's own process first, by HiGHS alone, within limits of size and work that leave it no time to hang.
+To start a process takes half a second, to solve a small problem a few milliseconds. So a small problem is
+first tried in the planner's own process, by HiGHS alone, within limits of size and work that leave it no time
+to hang.
 """
 
 from __future__ import annotations
@@ -39,78 +41,78 @@ RELAXATION: Final = "relaxation"
 RELAXING: Final = "gpuplan.solvers.exact.milp:relax"
 
 _SHARE_OF_RELAXATION: Final = 0.6
-"""Of the time of a solver that needs none of its own, at most."""
+"""Maximum fraction of the time for the relaxation, before a solver that does not solve it itself."""
 
 _SHARE_OF_TELLING: Final = 0.25
-"""Of the time that stating the model takes, for an answer to be told."""
+"""Time to report an answer, as a fraction of the time to build the model."""
 
 _SMALL: Final = 1_000
-"""Starts that may be chosen (a class, where, when) and incumbents, of which a small question has so many …"""
+"""Limit of a small problem on possible starts (class, group, slot) plus running jobs that may leave …"""
 
 _FEW_NODES: Final = 5_000
-"""… and so many nodes …"""
+"""… on nodes …"""
 
 _FEW_COLUMNS: Final = 2_000
-"""… and columns of its model, at most;"""
+"""… and on columns of its model;"""
 
 _VERY_FEW_COLUMNS: Final = 600
-"""with more of them only its linear relaxation is solved in this process."""
+"""with more columns than this only its linear relaxation is solved in this process."""
 
 _SECONDS_HERE: Final = 0.5
 _ITERATIONS_HERE: Final = 5_000
 _TICKS_HERE: Final = 1
-"""What a solver may spend in this process."""
+"""Limits of a solver in this process."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and of whom."""
+    """A problem, and the solver to run on it."""
 
     problem: Problem
     idle: Target
-    """All stays as it is."""
+    """The plan that changes nothing."""
     known: Target
     """The best plan so far."""
     solver: str | None
-    """An entry point; None if only a bound is looked for."""
+    """An entry point; None if only a bound is wanted."""
     relax: bool
-    """True if the linear relaxation is to be solved first; a solver that does so itself is left to it."""
+    """True if the linear relaxation must be solved first, unless the solver does so itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a solver claims, as far as nothing speaks against it."""
+    """Claims of a solver that no check contradicts."""
 
     stage: str
     status: SolveStatus
     final: bool
-    """True if nothing more comes of this stage."""
+    """True if this stage reports nothing more."""
     is_vertex: bool = False
-    """True if it is the vertex of the linear relaxation, rounded, to the end that it came to."""
+    """True if it is the rounded vertex at which the linear relaxation ended."""
     aggregate: Aggregate | None = None
-    """With NO_ANSWER a guess that may break rows."""
+    """With NO_ANSWER a guess that may violate rows."""
     found: int | None = None
-    """Points of that."""
+    """Points of the aggregate."""
     claimed: int | None = None
-    """No plan scores more, says the solver."""
+    """Upper bound that the solver claims."""
     proven: int | None = None
-    """No plan scores more: it follows from the solver's multipliers, whoever found them."""
+    """Upper bound that follows from the solver's multipliers, whatever these are."""
     fault: str = ""
     """Why the values of the columns cannot be used; empty if they can, or if there are none."""
     detail: str = ""
-    """The solver's own words about how it ended."""
+    """The solver's own status text."""
 
 
 def consult(question: Question, budget: Budget, report: Callable[[object], None]) -> Finding:
-    """State the block model and have it solved; report findings on the way."""
+    """Build the block model and solve it; report findings on the way."""
     began = time.monotonic()
     x = Columns(question.problem)
     case = _Case(x, formulate(question.problem, x), report)
     solver = question.solver
     if budget.ticks is None:
-        # What is found must still be put into the terms of the problem.
+        # There must be time to translate the answer into terms of the problem.
         budget = replace(budget, deadline=budget.deadline - _SHARE_OF_TELLING * (time.monotonic() - began))
     if question.relax and not (solver and begins_with_relaxation(solver, case.formulation)):
         deadline = budget.deadline
@@ -123,7 +125,7 @@ def consult(question: Question, budget: Budget, report: Callable[[object], None]
 
 
 def is_small(problem: Problem) -> bool:
-    """True if a question is so small that its model is stated and relaxed in a fraction of a second."""
+    """True if the model of a problem can be built and relaxed in a fraction of a second."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
     choices = starts * problem.slots + len(problem.incumbents)
     return choices <= _SMALL and len(problem.nodes) <= _FEW_NODES
@@ -131,10 +133,9 @@ def is_small(problem: Problem) -> bool:
 
 def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
     """
-    State the model of a small problem and have HiGHS solve it in this process: relaxed, then as it is.
+    Build the model of a small problem and solve it by HiGHS in this process: relaxed, then in integers.
 
-    Whatever it does not bring to its end within a fixed amount of work is left out, as if it had not been
-    asked.
+    A solve that does not end within a fixed amount of work yields nothing, as if it had not been tried.
     """
     x = Columns(question.problem)
     case = _Case(x, formulate(question.problem, x), lambda _: None)
@@ -155,22 +156,22 @@ def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
             finding = case.solve(question.solver, budget, _hint(x, question))
             if finding.status is SolveStatus.OPTIMAL:
                 yield finding
-    except Exception:  # noqa: BLE001 - whatever a library raises: asked again, apart, that is told
+    except Exception:  # noqa: BLE001 - any library error: the child process tries again and reports it
         _LOG.warning("phase=solve broke=here", exc_info=True)
 
 
 def _hint(x: Columns, question: Question) -> Ints:
-    """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
+    """Column values of the best plan so far, or of no change if a column for it is missing."""
     try:
         return x.encode(question.known)
     except KeyError as error:
-        # A legal plan that posing does not offer: the solver starts from nothing instead of not at all.
+        # A legal plan that the problem does not offer: the solver starts from no change instead of failing.
         _LOG.warning("phase=formulate hint=none missing_column=%s", error)
         return x.encode(question.idle)
 
 
 class _Case:
-    """The block model, and what solvers say about it."""
+    """The block model, and checks of what solvers claim about it."""
 
     def __init__(self, x: Columns, formulation: Formulation, report: Callable[[object], None]) -> None:
         self._x = x
@@ -178,7 +179,7 @@ class _Case:
         self._report = report
 
     def relax(self, budget: Budget) -> Finding:
-        """The bound of the linear relaxation, and a vertex of it, rounded, which are reported."""
+        """Solve the linear relaxation and report its bound and its rounded vertex."""
         relax: Solver = pkgutil.resolve_name(RELAXING)
         try:
             answer = well_formed(
@@ -189,13 +190,13 @@ class _Case:
         answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
         finding = self._finding(RELAXATION, answer, final=True)
         self._report(finding)
-        # What it took to make the relaxation tight is of use to every solver.
+        # Cuts that tighten the relaxation help every solver.
         if self.formulation.has(answer.cuts):
             self.formulation = self.formulation.strengthened(answer.cuts)
         return finding
 
     def solve(self, solver: str, budget: Budget, hint: Ints) -> Finding:
-        """What a solver answers."""
+        """Run a solver and check its answer."""
         entry: Solver = pkgutil.resolve_name(solver)
         answer = well_formed(entry(self.formulation, budget, hint, self._hear(solver)))
         answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
@@ -243,7 +244,7 @@ class _Case:
         return ""
 
     def _proven(self, answer: Answer) -> int | None:
-        """The bound that follows from multipliers."""
+        """Upper bound that follows from multipliers; None without usable ones."""
         multipliers, cuts = answer.multipliers, answer.cuts
         if multipliers is None or not self.formulation.has(cuts):
             return None

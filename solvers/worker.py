@@ -1,9 +1,9 @@
 """
-Work in a process of its own, so that it may crash or hang and the plan still comes in time.
+Run work in a child process, so that it may crash or hang and the plan still comes in time.
 
-The parent writes a pickled question to standard input; the child reports on standard output, as often as it
-likes. Solvers that print there are turned to standard error. A child outlives neither its time nor a parent
-that was killed: the kernel sees to both, to the second on Linux alone.
+The parent writes a pickled question to standard input; the child reports on standard output, any number of
+times. Output that solvers print goes to standard error. A child outlives neither its time nor a killed
+parent: the kernel ends it in both cases, in the second on Linux only.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ if TYPE_CHECKING:
     from gpuplan.solvers.interface import Budget
 
 GRACE_SECONDS: Final = 0.2
-"""How long after its deadline a solver is waited for before it is killed."""
+"""Time after its deadline until a solver is killed."""
 
 _HEARTBEAT: Final = 0.1
-"""Seconds between two calls to whoever listens, if nothing was reported."""
+"""Seconds between two calls of the listener, if nothing was reported."""
 
 _WORDS: Final = 200
-"""Characters of a failed child's last words that are passed on."""
+"""Characters of a failed child's last line of output that are passed on."""
 
 _LAST_RESORT: Final = 5.0
-"""Seconds after which a child that nobody has killed is ended by its own timer."""
+"""Seconds after which a child that was not killed is ended by its own timer."""
 
 _SELDOM: Final = 100_000
-"""New objects after which garbage is looked for: nearly all of a large model stays."""
+"""New objects between two garbage collections: nearly all objects of a large model stay."""
 
 _FRUGAL: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """
-Has the C library give large blocks back as soon as they are free: HiGHS, asked again and again with more
-rows, takes half as much memory then.
+Makes the C library return large blocks as soon as they are free: HiGHS, run again and again with more rows,
+then takes half as much memory.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How work in a process of its own went."""
+    """Result of work in a child process."""
 
     last: object = None
-    """What was reported last; None if nothing was."""
+    """The last report; None without one."""
     killed: bool = False
     failure: str = ""
-    """Why it ended badly by itself; empty if it did not."""
+    """Why the child failed by itself; empty if it did not."""
 
 
 def solve_apart(
@@ -74,11 +74,10 @@ def solve_apart(
     hear: Callable[[Answer | None], None] | None = None,
 ) -> Answer:
     """
-    Run a solver, named as an entry point, in a child process that is killed soon after its deadline.
+    Run a solver, named by its entry point, in a child process that is killed soon after its deadline.
 
-    Every way to end badly becomes an Answer: what it last reported, if anything, when it had to be killed;
-    FAILED when it crashed or is missing. `hear` is called with each report on the way, and with None from
-    time to time.
+    Every failure becomes an Answer: its last report, if any, when the child had to be killed; FAILED when it
+    crashed or is missing. `hear` is called with each report on the way, and with None from time to time.
     """
 
     def listen(message: object) -> None:
@@ -99,7 +98,7 @@ def run_apart(
     entry: str, arguments: tuple[Any, ...], seconds: float, listen: Callable[[object], None]
 ) -> Outcome:
     """
-    Call `entry(*arguments, report)` in a child process; what it reports and what it returns goes to `listen`.
+    Call `entry(*arguments, report)` in a child process; its reports and its result go to `listen`.
 
     See `Child.follow`.
     """
@@ -109,9 +108,9 @@ def run_apart(
 
 @contextmanager
 def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Child]:
-    """A child process that is at work and is gone at the end; somebody may listen to it meanwhile."""
+    """A running child process that is gone at the end; the caller may follow it meanwhile."""
     began = time.monotonic()
-    # -P and the path without "": what lies in the user's folder is not ours to import.
+    # -P and the path without "": files in the user's folder must not be imported.
     command = [sys.executable, "-P", "-m", "gpuplan.solvers.worker", str(os.getpid()), entry]
     path = os.pathsep.join(folder for folder in sys.path if folder)
     with tempfile.TemporaryFile() as errors:
@@ -121,7 +120,7 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
             stdout=subprocess.PIPE,
             stderr=errors,
             env=os.environ | _FRUGAL | {"PYTHONPATH": path},
-            # A group of its own, so that whatever the child starts can be killed with it.
+            # A group of its own, so that everything the child starts can be killed with it.
             start_new_session=True,
         )
         child = Child(process, began + seconds + GRACE_SECONDS, errors)
@@ -133,18 +132,18 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
 
 
 class Child:
-    """A child process at work, which reports."""
+    """A running child process that sends reports."""
 
     def __init__(self, process: subprocess.Popen[bytes], deadline: float, errors: IO[bytes]) -> None:
-        """It is killed at the deadline, an instant of `time.monotonic`; `errors` takes its last words."""
+        """It is killed at the deadline, an instant of `time.monotonic`; `errors` has its standard error."""
         self._process, self._deadline, self._errors = process, deadline, errors
         self.news: queue.SimpleQueue[object] = queue.SimpleQueue()
-        """Reports that nobody has listened to yet."""
+        """Reports that are not read yet."""
         self._exchange: threading.Thread | None = None
 
     def ask(self, question: object) -> None:
-        """Hand over what is to be done, and take what is reported from now on."""
-        # In a list, from which it is taken: nobody else keeps it in memory for as long as the child works.
+        """Send the question, and collect reports from now on."""
+        # In a list, from which it is taken: no other reference keeps it in memory while the child works.
         pickled = [pickle.dumps(question)]
         self._exchange = threading.Thread(
             target=_exchange, args=(self._process, pickled, self.news), daemon=True
@@ -153,10 +152,10 @@ class Child:
 
     def follow(self, listen: Callable[[object], None]) -> Outcome:
         """
-        Listen until the child ends, or its time and a moment of grace are over: then it is killed.
+        Listen until the child ends, or until its time and a grace period are over: then it is killed.
 
-        `listen` is called in this thread with each report, and with None ten times a second if there is no
-        news. If it raises, the child is killed too.
+        `listen` is called in this thread with each report, and with None ten times a second if there is none.
+        If it raises, the child is killed too.
         """
         last: object = None
         killed = False
@@ -177,7 +176,7 @@ class Child:
         return Outcome(last, failure=f"ended with code {self._process.returncode}: {words[0][:_WORDS]}")
 
     def end(self, *, wait: bool = False) -> None:
-        """Kill the child and all that it has started; one that has said what it had to say is waited for."""
+        """Kill the child and everything it started; with `wait` it first gets its time left to end."""
         left = self._deadline - time.monotonic()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, left) if wait else 0)
@@ -189,11 +188,11 @@ class Child:
 
 
 _END: Final = object()
-"""Says that the child will report nothing more."""
+"""Marks the end of the reports."""
 
 
 def _next(news: queue.SimpleQueue[object]) -> object:
-    """The next report; None if there is none for a moment."""
+    """The next report; None if none comes within a heartbeat."""
     try:
         return news.get(timeout=_HEARTBEAT)
     except queue.Empty:
@@ -201,7 +200,7 @@ def _next(news: queue.SimpleQueue[object]) -> object:
 
 
 def _rest(news: queue.SimpleQueue[object], last: object) -> object:
-    """The last of the reports still unread, or the one before them."""
+    """The last of the unread reports, or `last` if there are none."""
     while not news.empty():
         message = news.get()
         last = last if message is _END else message
@@ -209,10 +208,10 @@ def _rest(news: queue.SimpleQueue[object], last: object) -> object:
 
 
 def _exchange(child: subprocess.Popen[bytes], question: list[bytes], news: queue.SimpleQueue[object]) -> None:
-    """Ask what the list has; pass on whatever is reported, so that the child never waits for its parent."""
+    """Send the question in the list; pass on every report, so that the child never waits for its parent."""
     assert child.stdin is not None  # noqa: S101 - both are pipes
     assert child.stdout is not None  # noqa: S101
-    # A pipe may break while it is written to, and again as what is left is flushed.
+    # A pipe may break while it is written, and again when the rest is flushed.
     with suppress(OSError), child.stdin:
         child.stdin.write(question.pop())
     with suppress(OSError, ValueError), child.stdout:
@@ -239,7 +238,7 @@ def main() -> None:
     end_with(int(sys.argv[1]))
     reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # It is the parent that decides what an interruption means.
+    # The parent decides what an interruption means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def report(message: object) -> None:
@@ -247,14 +246,14 @@ def main() -> None:
         reports.flush()
 
     gc.set_threshold(_SELDOM)
-    # While the question is still being written: to import takes as long.
+    # While the parent is still writing the question: the import takes as long.
     answer = pkgutil.resolve_name(sys.argv[2])
     arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    # The question stays to the end: no need to look through it for garbage again and again.
+    # The question stays to the end: it need not be searched for garbage again and again.
     gc.freeze()
     report(answer(*arguments, report))
-    # Nothing is left to be tidied up that the end of a process does not: libraries take their time for that.
+    # The end of the process cleans up all that is left; libraries would take long for it.
     reports.close()
     os._exit(0)
 

@@ -1,1 +1,1 @@
-"""Openb filled in arrival order until it is full: published online policies beside gpuplan."""
+"""The openb cluster filled in arrival order until it is full: published online policies beside gpuplan."""

@@ -13,7 +13,7 @@ from benchmarks.saturation.trace import VARIANTS
 def main() -> None:
     usual = Settings(Path())
     parser = argparse.ArgumentParser(prog="python -m benchmarks.saturation", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", help="or what GPUPLAN_OPENB_DIR names")
+    parser.add_argument("folder", type=Path, nargs="?", help="default: GPUPLAN_OPENB_DIR")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=usual.variants)
     parser.add_argument("--seeds", nargs="+", type=int, default=usual.seeds)
     parser.add_argument("--batches", nargs="+", type=int, default=usual.batches)

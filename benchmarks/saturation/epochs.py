@@ -1,9 +1,9 @@
 """
 Fill the same cluster with gpuplan, epoch by epoch, through its public path: pose, solve, verify.
 
-In each epoch some more pods have arrived; whoever does not fit waits on. What was placed stays, unless
-moving it is allowed. A pod weighs what it asks for in GPUs and all pods are equally important, so that the
-objective is the GPUs allocated.
+In each epoch more pods have arrived; pods that do not fit continue to wait. Placed pods stay, unless
+migration is allowed. The weight of a pod is the GPUs it asks for and all pods have one priority, so that the
+objective is the number of allocated GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Solution
 
 NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
-"""All happens at one instant: nobody ages and nobody ends."""
+"""All epochs are at one instant: no pod ages and no pod ends."""
 
 QUEUE: Final = "openb"
 GPUS_ONLY: Final[dict[str, Any]] = {
@@ -42,7 +42,7 @@ GPUS_ONLY: Final[dict[str, Any]] = {
     "disruption": {"preempt": False, "resize": False, "checkpoint": 0, "restart": 0},
     "prices": {"disruption": 0, "migration": 1},
 }
-"""What a plan is worth: 100 points a GPU; a pod without is worth one point, and moving a pod costs one."""
+"""100 points per GPU, one point for a pod without GPUs, and a cost of one point per moved pod."""
 
 
 def policy_of(*, solvers: Iterable[str] = (), seconds: float = 10.0, migrate: bool = False) -> Policy:
@@ -57,10 +57,10 @@ def policy_of(*, solvers: Iterable[str] = (), seconds: float = 10.0, migrate: bo
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What one epoch found and left."""
+    """Figures of one epoch."""
 
     arrived: int
-    """Pods so far."""
+    """Number of pods that have arrived so far."""
     arrived_milli: int
     allocated_milli: int
     placed: int
@@ -69,11 +69,11 @@ class Epoch:
     seconds: float
     solver: str
     bound_milli: int | None
-    """No plan of this epoch allocates more, if CPU-only pods were worth nothing."""
+    """Upper bound on the allocation of any plan of this epoch, if CPU-only pods gave no points."""
 
 
 def cluster_of(machines: Iterable[Machine]) -> Cluster:
-    """Nodes named in the given order, which breaks ties."""
+    """Nodes with names that sort in the given order, which breaks ties."""
     return Cluster(
         name="openb",
         nodes=tuple(
@@ -89,7 +89,7 @@ def cluster_of(machines: Iterable[Machine]) -> Cluster:
 
 
 def job_of(name: str, shape: Shape) -> Job:
-    """A pod that waits."""
+    """A waiting pod."""
     return Job(
         name=name,
         queue=QUEUE,
@@ -105,7 +105,7 @@ def job_of(name: str, shape: Shape) -> Job:
 
 
 def solve(snapshot: Snapshot, policy: Policy, *, seed: int = 0) -> Solution:
-    """Answer one epoch's question; every plan the portfolio keeps is verified."""
+    """Solve one epoch; every plan that the portfolio keeps is verified."""
     check = partial(verify_target, snapshot, policy)
     problem = pose(snapshot, policy)
     return portfolio.solve(problem, snapshot.running_placements, limits_of(policy, seed), check)
@@ -113,19 +113,19 @@ def solve(snapshot: Snapshot, policy: Policy, *, seed: int = 0) -> Solution:
 
 @dataclass
 class World:
-    """The cluster as it fills up."""
+    """The cluster while it fills up."""
 
     cluster: Cluster
     jobs: dict[str, Job] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
-        """All of it at this instant."""
+        """Snapshot of the current state."""
         return Snapshot(
             taken_at=NOW, cluster=self.cluster, queues=(Queue(name=QUEUE),), jobs=tuple(self.jobs.values())
         ).canonical()
 
     def carry_out(self, placements: Iterable[Placement]) -> int:
-        """Start and move whom a plan places; the number of those moved."""
+        """Start and move the pods that a plan places; return the number of moved pods."""
         moved = 0
         for placement in placements:
             job = self.jobs[placement.job]

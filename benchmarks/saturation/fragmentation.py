@@ -5,8 +5,8 @@ Weng et al. (ATC 2023), §4: with the workload M as shapes and their popularity 
 
     F_n(M) = Σ_m p_m · F_n(m)
 
-where F_n(m) is all that is free on n's GPUs if m does not fit there (or needs no GPU), and else what is free
-on those of its GPUs that are too full for m.
+where F_n(m) is all that is free on the GPUs of n if m does not fit there (or needs no GPU), and otherwise
+what is free on those of its GPUs that have less free than m needs.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 POPULAR: Final = 0.95
-"""The most frequent shapes that make up this part of the pods are typical (their artifact's setting)."""
+"""The most frequent shapes that cover this part of the pods are typical (the authors' setting)."""
 
 
 class Fragmentation:
-    """F of many node states at once, against the typical pods of a trace."""
+    """F of many node states at once, for the typical pods of a trace."""
 
     def __init__(self, trace: Trace, popular: float = POPULAR) -> None:
-        # Memory is no part of a typical pod: pods that differ in nothing else are counted together.
+        # Memory is not part of a typical pod: pods that differ only in memory are counted together.
         counts = Counter(replace(trace.shapes[index], memory_mib=0) for index in trace.pods.tolist())
         total = counts.total()
-        # Most frequent first; among equals the larger.
+        # Most frequent first; the larger shape first if frequencies are equal.
         ranked = sorted(counts, key=lambda shape: (counts[shape], shape), reverse=True)
         covered = np.cumsum([counts[shape] for shape in ranked]) >= popular * total
         self.typical = ranked[: int(covered.argmax()) + 1]
@@ -51,7 +51,7 @@ class Fragmentation:
         return np.array([not shape.models or model in shape.models for shape in self.typical])
 
     def of(self, cpu: Ints, gpu: Ints, accepted: Bools) -> Floats:
-        """F in thousandths of GPUs; rows are node states, `accepted` has a column for each typical pod."""
+        """F in thousandths of GPUs; rows are node states, `accepted` has a column per typical pod."""
         total = gpu.sum(axis=1)
         fitting = np.stack([(gpu >= max(1, size)).sum(axis=1) for size in self._sizes], axis=1)
         lost = np.stack([np.where(gpu < size, gpu, 0).sum(axis=1) for size in self._sizes], axis=1)

@@ -1,13 +1,13 @@
 """
-The fleet of 10,412 GPUs with a made-up queue.
+The fleet of 10,412 GPUs with a synthetic queue.
 
-The fleet is `node_info.csv` of Alibaba's cluster-trace-v2026-spot-gpu (alibaba/clusterdata): by node its GPU
-model, how many GPUs and how many CPUs. It says nothing of memory, racks or who runs where. Assumed here:
-eight GiB of memory a CPU, which never binds before CPU does; racks of sixteen nodes of one model in the order
-of the nodes' numbers; an empty fleet. The queue has jobs of the sizes that `benchmarks.sizes` draws, gangs
-and racks included but more single GPUs, and no MIG, of which the file says nothing.
+The fleet is `node_info.csv` of Alibaba's cluster-trace-v2026-spot-gpu (alibaba/clusterdata): for each node
+its GPU model, number of GPUs and number of CPUs. It has no data on memory, racks or running jobs.
+Assumptions: eight GiB of memory per CPU, which never binds before CPU does; racks of sixteen nodes of one
+model in the order of the nodes' numbers; an empty fleet. The queue has jobs of the sizes that
+`benchmarks.sizes` draws, with gangs and racks, but more single GPUs, and no MIG, as the file has no MIG data.
 
-The file is no part of the project: GPUPLAN_ALIBABA_2026 names it.
+The file is not part of the project: GPUPLAN_ALIBABA_2026 names it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MIX: Final[tuple[tuple[float, dict[str, Any]], ...]] = (
     (0.75, {"gpus": 8, "replicas": 4}),
     (0.5, {"gpus": 8, "replicas": 8, "rack": True}),
 )
-"""Parts of the jobs in percent, and what one asks for; a third of the GPUs stand alone in their nodes."""
+"""Percentages of the jobs, and the request; a third of the GPUs are the only one of their node."""
 
 
 def is_named() -> bool:
@@ -61,7 +61,7 @@ def file() -> Path:
 
 
 def read_fleet(file: Path) -> Cluster:
-    """Read the nodes; racks are made up."""
+    """Read the nodes; the racks are synthetic."""
     with file.open(newline="") as lines:
         rows = sorted(csv.DictReader(lines), key=lambda row: int(row["node_name"]))
     racked: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def read_fleet(file: Path) -> Cluster:
 
 
 def case(file: Path, *, load: float = 1.2, seed: int = 0) -> Snapshot:
-    """The fleet, empty, and a queue that asks for `load` times its GPUs."""
+    """The empty fleet, and a queue that asks for `load` times its GPUs."""
     cluster = read_fleet(file)
     gpus = sum(node.gpu_count for node in cluster.nodes)
     jobs = tuple(_queue(cluster, int(load * gpus * MILLI), np.random.default_rng(seed)))
@@ -91,7 +91,7 @@ def case(file: Path, *, load: float = 1.2, seed: int = 0) -> Snapshot:
 
 
 def _queue(cluster: Cluster, wanted: int, draws: np.random.Generator) -> Iterator[Job]:
-    """Jobs until they ask for so many thousandths of GPUs; one in three names a model that can hold it."""
+    """Jobs until their sum is `wanted` thousandths of GPUs; one in three names a model that can hold it."""
     models_of: dict[int, set[str]] = defaultdict(set)
     for node in cluster.nodes:
         if node.gpus:

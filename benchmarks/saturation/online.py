@@ -1,7 +1,7 @@
 """
-Fill a cluster pod by pod by a policy: nobody moves, nobody ends.
+Fill a cluster pod by pod by a policy: no pod moves and no pod ends.
 
-Who finds no room does not come back: as nothing is ever given back, there would be none later either.
+A pod that does not fit is not tried again: resources are never freed, so it would not fit later either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scoreboard:
     """
     Scores of all nodes for each shape that has arrived, kept up to date.
 
-    A pod changes one node: a shape is scored again only on nodes that changed since it came last.
+    A pod changes one node: a shape is scored again only on nodes that changed since its last arrival.
     """
 
     def __init__(self, packing: Packing, policy: Policy) -> None:
@@ -36,7 +36,7 @@ class Scoreboard:
         self._seen: dict[Shape, int] = {}
 
     def scores(self, shape: Shape) -> Ints:
-        """Scores of all nodes; −1 where there is no room."""
+        """Scores of all nodes; −1 if the node has no room."""
         packing = self.packing
         if shape not in self._scores:
             self._scores[shape] = np.full(len(packing.cpu), -1, dtype=np.int64)
@@ -54,7 +54,7 @@ class Scoreboard:
 
 
 def as_arrived(trace: Trace, pods: list[int]) -> list[int]:  # noqa: ARG001
-    """First come, first placed."""
+    """First come, first served."""
     return pods
 
 
@@ -66,7 +66,7 @@ def largest_first(trace: Trace, pods: list[int]) -> list[int]:
 
 
 def interleaved(trace: Trace, pods: list[int]) -> list[int]:
-    """Each shape spread evenly over the batch, so that unlike pods meet on a node; no draw is needed."""
+    """Spread each shape evenly over the batch, so that different pods share nodes; deterministic."""
     turns = (
         ((turn + 0.5) / count, -trace.shapes[pod].total_gpu_milli, pod)
         for pod, count in Counter(pods).items()
@@ -92,7 +92,7 @@ def in_batches(
 
 
 def fill(trace: Trace, arrivals: Arrivals, pods: Iterable[int], name: str, seed: int) -> Ints:
-    """Thousandths of GPUs allocated after each pod, pods by their shapes in the order they are placed."""
+    """Thousandths of GPUs allocated after each pod; pods are given by their shapes in placement order."""
     packing = Packing([trace.machines[index] for index in arrivals.nodes])
     policy = policy_of(name, trace, packing, seed)
     board = Scoreboard(packing, policy)

@@ -1,4 +1,4 @@
-"""What is free on the nodes while pods arrive; for many nodes at once."""
+"""Free resources of the nodes while pods arrive, for many nodes at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 class Packing:
     """
-    Free CPU, memory and GPUs by node, and what runs there.
+    Free CPU, memory and GPUs per node, and the kinds of running pods.
 
-    Arrays have one row a node, in the order that breaks ties; GPUs have one column each, those a node lacks
-    hold 0 as if taken.
+    Arrays have one row per node, in the order that breaks ties, and one column per GPU; columns of GPUs that
+    a node lacks hold 0, as if used.
     """
 
     def __init__(self, machines: list[Machine]) -> None:
@@ -28,31 +28,31 @@ class Packing:
         self.gpu = np.where(np.arange(widest) < self.count[:, None], MILLI, 0)
         self.models = [machine.model for machine in machines]
         self.kinds = np.zeros((len(machines), widest + 1), dtype=np.int64)
-        """Pods by the GPUs they ask for; a share counts in column 0."""
+        """Pods by the number of GPUs they ask for; shares count in column 0."""
         self.allocated = 0
         """Thousandths of GPUs."""
         self.version = 0
         self.changed_at = np.zeros(len(machines), dtype=np.int64)
 
     def allowed(self, shape: Shape) -> Bools:
-        """Nodes whose GPU model the shape accepts."""
+        """Nodes with a GPU model that the shape accepts."""
         if not shape.models:
             return np.ones(len(self.models), dtype=np.bool_)
         return np.array([model in shape.models for model in self.models])
 
     def room(self, shape: Shape, nodes: Ints) -> Bools:
-        """Nodes with enough free of everything, whatever their model."""
+        """Nodes with enough free resources, whatever their model."""
         fitting = (self.gpu[nodes] >= max(1, shape.gpu_milli)).sum(axis=1) >= shape.gpus
         room: Bools = fitting & (self.cpu[nodes] >= shape.cpu_milli)
         return room & (self.memory[nodes] >= shape.memory_mib)
 
     def tightest(self, shape: Shape, node: int) -> int:
-        """The GPU with least free among those with room for a share, the first of equals."""
+        """The GPU with the least free amount that has room for a share; the first of equal ones."""
         free = self.gpu[node]
         return int(np.where(free >= shape.gpu_milli, free, 2 * MILLI).argmin())
 
     def place(self, shape: Shape, node: int, gpu: int | None) -> None:
-        """Give a pod its place: a share on the GPU named, whole GPUs on the first that are free."""
+        """Place a pod: a share on the given GPU, whole GPUs on the first free ones."""
         if shape.is_share:
             assert gpu is not None
             taken = np.array([gpu])

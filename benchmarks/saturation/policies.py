@@ -1,10 +1,10 @@
 """
-The published online policies: which node a pod takes, and which of its GPUs a share is cut from.
+The published online policies: which node a pod gets, and which of its GPUs a share gets.
 
 As in Weng et al. (ATC 2023), §6.2, and their artifact (pkg/simulator/plugin in hkust-adsl/
-kubernetes-scheduler-simulator). A policy scores each node with room from 0 to 100, the higher the better, and
-drops the fraction: what is nearly equal is a tie, which the first node wins. Taking other ties costs FGD
-points (`benchmarks.saturation.report`).
+kubernetes-scheduler-simulator). A policy scores each node with room from 0 to 100 (higher is better) and
+truncates the score to an integer: nearly equal scores are a tie, and the first node wins. Other tie rules
+make FGD allocate less (`benchmarks.saturation.report`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BEST: Final = 100
 _MOST_CPU_MILLI: Final = 128_000
 _MOST_GPU_MILLI: Final = 8_000
-"""Of the largest node: what the artifact divides by."""
+"""Sizes of the largest node, by which the artifact divides."""
 
 
 class Policy(Protocol):
@@ -36,16 +36,16 @@ class Policy(Protocol):
     random_ties: bool
 
     def scores(self, packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-        """From 0 to 100 for nodes with room."""
+        """Scores from 0 to 100 for nodes with room."""
         ...
 
     def gpu(self, packing: Packing, shape: Shape, node: int) -> int:
-        """The GPU that a share is cut from."""
+        """The GPU for a share."""
         ...
 
 
 class Simple:
-    """A policy that is one formula, with shares on the tightest GPU."""
+    """A policy with one formula for nodes; shares go to the tightest GPU."""
 
     random_ties = False
 
@@ -60,7 +60,7 @@ class Simple:
 
 
 def best_fit(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-    """Least left of CPU and GPUs, each in parts of the largest node's, equally weighed."""
+    """Least remaining CPU and GPUs, each relative to the largest node, with equal weights."""
     cpu = (packing.cpu[nodes] - shape.cpu_milli) / _MOST_CPU_MILLI
     gpu = (packing.gpu[nodes].sum(axis=1) - shape.total_gpu_milli) / _MOST_GPU_MILLI
     score: Ints = (BEST * (1 - (cpu + gpu) / 2)).astype(np.int64)
@@ -68,7 +68,7 @@ def best_fit(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
 
 
 def dot_product(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-    """Least product of what is asked for with what is free (after Tetris, SIGCOMM 2014)."""
+    """Least product of the request and the free resources (after Tetris, SIGCOMM 2014)."""
     cpu = packing.cpu[nodes] / _MOST_CPU_MILLI * (shape.cpu_milli / _MOST_CPU_MILLI)
     gpu = packing.gpu[nodes].sum(axis=1) / _MOST_GPU_MILLI * (shape.total_gpu_milli / _MOST_GPU_MILLI)
     score: Ints = (BEST * (1 - (cpu + gpu) / 2)).astype(np.int64)
@@ -76,7 +76,7 @@ def dot_product(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
 
 
 def gpu_packing(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-    """Shared GPUs first, then free GPUs of nodes in use, idle nodes last (after AntMan, OSDI 2020)."""
+    """Shared GPUs first, then free GPUs of used nodes, idle nodes last (after AntMan, OSDI 2020)."""
     if not shape.gpus:
         return np.zeros(len(nodes), dtype=np.int64)
     gpu = packing.gpu[nodes]
@@ -91,7 +91,7 @@ def gpu_packing(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
 
 
 def gpu_clustering(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-    """Beside pods that ask for as many GPUs, fullest node first (after Gandiva, OSDI 2018)."""
+    """Beside pods that ask for the same number of GPUs, fullest node first (after Gandiva, OSDI 2018)."""
     if not shape.gpus:
         return np.zeros(len(nodes), dtype=np.int64)
     kinds = packing.kinds[nodes] > 0
@@ -104,7 +104,7 @@ def gpu_clustering(packing: Packing, shape: Shape, nodes: Ints) -> Ints:
 
 
 class RandomFit:
-    """Any node with room, any GPU with room."""
+    """Any node with room, and any GPU with room, at random."""
 
     random_ties = True
 
@@ -120,7 +120,7 @@ class RandomFit:
 
 class FragmentationGradientDescent:
     """
-    FGD: where expected fragmentation grows least (Weng et al., Algorithm 1).
+    FGD: the node where expected fragmentation grows least (Weng et al., Algorithm 1).
 
         score = ⌊100 · sigmoid((F_n before − F_n after) / 1000)⌋, for a share the best over the node's GPUs
     """
@@ -139,10 +139,10 @@ class FragmentationGradientDescent:
 
     def added(self, packing: Packing, shape: Shape, nodes: Ints) -> Floats:
         """
-        F after less F before, a column for each GPU that a share may be cut from.
+        F after minus F before, with a column per GPU for a share.
 
-        Infinite where the GPU has no room or is like one before it. Anything but a share has one column: it
-        takes the first free GPUs.
+        Infinite if the GPU has no room or is equal to an earlier one. Other pods have one column, because
+        they take the first free GPUs.
         """
         cpu, gpu = packing.cpu[nodes], packing.gpu[nodes]
         before = self._fragmentation.of(cpu, gpu, self._accepted[nodes])
@@ -152,7 +152,7 @@ class FragmentationGradientDescent:
             after = self._fragmentation.of(cpu - shape.cpu_milli, left, self._accepted[nodes])
             return (after - before)[:, None]
         added: Floats = np.full(gpu.shape, np.inf)
-        # Of GPUs with as much free the first stands for all.
+        # The first of several GPUs with equal free amounts represents all of them.
         earlier = np.tri(gpu.shape[1], k=-1, dtype=np.bool_)
         repeated = ((gpu[:, :, None] == gpu[:, None, :]) & earlier).any(axis=2)
         rows, columns = np.nonzero((gpu >= shape.gpu_milli) & ~repeated)
@@ -169,13 +169,13 @@ class FragmentationGradientDescent:
 
 
 PUBLISHED: Final = ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")
-"""As the published results name them, from the worst on."""
+"""Names as in the published results, the worst first."""
 
 OWN: Final = ("Stranding", "Stranding + scarcity")
 
 
 def policy_of(name: str, trace: Trace, packing: Packing, seed: int) -> Policy:
-    """The policy with a name."""
+    """The policy with the given name."""
     match name:
         case "Random":
             return RandomFit(seed)

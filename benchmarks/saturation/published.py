@@ -1,4 +1,4 @@
-"""Figures of others that ours stand beside."""
+"""Published figures for comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ PUBLISHED: Final = {
     "gpuspec10": (86.26, 90.17, 91.96, 92.24, 93.10, 94.66),
 }
 """
-GPUs allocated in % once as many are asked for as there are, by variant, as `policies.PUBLISHED` is ordered.
+GPUs allocated in % when the demand reaches the number of GPUs, by variant, in the order of
+`policies.PUBLISHED`.
 
 Means of the authors' ten seeds: hkust-adsl/kubernetes-scheduler-simulator, experiments/analysis/
 expected_results/analysis_allo_discrete.csv, column 100.
@@ -19,7 +20,8 @@ expected_results/analysis_allo_discrete.csv, column 100.
 
 CEILING: Final = {"default": 96.89, "gpushare40": 95.69, "multigpu20": 97.30, "gpuspec10": 96.84}
 """
-Bounds in % on what any plan allocates that knows all pods at once, from linear programs over configurations.
+Upper bounds in % on the allocation of any plan that knows all pods at once, from configuration linear
+programs.
 
-For the authors' seed 42, pods with GPUs only, memory ignored. Nobody who sees pods as they arrive gets there.
+For the authors' seed 42, only pods with GPUs, without memory. An online policy cannot reach them.
 """

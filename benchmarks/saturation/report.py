@@ -1,4 +1,4 @@
-"""The tables: published policies, the order within a batch, and gpuplan, on the same arrivals."""
+"""Tables of published policies, of orders within a batch, and of gpuplan, on the same arrivals."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ TIES: Final = "FGD, ties at random"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is run."""
+    """Parameters of the benchmark."""
 
     folder: Path
     variants: tuple[str, ...] = VARIANTS
     seeds: tuple[int, ...] = (42, 43, 44)
     batches: tuple[int, ...] = (100, 500, 2000, ALL_AT_ONCE)
     solvers: tuple[str, ...] = ()
-    """Exact solvers of gpuplan; none leaves greedy alone."""
+    """Exact solvers of gpuplan; if empty, only greedy runs."""
     seconds: float = 10.0
     """Time limit of an epoch of gpuplan."""
     migrate: bool = False
     workers: int = 2
-    """Runs of online policies at a time; gpuplan runs alone."""
+    """Parallel runs of online policies; gpuplan runs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Online:
 
 
 def online(folder: Path, run: Online) -> float:
-    """GPUs allocated in % once as many are asked for as there are."""
+    """GPUs allocated in % when the demand reaches the number of GPUs."""
     trace = read_trace(folder, run.variant)
     arrivals = shuffled(trace, run.seed)
     pods = arrivals.shapes[: arrivals.until(trace.gpu_milli)]
@@ -65,7 +65,7 @@ def online(folder: Path, run: Online) -> float:
 
 
 def planned(settings: Settings, variant: str, seed: int, batch: int) -> tuple[list[Epoch], int]:
-    """Epochs of gpuplan on the same arrivals, and thousandths of GPUs there are."""
+    """Epochs of gpuplan on the same arrivals, and the number of GPUs in thousandths."""
     trace = read_trace(settings.folder, variant)
     arrivals = shuffled(trace, seed)
     policy = epochs.policy_of(solvers=settings.solvers, seconds=settings.seconds, migrate=settings.migrate)
@@ -116,7 +116,7 @@ def main(folder: Path) -> str:
 
 
 def gpuplan_table(settings: Settings) -> str:
-    """Gpuplan's rows, each the mean over the seeds."""
+    """Rows of gpuplan, each the mean over the seeds."""
     rows = []
     for variant in settings.variants:
         for batch in settings.batches:
@@ -205,6 +205,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _tell(line: str) -> None:
-    """Progress, for whoever watches."""
+    """Print progress if standard error is a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

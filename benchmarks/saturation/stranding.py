@@ -1,4 +1,4 @@
-"""Gpuplan's own way to choose a node, as an online policy."""
+"""gpuplan's own rule for choosing a node, as an online policy."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from benchmarks.saturation.trace import Ints, Shape, Trace
 
 _STRANDING: Final = 10**13
-"""Above any cost: scores must not be negative."""
+"""Larger than any cost, because scores must not be negative."""
 
 _LAST_RESORT: Final = 100.0
 _WIDEST: Final = 16
-"""More GPUs than a node has, so that the tightest breaks ties and no more."""
+"""More GPUs than a node has, so that the number of free GPUs only breaks ties."""
 
 SCARCITY: Final = 0.01
-"""Measured: 0.003 to 0.1 make no difference on gpuspec10 (`Stranding`)."""
+"""Measured: values from 0.003 to 0.1 make no difference on gpuspec10 (`Stranding`)."""
 
 
 class Stranding:
     """
-    What gpuplan's greedy goes by (gpuplan.solvers.state.node_scoring, profile pack), pod by pod.
+    The rule of gpuplan's greedy (gpuplan.solvers.state.node_scoring, profile pack), pod by pod.
 
-    A pod goes where it adds least to the GPUs that a node strands, each part in terms of the whole node,
+    A pod goes to the node where it adds least to the stranded GPUs, all amounts relative to the whole node,
 
         strand(n) = max(0, free GPUs / GPUs − min(free CPU / CPU, free memory / memory))²
 
-    then to the node with fewest wholly free GPUs; a share goes to a GPU already shared where one has room.
+    then to the node with the fewest wholly free GPUs. A share goes to a shared GPU if one has room.
 
-    With `scarcity`, a pod that needs GPUs also shuns models that other pods insist on, by the part of a
-    model's GPUs that pods of the trace which name a model ask for. It counts for little: it decides between
-    places that strand about as much.
+    With `scarcity`, a pod that needs GPUs also avoids models that other pods require. The penalty is the part
+    of the model's GPUs that pods with a list of models ask for. It is small, so it only decides between
+    places that strand about the same amount.
     """
 
     random_ties = False
@@ -50,7 +50,7 @@ class Stranding:
         self._shunned = scarcity * np.array([pressure[model] for model in packing.models])
 
     def scores(self, packing: Packing, shape: Shape, nodes: Ints) -> Ints:
-        """Not from 0 to 100 but up to `_STRANDING`, in billionths of the cost."""
+        """Scores up to `_STRANDING` (not 100), in billionths of the cost."""
         gpu, cpu, memory = packing.gpu[nodes], packing.cpu[nodes], packing.memory[nodes]
         before = self._strand(nodes, gpu.sum(axis=1), cpu, memory)
         left = gpu.sum(axis=1) - shape.total_gpu_milli, cpu - shape.cpu_milli, memory - shape.memory_mib
@@ -74,7 +74,7 @@ class Stranding:
 
 
 def pressures(trace: Trace) -> dict[str, float]:
-    """By GPU model: what pods that name models ask for, spread over these by size, in parts of its GPUs."""
+    """Per GPU model: demand of pods that name models, split over these by size, as a part of its GPUs."""
     have: Counter[str] = Counter()
     for machine in trace.machines:
         have[machine.model] += MILLI * machine.gpus

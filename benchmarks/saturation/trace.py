@@ -1,12 +1,12 @@
 """
-The openb trace as numbers, and the order in which its pods arrive in the published experiment.
+The openb trace as numbers, and the arrival order of its pods in the published experiment.
 
 Weng et al., "Beware of Fragmentation", USENIX ATC 2023. Their simulator (hkust-adsl/
-kubernetes-scheduler-simulator, experiments/run_scripts and pkg/simulator) shuffles the pods by a seed, goes
-on drawing pods from the trace with replacement until the demand is 130 % of the GPUs, and gives the nodes a
-random order by the same seed, which breaks ties between equal scores. Pods only arrive; none ends. Only the
-1,213 nodes with GPUs are there, so that pods without GPUs take CPU from those that need both. Our draws are
-not theirs: equal seeds give other orders.
+kubernetes-scheduler-simulator, experiments/run_scripts and pkg/simulator) shuffles the pods by a seed, then
+draws pods from the trace with replacement until the demand is 130 % of the GPUs, and gives the nodes a random
+order by the same seed, which breaks ties between equal scores. Pods only arrive; none ends. Only the 1,213
+nodes with GPUs exist, so that pods without GPUs take CPU from pods that need both. Our random numbers differ
+from theirs: equal seeds give other orders.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 MILLI: Final = 1000
 VARIANTS: Final = ("default", "gpushare40", "multigpu20", "gpuspec10")
 TUNED: Final = 1.3
-"""Demand that arrives in all, in parts of the GPUs."""
+"""Total demand of the arrivals, relative to the GPUs."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Shape:
-    """What a pod asks for; pods of one shape are alike."""
+    """The request of a pod; pods of one shape are interchangeable."""
 
     cpu_milli: int
     gpu_milli: int
-    """Thousandths of each GPU: 1000 with whole GPUs, less with a share of one."""
+    """Thousandths per GPU: 1000 with whole GPUs, less for a share of one."""
     gpus: int
     models: tuple[str, ...]
-    """Allowed GPU models; empty is any."""
+    """Allowed GPU models; empty means any."""
     memory_mib: int
 
     @property
@@ -75,11 +75,11 @@ class Trace:
 
     @property
     def gpu_milli(self) -> int:
-        """Thousandths of GPUs there are."""
+        """Total GPUs in thousandths."""
         return MILLI * sum(machine.gpus for machine in self.machines)
 
     def demand(self) -> Ints:
-        """Thousandths of GPUs by shape."""
+        """Thousandths of GPUs per shape."""
         return np.array([shape.total_gpu_milli for shape in self.shapes], dtype=np.int64)
 
 
@@ -95,7 +95,7 @@ def read_trace(folder: Path, variant: str = "default") -> Trace:
 
 
 def trace_of(name: str, machines: Iterable[Machine], pods: Iterable[Shape]) -> Trace:
-    """A trace with these pods, its shapes in a fixed order."""
+    """A trace with these pods; its shapes have a fixed order."""
     listed = list(pods)
     shapes = tuple(sorted(set(listed)))
     number = {shape: index for index, shape in enumerate(shapes)}
@@ -115,17 +115,17 @@ def _shape(row: dict[str, str]) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Who arrives in which order, and the order of the nodes that breaks ties."""
+    """Pods in arrival order, and nodes in the order that breaks ties."""
 
     shapes: Ints
     """Shape of each arriving pod."""
     nodes: Ints
-    """Machines, the one that wins a tie first."""
+    """Indices of machines; the first wins a tie."""
     arrived: Ints
-    """Thousandths of GPUs asked for up to and with each pod."""
+    """Cumulative demand in thousandths of GPUs, including the pod itself."""
 
     def until(self, milli: int) -> int:
-        """Pods that have arrived once so many thousandths of GPUs are asked for, all if fewer ever are."""
+        """Number of first pods that together ask for `milli`; all pods if they ask for less."""
         return min(len(self.shapes), int(np.searchsorted(self.arrived, milli)) + 1)
 
 

@@ -1,1 +1,1 @@
-"""Plans and diffs as text, JSON and HTML; no decisions."""
+"""Plans and diffs as text, JSON and HTML. This package formats results and decides nothing."""

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 20
-"""Of one table."""
+"""Rows per table."""
 _INDENT_PER_LEVEL: Final = "  "
 DEEPEST_INDENT: Final = 20
-"""Levels; a table of a deeper tree would be as wide as it is deep."""
+"""Queue levels: indenting deeper trees further would fill the width of the table."""
 
 
 def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
-    """Sections of lines."""
+    """Return the diff as sections, each a list of lines."""
     title = style.paint(style.clean(f"Diff of plan {short(diff.plan_id)}"), Tone.STRONG)
     sections = [[title], *_drift(diff, style, verbose=verbose, more=more)]
     stopped = sum(job.change == "preempt" for job in diff.jobs)
@@ -179,7 +179,7 @@ _PROMISE_TONES: Final = {
 
 
 def _promises(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Promised starts; those that differ in the newer snapshot are told with it."""
+    """Table of promised starts; with a newer snapshot, also its start times in column SINCE."""
     counts = Counter(promise.change for promise in diff.promises)
     told = [f"{counts[change]:,} {change}" for change in PromiseChange if counts[change]]
     with_live = diff.live is not None

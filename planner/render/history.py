@@ -1,4 +1,4 @@
-"""The history of periodic runs as a table: what each epoch planned, what it did, what went wrong."""
+"""The history of periodic runs as a table: what each epoch planned, what it did, and which errors it had."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS: Final = (0, 4, 5, 6)
 
 
 def history_text(records: Sequence[EpochRecord], style: Style) -> str:
-    """One line an epoch, oldest first, with the beginning of what went wrong below it."""
+    """One line per epoch, oldest first, with the first line of its error below it."""
     if not records:
         return "No epochs.\n"
     today = records[-1].began_at.date()

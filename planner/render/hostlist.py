@@ -1,4 +1,4 @@
-"""Node names in short, as Slurm writes and reads them: `h100-[03-06,09],login`."""
+"""Compressed node names in the hostlist format of Slurm: `h100-[03-06,09],login`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAST_NUMBER: Final = re.compile(r"(.*?)(\d{1,15})(\D*)", re.ASCII)
 
 
 def hostlist(names: Iterable[str]) -> str:
-    """All the names, each once, those that differ only in their last number folded into one bracket."""
+    """All names, each once; names that differ only in their last number share one bracket."""
     plain: list[str] = []
     numbers: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in sorted(set(names)):
@@ -33,7 +33,7 @@ def _bracket(ranges: list[str]) -> str:
 
 
 def _ranges(digits: list[str]) -> Iterator[str]:
-    """`03`, `04`, `05`, `9` as `03-05`, `9`: numbers with leading zeros go with those of their width."""
+    """`03`, `04`, `05`, `9` as `03-05`, `9`; numbers with leading zeros are grouped by width."""
     padded = {len(text) for text in digits if text[0] == "0" and len(text) > 1}
     by_width: dict[int, list[int]] = defaultdict(list)
     for text in digits:

@@ -1,4 +1,4 @@
-"""Reference pages: each field of a document in Markdown tables, made from its schema."""
+"""Reference pages: Markdown tables of the fields of a document, generated from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES: Final = {"number": "number", "integer": "integer", "boolean": "true or f
 
 
 def reference_page(schema: Mapping[str, Any]) -> str:
-    """Markdown of a JSON Schema: the document first, then the objects that it is made of, by name."""
+    """Markdown of a JSON Schema: the document first, then its component objects by name."""
     return "\n".join(_lines(schema)) + "\n"
 
 

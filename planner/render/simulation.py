@@ -1,4 +1,4 @@
-"""What a simulation found as text: what was replayed, the scores side by side, and what to mind."""
+"""A simulation as text: what was replayed, the scores side by side, and notes on reading them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _head(simulation: Simulation, style: Style) -> Iterator[str]:
 
 
 def cadence(simulation: Simulation) -> str:
-    """When epochs are, in words."""
+    """When epochs run, in words."""
     every = duration(simulation.every)
     return (
         f"an epoch at each event, at least every {every}"
@@ -68,7 +68,7 @@ def cadence(simulation: Simulation) -> str:
 
 
 def _overview(runs: Sequence[Run], style: Style) -> list[str]:
-    """A line for each run, where they do not stand beside each other."""
+    """One line per run, used where the runs do not fit side by side."""
     rows = [Row(("", *(label for label, _ in _OVERVIEW)))]
     rows += [Row((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
     return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
@@ -81,7 +81,7 @@ def _table(runs: tuple[Run, ...], style: Style) -> list[str]:
 
 
 def score_lines(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each score that tells something: its label, and a cell for each run."""
+    """Each score with at least one nonempty cell: its label, and one cell per run."""
     for label, shown in _LINES:
         cells = tuple(shown(run.scores) for run in runs)
         if any(cells):
@@ -89,7 +89,7 @@ def score_lines(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def simulation_notes(simulation: Simulation) -> Iterator[str]:
-    """What to mind about the scores."""
+    """Notes on reading the scores."""
     cards = [run.scores for run in simulation.runs]
     if any(card.running or card.waiting for card in cards):
         yield (
@@ -106,7 +106,7 @@ def _count(name: str) -> Shown:
 
 
 def _if_any(name: str) -> Shown:
-    """A count; nothing where it is 0, so that a line of nothing but zeros is left out."""
+    """A count; empty if 0, so that a line of zeros only is left out."""
     return lambda card: f"{count:,}" if (count := getattr(card, name)) else ""
 
 
@@ -187,7 +187,7 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("  an epoch, s", lambda card: f"{card.planning_seconds_mean:,.4f}"),
     ("  slowest epoch, s", lambda card: f"{card.planning_seconds_max:,.2f}"),
 )
-"""Labels, and how the cell of a run is made; a line whose cells are all empty is left out."""
+"""Labels, and the function that formats a run's cell; a line with only empty cells is left out."""
 
 _OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
     ("wait", _time("wait", "mean")),
@@ -197,4 +197,4 @@ _OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
     ("unfair", lambda card: _optional(card.unfair_share, _percent)),
     ("restarts", _count("restarts")),
 )
-"""Heads and cells of the overview: means, but for p95 of the completion."""
+"""Heads and cells of the overview: means, except p95 of the completion time."""

@@ -1,4 +1,4 @@
-"""Style: width, colour and alphabet of a text view, and the few things that depend on them."""
+"""Style of a text view: width, colour, character set, and the text functions that depend on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ASCII: Final = str.maketrans(
 
 
 class Tone(StrEnum):
-    """What a colour stands for, with its ANSI code."""
+    """What a colour means, with its ANSI code."""
 
     STRONG = "1"
     QUIET = "2"
@@ -29,25 +29,25 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text view is laid out."""
+    """Layout settings of a text view."""
 
     width: int
     colour: bool
     ascii_only: bool
 
     def clean(self, text: str) -> str:
-        """The text on one line, without anything that a terminal would obey, in the alphabet asked for."""
+        """The text on one line, without control characters, in ASCII if `ascii_only` is set."""
         shown = on_one_line(text)
         if self.ascii_only:
             shown = shown.translate(_ASCII).encode("ascii", "backslashreplace").decode()
         return shown
 
     def paint(self, text: str, tone: Tone) -> str:
-        """The text in the colour of a tone, if colours are wanted."""
+        """The text in the colour of a tone, if colours are on."""
         return f"\x1b[{tone}m{text}\x1b[0m" if self.colour and text else text
 
     def cut(self, text: str, width: int) -> str:
-        """The text, its middle left out where it is too wide: names often differ at their end."""
+        """The text, with its middle cut out if it is too wide: names often differ at their end."""
         if len(text) <= width:
             return text
         dots = self.clean("…")
@@ -56,7 +56,7 @@ class Style:
         return f"{text[:head]}{dots}{text[len(text) - tail :]}"[:width]
 
     def wrap(self, text: str, indent: int, *, hanging: int = 0) -> list[str]:
-        """The text in lines of the width, each after so many spaces, `hanging` more from the second on."""
+        """Wrap the text to the width, indented; lines after the first by `hanging` more columns."""
         return textwrap.wrap(
             self.clean(text),
             width=max(self.width, indent + hanging + 20),
@@ -66,7 +66,7 @@ class Style:
         )
 
     def flow(self, parts: Iterable[str], indent: int = 2) -> list[str]:
-        """Parts side by side, none of them torn; lines after the first are indented."""
+        """Place parts side by side without splitting any; lines after the first are indented."""
         lines = [""]
         for part in map(self.clean, parts):
             joined = f"{lines[-1]}  {part}" if lines[-1].strip() else f"{lines[-1]}{part}"

@@ -16,21 +16,21 @@ _NARROWEST: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells side by side, and a note that follows them where it fits and goes below where it does not."""
+    """Cells side by side, and a note that goes on the same line if it fits and below if not."""
 
     cells: tuple[str, ...]
     note: str = ""
     tone: Tone | None = None
-    """Of the first cell."""
+    """Tone of the first cell."""
 
 
 def table(
     rows: Sequence[Row], style: Style, *, right: Collection[int] = (), uncut: bool = False
 ) -> list[str]:
     """
-    Lines of the rows, indented by two; `right` names the columns that are numbers.
+    Format the rows as lines, indented by two; `right` lists the columns to align right (numbers).
 
-    Where the cells are too wide together, the widest are cut. With `uncut` no cell is, however wide.
+    If the cells together are too wide, the widest are cut. With `uncut` no cell is cut.
     """
     if not rows:
         return []
@@ -46,7 +46,7 @@ def table(
         ]
         note = style.clean(row.note)
         line = _GAP + _GAP.join(fitted)
-        # Only now: colour codes have a length but no width.
+        # Paint after fitting: colour codes add to the length of a string but not to its printed width.
         painted = style.paint(fitted[0].rstrip(), row.tone) if row.tone else fitted[0].rstrip()
         shown = line.replace(fitted[0].rstrip(), painted, 1) if fitted[0].strip() else line
         if note and len(line) + len(_GAP) + len(note) <= style.width:
@@ -59,6 +59,6 @@ def table(
 
 
 def _narrow(widths: list[int], available: int) -> None:
-    """Take from the widest columns until all fit, or none can give more."""
+    """Shorten the widest columns until the row fits or all columns are at the minimum width."""
     while sum(widths) > available and (widest := max(widths)) > _NARROWEST:
         widths[widths.index(widest)] -= 1

@@ -1,1 +1,1 @@
-"""Where snapshots come from, one file each."""
+"""Sources of snapshots and arrivals: own documents, synthetic workloads, and traces."""

@@ -1,7 +1,7 @@
 """
-gpuplan's own files: a snapshot from a directory, a file or standard input; a policy; and a snapshot as text.
+gpuplan's own files: read snapshots (directory, file or standard input) and policies, write snapshots as text.
 
-Reading collects all problems of all files, each with file and line, before it gives up.
+Reading collects the problems of all files, each with file and line, before it raises.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
-_LOG.addHandler(logging.NullHandler())  # warnings are shown by what has set up a log, and else by nothing
+_LOG.addHandler(logging.NullHandler())  # show warnings only if the application has set up a log
 
 SUFFIXES: Final = (*YAML_SUFFIXES, JSON_SUFFIX)
 NO_SNAPSHOT: Final = frozenset({"plan", "policy", "profile", "scenario"})
-"""Files of these names, up to the first dot, stand in a snapshot's directory without being part of it."""
+"""Names, up to the first dot, of files that may be in a snapshot's directory without being part of it."""
 
 _POLICY: Final = "policy"
 _PLAN: Final = "plan"
@@ -44,14 +44,14 @@ _DOCUMENTS: Final = "files named *.yaml, *.yml or *.json"
 
 def load_snapshot(source: str, *, largest: int = LARGEST_BYTES, strict: bool = False) -> Snapshot:
     """
-    Read a snapshot from a directory of documents (not from its subdirectories), one file, or `-`.
+    Read a snapshot from a directory of documents (without its subdirectories), one file, or `-`.
 
-    What the world has lost since, such as a node on which a job runs, is an error only if `strict`.
+    Damage, such as a running job on a node that is missing, is an error only if `strict`.
 
     Raises
     ------
     BadInputError
-        With every problem found: first those of the files as texts; if there are none, those of the data.
+        With every problem found: first syntax problems of the files; if there are none, problems of the data.
     """
     return inspect_snapshot(source, largest=largest, strict=strict)[0]
 
@@ -59,7 +59,7 @@ def load_snapshot(source: str, *, largest: int = LARGEST_BYTES, strict: bool = F
 def inspect_snapshot(
     source: str, *, largest: int = LARGEST_BYTES, strict: bool = False
 ) -> tuple[Snapshot, tuple[InputProblem, ...]]:
-    """As `load_snapshot`, and where the snapshot counts on what the world has lost."""
+    """Like `load_snapshot`, and also return where the snapshot is damaged."""
     files = _read_all(_snapshot_files(source), largest)
     assembly = assemble(files, of_directory=_is_directory(source))
     for passed_over in located(assembly.passed_over, files, source):
@@ -72,7 +72,7 @@ def inspect_snapshot(
 
 def load_policy(path: str | None) -> Policy:
     """
-    Read a policy file; without one the policy is the default one.
+    Read a policy file; without a path, return the default policy.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def load_policy(path: str | None) -> Policy:
 
 def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
     """
-    Read a file that holds the document of one noun, such as a policy.
+    Read a file that holds the document of one data object, such as a policy.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
 
 def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, Spot]:
     """
-    Read a file that holds the document of one noun, and say where it stands, for what is found out later.
+    Read a file that holds the document of one data object; also return its position, for later messages.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def default_policy_path(source: str) -> str | None:
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
-    """The snapshot as JSON with one line for each node, queue and job, so that two of them compare well."""
+    """The snapshot as JSON with one line per node, queue and job, so that two snapshots compare well."""
     document = {"format_version": snapshot.format_version} | snapshot.canonical().shared_document
     sections = {key: json.dumps(value, ensure_ascii=False) for key, value in document.items()}
     sections["cluster"] = _cluster_text(document["cluster"])
@@ -147,7 +147,7 @@ def snapshot_text(snapshot: Snapshot) -> str:
 
 
 def _cluster_text(cluster: dict[str, Any]) -> str:
-    """The cluster with its nodes last, as they are many."""
+    """The cluster with its nodes last, because they are many."""
     others = {key: value for key, value in cluster.items() if key != "nodes"}
     texts = [
         f'"{key}": {_one_a_line(value) if isinstance(value, list) else json.dumps(value, ensure_ascii=False)}'
@@ -176,12 +176,12 @@ def _snapshot_files(source: str) -> list[str]:
 
 
 def kept_documents(directory: str) -> list[Path]:
-    """Documents of a directory over which nothing may be written: all but a plan that has a plan's name."""
+    """Documents of a directory that must not be overwritten: all except a plan with a plan's file name."""
     return [path for path in _documents_in(directory) if _stem(path) != _PLAN]
 
 
 def is_plan_file(path: Path) -> bool:
-    """True of a file that holds a plan and nothing else; what cannot be read is none."""
+    """True if a file holds one plan and nothing else; False if it cannot be read."""
     try:
         documents = read_file(str(path)).documents
     except BadInputError:
@@ -194,7 +194,7 @@ def _is_directory(source: str) -> bool:
 
 
 def _documents_in(directory: str) -> list[Path]:
-    """Document files by name; a link that leads nowhere is one, so that it is not passed over in silence."""
+    """Document files by name; a broken link counts as one, so that it is reported and not ignored."""
     try:
         entries = sorted(Path(directory).iterdir(), key=lambda path: path.name)
     except OSError as error:

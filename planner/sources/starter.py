@@ -1,4 +1,4 @@
-"""A small scenario to begin with: cluster, queues, jobs and a policy with its reasons, as files to edit."""
+"""Starters: small scenarios with cluster, queues, jobs and an explained policy, as files to edit."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STARTERS: Final = ("training", "inference", "research", "batch")
-"""Kinds of clusters that there is a starter for."""
+"""Kinds of clusters with a starter."""
 
 
 def write_starter(folder: Path, kind: str) -> list[Path]:
     """
-    Write one of `STARTERS` into a new folder, in one step; the files that were written.
+    Write one of `STARTERS` into a new folder in one step, and return the files.
 
     Raises
     ------
     PlannerError
-        The folder is there already, or cannot be made.
+        The folder exists already, or cannot be made.
     """
     texts = starter_texts(kind)
     target = folder.resolve()

@@ -1,1 +1,1 @@
-"""Solvers that prove: MILP, CP-SAT, and an LP for max-min fairness."""
+"""Exact solvers: MILP, CP-SAT, and an LP for max-min fairness."""

@@ -1,4 +1,4 @@
-"""Formulation → OR-Tools CP-SAT: lowering, hint, statuses, bound."""
+"""OR-Tools CP-SAT: translate a formulation and its hint, map status and bound back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     claim = solver.solve(model, _Incumbents(variables, report))
     status = _STATUS.get(claim, SolveStatus.FAILED)
     bound = None
-    # With nothing found CP-SAT reports 0, which is no bound.
+    # Without a solution CP-SAT reports the bound 0, which is not valid.
     if status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         bound = integer_bound(solver.best_objective_bound)
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
@@ -60,7 +60,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
 
 class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # untyped
-    """Reports every better solution with the bound known by then."""
+    """Reports each better solution with the bound known at that time."""
 
     def __init__(self, variables: list[cp_model.IntVar], report: Report) -> None:
         super().__init__()
@@ -80,9 +80,10 @@ def _configured(budget: Budget) -> cp_model.CpSolver:
     parameters.num_workers = budget.workers
     parameters.random_seed = budget.seed
     parameters.relative_gap_limit = budget.stop_gap
-    # One worker proves most with the full linear relaxation; two by default leave the bound loose.
+    # One worker with the full linear relaxation proves more than two with the default level.
     parameters.linearization_level = 2
     if budget.ticks is not None:
         parameters.max_deterministic_time = budget.ticks
+        # Several workers are deterministic only with interleaved search.
         parameters.interleave_search = budget.workers > 1
     return solver

@@ -1,4 +1,4 @@
-"""Lowering: a formulation, or some rows of one, in the arrays of HiGHS."""
+"""Convert a formulation, or some of its rows, to the arrays of HiGHS."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def lowered(formulation: Formulation, names: Any) -> Any:
     """
-    The model as `names`, which is highspy, has it; to be minimized, integrality left out.
+    The formulation as a `HighsLp` to minimize, without integrality; `names` is the highspy module.
 
-    PuLP would need a hundred times as long for large ones.
+    PuLP takes about a hundred times as long for large models.
     """
     rows = formulation.rows
     model = names.HighsLp()
@@ -37,7 +37,7 @@ def lowered(formulation: Formulation, names: Any) -> Any:
 
 
 def flat(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
-    """Columns and coefficients of the nonzeros, row by row, and where each row starts."""
+    """Columns and coefficients of the nonzeros, row by row, and the start of each row."""
     nothing = np.zeros(0, dtype=np.int64)
     return (
         np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
@@ -47,7 +47,7 @@ def flat(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
 
 
 def limits(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
-    """Least and greatest value of each row."""
+    """Lower and upper limit of each row."""
     return (
         np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
         np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),

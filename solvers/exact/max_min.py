@@ -1,5 +1,5 @@
 """
-Max-min fairness over time: which part of its time each job has on each GPU model; by HiGHS.
+Max-min fairness over time: the share of its time that each job gets on each GPU model; an LP, by HiGHS.
 
     max  z
     Σ_m speed_jm · gpus_j / equal_j · x_jm  ≥  z        ∀ jobs j
@@ -7,9 +7,9 @@ Max-min fairness over time: which part of its time each job has on each GPU mode
     Σ_j gpus_j · x_jm  ≤  capacity_m                    ∀ GPU models m
     x ≥ 0
 
-with equal_j = Σ_m speed_jm · capacity_m / Σ_m capacity_m: what a job gets from an equal share of all models.
-This is the policy of least attained service that knows of GPU models (Narayanan et al., Heterogeneity-Aware
-Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020), with all jobs of equal weight.
+with equal_j = Σ_m speed_jm · capacity_m / Σ_m capacity_m: the speed of a job on an equal share of all models.
+This is the least-attained-service policy for heterogeneous GPU models (Narayanan et al., Heterogeneity-Aware
+Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020), with equal weights for all jobs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 def max_min_shares(speed: Floats, gpus: Floats, capacity: Floats) -> Floats:
     """
-    Part of its time, from 0 to 1, that each job has on each GPU model; shape (jobs, models).
+    Share of its time, from 0 to 1, that each job gets on each GPU model; shape (jobs, models).
 
-    `speed` is of the same shape, 0 where a job cannot be; each job must have one model where it can.
+    `speed` has the same shape and is 0 where a job cannot run; each job needs a model on which it can run.
     """
     jobs, models = speed.shape
     if not jobs:
         return np.zeros_like(speed)
     equal = speed @ capacity / capacity.sum()
     worth = speed * (gpus / equal)[:, None]
-    # Columns: z, then x by job and model. Rows: jobs' worth, jobs' time, models' GPUs.
+    # Columns: z, then x by job and model. Rows: worth of each job, time of each job, GPUs of each model.
     job = np.repeat(np.arange(jobs), models)
     model = np.tile(np.arange(models), jobs)
     column = 1 + np.arange(jobs * models)
@@ -61,7 +61,7 @@ def _maximized_first(
     *,
     most: Floats,
 ) -> Floats:
-    """Values of columns between 0 and `most` with the first one as large as possible."""
+    """Column values between 0 and `most` that make the first column as large as possible."""
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)

@@ -1,4 +1,4 @@
-"""Formulation → HiGHS, or PuLP with the CBC that it brings: lowering, statuses, bound."""
+"""HiGHS, and the CBC that PuLP bundles: translate a formulation, map status and bound back."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _NODES_PER_TICK: Final = 100
+"""Branch-and-bound nodes per unit of deterministic work."""
 
 _LARGE: Final = 20_000
-"""Columns of a model whose relaxation begins with rows that it is likely to break."""
+"""Above this number of columns the linear relaxation starts with cuts that it is likely to violate."""
 
 _NOTHING: Final = 1e-6
-"""By so much a column of the linear relaxation may differ from what it is taken for."""
+"""Tolerance for column values of the linear relaxation."""
 
 _PARTS_NEAR: Final = (0.35, 0.6)
-"""Of the columns, that may differ from the linear relaxation; more where there is no answer with fewer."""
+"""Fractions of columns that may differ from the relaxation; the second if the first does not suffice."""
 
 _CLOSE: Final = 0.0002
-"""A gap that is not worth more time: placing loses more."""
+"""A relative gap that is not worth more time: placing replicas on nodes loses more."""
 
 _SHARE_OF_ROWS: Final = 0.6
-"""Of the time, after which no more rows are added to the linear relaxation."""
+"""Fraction of the time after which no more cuts are added to the linear relaxation."""
 
 _SHARE_OF_DIVE: Final = 0.4
 _SHARE_OF_CORE: Final = 0.75
-"""Of the time left, for the searches near the linear relaxation."""
+"""Fractions of the time left, for the searches near the linear relaxation."""
 
 _NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
 
 _RELATIVE_ERROR: Final = 1e-9
-"""Of an objective or bound that was computed in floating point."""
+"""Relative error of an objective or bound that was computed in floating point."""
 
-# PuLP calls a run that hit its time limit "Optimal" in `status`; only `sol_status` tells a proof.
+# PuLP reports "Optimal" in `status` for a run that hit its time limit; only `sol_status` tells a proof.
 _CBC_STATUS: Final = {
     pulp.LpSolutionOptimal: SolveStatus.OPTIMAL,
     pulp.LpSolutionIntegerFeasible: SolveStatus.FEASIBLE,
@@ -65,9 +66,9 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     """
     Maximize with HiGHS.
 
-    Where there are many columns, the linear relaxation tells which of them matter; at first the others are
-    kept as they are there. At last all are looked at, if what was found is not close to the bound. The value
-    of the relaxation is a bound on the whole.
+    If there are many columns, the linear relaxation shows which of them matter. The first searches fix the
+    other columns at their relaxed values. The last search frees all columns, if the answer is not yet close
+    to the bound. The value of the relaxation is a bound on the whole problem.
     """
     run = _Highs(formulation, budget, report)
     ahead = len(formulation.later) > MANY_LATER
@@ -87,11 +88,11 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
 def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """
-    The best found where what costs much to change is kept as in the relaxation, and later starts even more.
+    Best answer near the linear relaxation for a problem with many later starts.
 
-    A vertex of it has few fractions. First all starts that are integral there are kept as they are, which
-    leaves a tiny question, though one without an answer at times. Then only those columns of later starts are
-    kept at 0 that the relaxation does not use.
+    A vertex of the relaxation has few fractional values. The first search also fixes all starts that are
+    integral there. This leaves a tiny problem, which is sometimes infeasible. The second search fixes at 0
+    only those columns of later starts that the relaxation does not use.
     """
     starts = np.array(formulation.now + formulation.later)
     settled = np.union1d(_settled(run, relaxed, _PARTS_NEAR[0]), starts[_is_integral(relaxed[starts])])
@@ -111,10 +112,10 @@ def _look_near(
     unused: Ints = _NO_COLUMNS,
 ) -> Ints:
     """
-    The best found where only columns that cost little to change may differ from the relaxation.
+    Best answer in which only columns of small reduced cost may differ from the relaxation.
 
-    If there is one to `start` from, where it differs others may do so too. Columns that are `unused` are kept
-    whatever they cost.
+    A column that differs from the relaxation in `start` stays free. Other columns in `unused` are fixed
+    whatever their reduced cost.
     """
     known = hint
     for part in _PARTS_NEAR:
@@ -131,7 +132,7 @@ def _look_near(
 
 
 def _settled(run: _Highs, relaxed: Floats, part: float) -> Ints:
-    """Columns that are integral in the relaxation, but for the part of all that costs the least to change."""
+    """Columns to fix: integral in the relaxation, without the fraction `part` of least reduced cost."""
     dearest = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
     return dearest[_is_integral(relaxed[dearest])]
 
@@ -141,7 +142,7 @@ def _is_integral(values: Floats) -> NDArray[np.bool_]:
 
 
 def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
-    """Solve the linear relaxation alone: a bound, and a guess."""
+    """Solve only the linear relaxation: a bound, and a guess."""
     told: list[Answer] = []
 
     def tell(answer: Answer) -> None:
@@ -157,20 +158,20 @@ def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
 
 
 class _Highs:
-    """One model, handed to HiGHS once and solved one way after the other; it minimizes what is to be lost."""
+    """A model that HiGHS gets once and solves in several ways; HiGHS minimizes the negated objective."""
 
     def __init__(self, formulation: Formulation, budget: Budget, report: Report) -> None:
-        # Imported here, so that CBC answers where HiGHS is missing.
+        # Imported here, so that CBC works without HiGHS.
         import highspy  # noqa: PLC0415
 
         self._names = highspy
         self._formulation, self._budget, self._report = formulation, budget, report
         self.bound: int | None = None
-        """No assignment scores more."""
+        """Upper bound on the objective; None while unknown."""
         self.reduced_costs: Floats = np.zeros(len(formulation.upper))
-        """What one unit of each column costs at the vertex found, with either sign."""
+        """Reduced cost of each column at the vertex found, with either sign."""
         self._cuts: list[Cut] = []
-        """Rows added to the model."""
+        """Cuts added to the model."""
         self._highs = highspy.Highs()
         for name, value in {
             "output_flag": False,
@@ -189,13 +190,12 @@ class _Highs:
 
     def relax(self) -> Floats | None:
         """
-        Values of all columns at the best vertex of the linear relaxation; None if it took too long.
+        Column values at the best vertex of the linear relaxation; None if it took too long.
 
-        Rows that it breaks and that follow from the others are added to them, for all that is asked later
-        too, until there are none or the time is up. Large models begin with those that it is likely to break:
-        that saves rounds, and costs smaller ones more than it saves. Without presolve: that costs more than
-        it saves here, and what the dual simplex has when it is stopped are multipliers of the model itself,
-        from which a bound follows.
+        Violated valid inequalities are added, for all later solves too, until there are none or the time is
+        up. Large models start with the inequalities that they are likely to violate: this saves rounds there,
+        and costs smaller models more than it saves. Presolve is off: it costs more than it saves here, and
+        without it a stopped dual simplex holds multipliers of the model itself, which give a bound.
         """
         highs, formulation = self._highs, self._formulation
         self._set_integrality(self._names.HighsVarType.kContinuous)
@@ -221,12 +221,12 @@ class _Highs:
         return values
 
     def is_close(self, points: int) -> bool:
-        """True if no assignment scores so much more that it would be worth the time."""
+        """True if the gap to the bound is not worth more time."""
         return self.bound is not None and self.bound - points <= _CLOSE * abs(points)
 
     def _run_relaxation(self) -> bool:
         highs = self._highs
-        # HiGHS counts all its runs together.
+        # HiGHS counts the time of all its runs together.
         highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
         highs.run()
         ended = self._names.HighsModelStatus
@@ -237,7 +237,7 @@ class _Highs:
         return solved
 
     def _relaxed(self, values: Floats | None) -> Answer:
-        """What is known of the relaxation; HiGHS minimizes, so that its multipliers are negated."""
+        """State of the relaxation as an answer; HiGHS minimizes, so its multipliers are negated."""
         guess = None if values is None else np.rint(values).astype(np.int64)
         multipliers = -np.array(self._highs.getSolution().row_dual)
         detail = "stopped while searching"
@@ -245,7 +245,7 @@ class _Highs:
         return Answer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
 
     def _add(self, cuts: list[Cut]) -> None:
-        """Add rows that follow from those of the formulation."""
+        """Add valid inequalities to the model."""
         if not cuts:
             return
         self._cuts += cuts
@@ -258,11 +258,11 @@ class _Highs:
         self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
     ) -> Answer:
         """
-        Search for a share of the time that is left, from a hint if there is one.
+        Search for a share of the time left, from a hint if there is one.
 
-        With columns `fixed` to values the bound is that of the relaxation: no other is one on the whole.
-        Otherwise there is no presolve: with it HiGHS 1.12 to 1.15 prove bounds of some models that are
-        false (docs/decisions/0010-proofs-without-presolve.md).
+        With `fixed` columns the bound stays that of the relaxation: a bound on the restricted model does not
+        hold for the whole. Without them presolve is off: with presolve HiGHS 1.12 to 1.15 prove false bounds
+        on some models (docs/decisions/0010-proofs-without-presolve.md).
         """
         highs, names = self._highs, self._names
         if fixed is not None:
@@ -277,7 +277,7 @@ class _Highs:
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
-        # With ticks the clock is a safety stop alone.
+        # With ticks the clock is only a safety stop.
         clock = 1.0 if self._budget.ticks is not None else share
         highs.setOptionValue("time_limit", clock * self._budget.seconds)
         if self._budget.ticks is not None:
@@ -288,7 +288,7 @@ class _Highs:
             bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             self.bound = bound if self.bound is None else min(bound, self.bound)
         answer = self._answer(info, whole=fixed is None)
-        if fixed is not None:  # HiGHS forgets how it ended as soon as the model changes
+        if fixed is not None:  # HiGHS drops its final status as soon as the model changes
             columns = fixed[0]
             upper = self._formulation.upper[columns].astype(np.float64)
             self._set_bounds(columns, np.zeros(len(columns)), upper)
@@ -305,7 +305,7 @@ class _Highs:
             ended.kTimeLimit: stopped,
             ended.kSolutionLimit: stopped,
             ended.kInterrupt: stopped,
-            # Out of time before the search began.
+            # The time ran out before the search began.
             ended.kNotset: stopped,
         }.get(highs.getModelStatus(), SolveStatus.FAILED)
         detail = highs.modelStatusToString(highs.getModelStatus())
@@ -324,10 +324,10 @@ class _Highs:
 
 
 class _Watch:
-    """Reports better solutions and bounds while HiGHS works."""
+    """Reports better solutions and bounds while HiGHS runs."""
 
     def __init__(self, kinds: Any, report: Report, bound: int | None, *, whole: bool) -> None:
-        """`bound` is known already; what HiGHS says of it counts only if it has the whole model."""
+        """`bound` is the bound so far; a bound from HiGHS counts only if it solves the `whole` model."""
         self._whole = whole
         self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
         self._report = report
@@ -336,11 +336,11 @@ class _Watch:
 
     @property
     def kinds(self) -> tuple[Any, Any]:
-        """What HiGHS is to call for."""
+        """Kinds of callbacks that HiGHS must call."""
         return self._solution, self._log
 
     def __call__(self, kind: Any, _message: str, out: Any, *_: Any) -> None:
-        """Take what HiGHS has."""
+        """Take over a solution or bound from HiGHS, and report it if it is better."""
         news = False
         if kind == self._solution:
             self._values = np.rint(np.array(out.mip_solution)).astype(np.int64)
@@ -355,7 +355,7 @@ class _Watch:
 
 
 def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
-    """Maximize with the CBC that PuLP brings, everywhere; it proves optimality but tells no other bound."""
+    """Maximize with the CBC that PuLP bundles everywhere; it reports no bound but that of an optimum."""
     problem, variables = _lower(formulation)
     with _announcements_ignored():
         cbc = pulp.PULP_CBC_CMD(
@@ -374,7 +374,7 @@ def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report:
 
 @contextmanager
 def _announcements_ignored() -> Iterator[None]:
-    """PuLP 3 warns of names that PuLP 4 will drop."""
+    """Ignore the warnings of PuLP 3 about names that PuLP 4 drops."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield

@@ -1,1 +1,1 @@
-"""Greedy: what it decides, step by step, on the ledger."""
+"""Greedy heuristics on the ledger, one step per module."""

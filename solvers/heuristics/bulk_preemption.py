@@ -1,8 +1,8 @@
 """
-Trading: waiting jobs against running ones, first in bulk by the prices of a market, then one by one.
+Preempt running jobs for waiting ones: first in bulk by market prices, then one by one.
 
-What single trades cannot see is that a running gang makes room on many nodes at once, and that jobs of one
-queue may replace each other though it holds no more than it is guaranteed.
+Preemption one by one does not see that a preempted gang frees many nodes at once, or that jobs of one queue
+may replace each other although the queue holds no more than its guarantee.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 _PREMIUM: Final = 1.1
-"""Who is worth so much more than the price still gives way: whoever finds no taker comes back."""
+"""A job worth up to this multiple of the price is preempted too: it returns if nothing takes its place."""
 
 _EXPECTED: Final = 0.9
-"""Part of what a queue's waiting jobs would pay for that is counted on to meet its guarantee."""
+"""Fraction of a queue's waiting jobs worth the price that is expected to count toward its guarantee."""
 
 
 def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
-    """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
+    """Start waiting jobs that are worth the price, preempt running jobs where that pays, then fill."""
     classes, market, order = ledger.problem.classes, Market(ledger), ranking(ledger.problem)
     spare = _spare(ledger, market)
     give_way(ledger, market, spare)
@@ -40,7 +40,7 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
             if market.net(index, option) >= 0:
                 ledger.place(index, option, jobs=ledger.jobs_left(index))
         if classes[index].minimum > 1:
-            # Once others have started nobody finds it so many nodes.
+            # Once other jobs have started, a gang no longer finds so many nodes.
             preempt(ledger, [index], preemption, deadline=deadline)
     preempt(ledger, paying, preemption, deadline=deadline)
     take_back(ledger)
@@ -53,14 +53,14 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
 
 def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     """
-    Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
+    Preempt running jobs that are worth no more than the price of their GPUs, the least worth first.
 
-    As many as each guarantee can spare, given that most of the jobs that would pay the price will start.
+    Each guarantee gives up only what it can spare, if most of the jobs that would pay the price start.
     """
     incumbents, quota = ledger.problem.incumbents, ledger.quota
     losses = []
     for index, incumbent in enumerate(incumbents):
-        # Of who costs nothing only those are stopped who are in the way of somebody.
+        # If preempting a job costs nothing, it is preempted only if it blocks a waiting job.
         if incumbent.stop_points and market.may_be_had(index):
             fetched = market.fetched(incumbent)
             if -incumbent.stop_points < _PREMIUM * fetched:
@@ -77,7 +77,7 @@ def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
     """
     Classes that are worth the price and start alone, in order.
 
-    In front are gangs that need one domain and pay well, the largest first: later none is free for them.
+    Gangs that need one domain and pay well come first, the largest first: later no domain is free for them.
     """
     classes = ledger.problem.classes
     found = [index for index in order if classes[index].starts_alone and market.pays(index)]
@@ -92,7 +92,7 @@ def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
 def _start_owed(
     ledger: Ledger, preemption: Preemption, order: list[int], spare: list[float], deadline: float | None
 ) -> None:
-    """Start jobs that are not worth the price where those that are do not meet a guarantee."""
+    """Start jobs that are not worth the price, where the jobs that are do not meet a guarantee."""
     classes = ledger.problem.classes
     for index in order:
         if classes[index].starts_alone and not is_late(deadline):
@@ -104,18 +104,18 @@ def _start_owed(
 
 
 def _start(ledger: Ledger, preemption: Preemption, index: int) -> bool:
-    """Start one job of a class, if need be by preempting others."""
+    """Start one job of a class, preempting other jobs if necessary."""
     options = ledger.problem.classes[index].options
     return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
 
 
 def _counts_at(job_class: JobClass) -> list[tuple[int, str | None]]:
-    """(queue, GPU model) where the jobs of a class count on their best option; empty without one."""
+    """(queue, GPU model) at which the jobs of a class count on their best option; empty without one."""
     return [(job_class.queue, option.gpu_model) for option in job_class.options[:1]]
 
 
 def _spare(ledger: Ledger, market: Market) -> list[float]:
-    """Thousandths of GPUs that may leave each guarantee, given who is likely to come."""
+    """Thousandths of GPUs that each guarantee can spare, given the jobs that are likely to start."""
     spare = [-float(missing) for missing in ledger.quota.missing]
     for index, job_class in enumerate(ledger.problem.classes):
         if job_class.role is Role.START and job_class.options:

@@ -1,4 +1,4 @@
-"""Draining: running jobs leave nodes that ought to be drained for another place, or if that alone pays."""
+"""Drain nodes: migrate running jobs off nodes that should be drained, or preempt them if that pays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def drain(ledger: Ledger, *, moving: bool) -> None:
-    """Move, if wanted, or else stop incumbents whose leaving is rewarded, the best rewarded first."""
+    """Migrate (if `moving`) or else preempt running jobs that earn points by leaving, most points first."""
     incumbents = ledger.problem.incumbents
     asked = [index for index, incumbent in enumerate(incumbents) if incumbent.on_leaving > 0]
     for index in sorted(asked, key=lambda index: (-incumbents[index].on_leaving, index)):
@@ -22,7 +22,7 @@ def drain(ledger: Ledger, *, moving: bool) -> None:
 
 
 def move(ledger: Ledger, index: int) -> bool:
-    """Move an incumbent to the best place there is; False, and nothing done, if that does not pay."""
+    """Migrate a running job to its first option that pays; False, and nothing changes, if none does."""
     job_class = ledger.problem.incumbents[index].move
     if job_class is None:
         return False

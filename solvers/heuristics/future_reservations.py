@@ -1,8 +1,8 @@
 """
-Booking: a job gets places in a later slot, or gives them up.
+Reserve resources for the start of a job in a later slot, and release them.
 
-Anti-affinity is kept the simple way: everybody who is on a node now or booked there counts as being there all
-the time.
+Anti-affinity is conservative: every job that runs on a node now, or has a reservation there, counts as
+present in all slots.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
     """
-    Book one job of a class on the option at a position in this very slot, wherever it fits best.
+    Reserve the start of one job on the option at a position, in exactly this slot, by best fit.
 
-    `nodes` narrows the choice. The number of the booking; None if there is no place, no quota, or if what
-    must have come before it will not have by then.
+    `nodes` restricts the choice. Returns the number of the reservation; None if there is no room or no quota,
+    or if the predecessors of the job come too late.
     """
     job_class = ledger.problem.classes[index]
     if ledger.lookouts is None or not may_start(ledger, index, position, slot):
@@ -52,7 +52,7 @@ def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | Non
 
 
 def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[Site, ...]) -> int | None:
-    """Book one job on these very sites; None if that is not possible."""
+    """Reserve the start of one job on exactly these sites; None if that is not possible."""
     if not may_start(ledger, index, position, slot):
         return None
     job_class = ledger.problem.classes[index]
@@ -73,7 +73,7 @@ def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[S
 
 
 def unbook(ledger: Ledger, number: int) -> None:
-    """Give up a booking."""
+    """Cancel a reservation."""
     booked = ledger.booked[number]
     job_class = ledger.problem.classes[booked.job_class]
     span = booked.slot, job_class.options[booked.option].ends[booked.slot]
@@ -84,7 +84,7 @@ def unbook(ledger: Ledger, number: int) -> None:
 
 
 def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
-    """True if nothing but room and company could be against a booking."""
+    """True if only room, locality or anti-affinity can still forbid a reservation."""
     job_class = ledger.problem.classes[index]
     starts_later = job_class.role in (Role.START, Role.RESUME)
     if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or not starts_later:
@@ -100,13 +100,13 @@ def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
 
 
 def manners_of(ledger: Ledger, index: int) -> Manners:
-    """What of a job matters to its neighbours before it runs: interference is priced once it does."""
+    """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
     manners = ledger.tenants[index].manners
     return Manners("", manners.carries, manners.avoids)
 
 
 def _open(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools:
-    """Those of the nodes that exist and where nobody minds."""
+    """True for each of the nodes that exists and where anti-affinity allows the job."""
     allowed: Bools = ledger.capacity.usable[nodes].copy()
     if within is not None:
         allowed &= np.isin(nodes, within)
@@ -115,7 +115,7 @@ def _open(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools
 
 
 def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterator[Bools | None]:
-    """Where all replicas of one job may go: everywhere (None), or one domain after the other, tight first."""
+    """Nodes for all replicas of one job: everywhere (None), or one domain after the other, tightest first."""
     job_class = ledger.problem.classes[index]
     rules = job_class.together
     if not room.any():
@@ -136,7 +136,7 @@ def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterato
 def _take(
     ledger: Ledger, index: int, span: tuple[int, int], lookout: Lookout, near: Bools | None, room: Ints
 ) -> list[Site]:
-    """Reserve sites for one job, on the tightest nodes first; too few of them if there is no room."""
+    """Reserve sites for one job, tightest nodes first; fewer than it needs if there is no room."""
     job_class, sites = ledger.problem.classes[index], list[Site]()
     fitting = np.flatnonzero(room if near is None else np.where(near, room, 0))
     tightness = lookout.tightness[fitting]
@@ -144,7 +144,7 @@ def _take(
     in_domain: dict[int, int] = {}
     tried = 0
     while len(sites) < job_class.minimum and tried < len(fitting):
-        # Most jobs have few replicas: only for gangs it pays to sort.
+        # Most jobs have few replicas: sorting pays only for gangs.
         if tried == 0:
             position = int(fitting[tightness.argmin()])
         else:
@@ -185,7 +185,7 @@ def _fits(ledger: Ledger, index: int, site: Site, span: tuple[int, int]) -> bool
 
 
 def keeps_together(ledger: Ledger, index: int, sites: tuple[Site, ...]) -> bool:
-    """True if these sites of one job are in one domain of the required level, and spread as they must be."""
+    """True if the sites of one job are in one domain of the required level and within its spread limit."""
     rules = ledger.problem.classes[index].together
     if rules.required is not None:
         of = ledger.domains.of(rules.required)

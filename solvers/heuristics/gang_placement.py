@@ -1,8 +1,8 @@
 """
-One job at a time: gangs whose replicas belong together or apart, and all whose places differ in points.
+Place one job at a time: gangs with locality rules, and jobs with costs that differ between nodes.
 
-A required domain is the tightest that holds the gang; of preferred ones as few as possible are used. A job
-that would cost more than it brings is not placed.
+The required domain is the tightest one that holds the gang. Of preferred domains as few as possible are used.
+A job that costs more than it brings is not placed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
         if len(sites) == job_class.minimum:
             made = ledger.settle(index, option, sites, jobs=1)
             if made and job_class.elastic:
-                # What is paid once, as for a resize, may pay only with all replicas that find room.
+                # A cost per job, as for a resize, may pay off only with all replicas that find room.
                 all_pay = job_class.role is Role.GROW or not job_class.scaled
                 ledger.grow(made[0], nodes, most=None if all_pay else job_class.typical(option))
             if made and ledger.objective >= before:
@@ -46,7 +46,7 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
 
 
 def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
-    """Add up to so many replicas to a placed job, one at a time and while that pays."""
+    """Add up to `wanted` replicas to a placed job, one at a time, while that pays."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
     scope = ledger.nodes_of(placed.option) if nodes is None else ledger.within(placed.option, nodes)
@@ -57,7 +57,7 @@ def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) 
         picker = _Picker(ledger, placed.job_class, ledger.placed[number].sites)
         for _ in range(wanted):
             mark, before = ledger.mark(), ledger.objective
-            # The job is no stranger to itself: it is off the books while its next place is looked for.
+            # The job must not conflict with itself: it is off the ledger while its next site is searched.
             now = ledger.placed[number]
             ledger.put(number, None)
             more = picker.take(near, 1)
@@ -71,7 +71,7 @@ def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) 
 
 
 def _near_first(ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[Site, ...]) -> Iterator[Ints]:
-    """Nodes in domains of the preferred level that the job is in already, then all of them."""
+    """Nodes in the domains of the preferred level that the job already uses, then all nodes."""
     level = job_class.together.preferred
     if level is not None and job_class.role is not Role.GROW:
         of = ledger.domains.of(level)
@@ -80,7 +80,7 @@ def _near_first(ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[S
 
 
 def _tries(ledger: Ledger, index: int, option: Option, nodes: Ints | None) -> Iterator[list[Site]]:
-    """Sites taken for a gang, one try after the other; the caller rolls back what it does not use."""
+    """Sites taken for a gang, one attempt after the other; the caller rolls back unused attempts."""
     job_class = ledger.problem.classes[index]
     rules, wanted = job_class.together, job_class.minimum
     picker = _Picker(ledger, index, ())
@@ -100,7 +100,7 @@ def _tries(ledger: Ledger, index: int, option: Option, nodes: Ints | None) -> It
 def _tightest_first(
     picker: _Picker, scope: Ints, room: Ints, level: Level, job_class: JobClass
 ) -> Iterator[NDArray[np.bool_]]:
-    """Domains with room for a gang: first those for all replicas it may have, the tightest in front."""
+    """Domains with room for a gang: first those for its maximum number of replicas, then the tightest."""
     of = picker.ledger.domains.of(level)[scope]
     totals = np.bincount(of, weights=room)
     for domain in np.flatnonzero(totals >= job_class.minimum).tolist() if picker.spreads else ():
@@ -114,7 +114,7 @@ def _tightest_first(
 
 
 class _Picker:
-    """Takes sites for one job, best fit first, no more in a domain than its spread allows."""
+    """Takes sites for one job by best fit, within the limit of its spread on each domain."""
 
     def __init__(self, ledger: Ledger, index: int, sites: tuple[Site, ...]) -> None:
         self.ledger = ledger
@@ -127,11 +127,11 @@ class _Picker:
 
     @property
     def spreads(self) -> bool:
-        """True if no more than some replicas may be in one domain."""
+        """True if the number of replicas per domain is limited."""
         return self._spread is not None
 
     def total(self, nodes: Ints, room: Ints) -> int:
-        """Replicas that find room on nodes at once."""
+        """Replicas that fit on the nodes at the same time."""
         if self._spread is None:
             return int(room.sum())
         in_domain = np.bincount(self._spread[nodes], weights=room)
@@ -157,7 +157,7 @@ class _Picker:
         return sites or self.take(nodes, wanted)
 
     def take(self, nodes: Ints, wanted: int) -> list[Site]:
-        """Take up to so many sites on nodes."""
+        """Take up to `wanted` sites on nodes."""
         ledger = self.ledger
         board = Board(ledger, ledger.tenants[self._index], nodes)
         sites: list[Site] = []

@@ -1,8 +1,8 @@
 """
-Gangs ahead: who needs one domain is planned before all others, and may preempt rather than wait.
+Place gangs that need one domain before all other jobs; they may preempt rather than wait.
 
-A domain comes free as a whole late if at all, since small jobs keep taking what comes free of it. So such a
-gang would lose more by waiting than its victims are worth; who comes after it finds other nodes.
+A domain rarely becomes free as a whole, since small jobs keep taking what becomes free in it. Such a gang
+would lose more by waiting than its victims are worth, and later jobs find other nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
-    """Start or book gangs in order, each in whatever way is worth most, until the deadline."""
+    """Start gangs or reserve their start, each in the way that is worth most, until the deadline."""
     listing = Listing(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
     preemption = Preemption(ledger)
     for index in gangs_of(ledger.problem):
@@ -32,7 +32,7 @@ def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
 
 
 def gangs_of(problem: Problem) -> list[int]:
-    """Classes of gangs that need one domain and start alone, the one to place first in front."""
+    """Classes of gangs that need one domain and start alone, in the order of placement."""
     classes = problem.classes
     return [
         index for index in ranking(problem) if classes[index].starts_alone and classes[index].needs_one_domain
@@ -40,7 +40,7 @@ def gangs_of(problem: Problem) -> list[int]:
 
 
 def _plan_one(listing: Listing, preemption: Preemption, index: int) -> bool:
-    """Start or book one job, or preempt for it where that is worth more; False if it finds no place."""
+    """Start or reserve one job, or preempt for it if that is worth more; False if it finds no place."""
     ledger = preemption.ledger
     mark, before = ledger.mark(), ledger.objective
     found = listing.plan_one(index)

@@ -1,4 +1,4 @@
-"""Greedy: an answer in milliseconds, always."""
+"""Greedy heuristic: a feasible plan for every problem, within milliseconds for most."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 _FEW: Final = 200
-"""Up to so many incumbents jobs are always traded one by one only as well, which takes no time then."""
+"""With at most this many running jobs greedy also tries preemption one by one: it takes no time then."""
 
 
 def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = False) -> Ledger:
     """
-    Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
+    Plan in one pass: drain, fill, open nodes of pools, preempt, and clean up.
 
-    Where priorities are tiers, that is done for one after the other, the highest first, and of several plans
-    the one counts that is best for the highest priority in which they differ.
+    If priorities are tiers, this is done for one priority after the other, the highest first. Of several
+    plans the result is the one that is best for the highest priority in which they differ.
 
-    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`), and also one
-    by one only where they are few or the plan is to be `thorough`, as nobody improves on it. Where a job may
-    get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
-    Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now and who
-    later is decided in one pass; once more with gangs that need one domain ahead of all others, where one may
-    preempt; with who starts now ahead; and so again, given that who is stopped for them is resumed later.
+    If running jobs may be preempted, greedy preempts in bulk (`bulk_preemption`). It also makes plans with
+    preemption one by one alone, if running jobs are few or the plan must be `thorough` since no solver
+    improves it. Where a job may get its place either way, new nodes or preemption may be cheaper: both orders
+    are tried. Jobs migrate only off nodes that should be drained. With several slots, one pass decides starts
+    now and later. Further passes place gangs that need one domain before all other jobs, if preemption is
+    allowed; decide the starts of now first; and do so again on the assumption that preempted jobs resume
+    later.
 
-    After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
-    Once it has passed nobody is preempted, no node opened and no later start planned any more; the first
-    filling is always finished.
+    After the first order, no order begins that would not end by the deadline (an instant of
+    `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
+    planned; the first filling always ends.
     """
     return _best(problem, deadline, thorough=thorough).ledger
 
@@ -53,7 +54,7 @@ def greedy_by_turns(
     problem: Problem, running: tuple[Placement, ...], *, deadline: float | None = None, thorough: bool = False
 ) -> dict[int, Target]:
     """
-    What greedy has planned after the turn of each priority, without those that are lower.
+    Greedy's plan after the turn of each priority, without jobs of lower priority.
 
     It is the plan that greedy makes if jobs of lower priority do not exist.
     """
@@ -74,7 +75,7 @@ def _best(problem: Problem, deadline: float | None, *, thorough: bool) -> _Done:
     done: list[_Done] = []
     began = time.monotonic()
     for way in ways(problem, thorough=thorough):
-        # Another order takes about as long as each before.
+        # Another order takes about as long as the average of those before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline))
@@ -82,7 +83,7 @@ def _best(problem: Problem, deadline: float | None, *, thorough: bool) -> _Done:
 
 
 def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
-    """The orders that greedy tries."""
+    """The orders of decisions that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     orders = (True, False) if may_open and may_preempt else (True,)
@@ -104,30 +105,30 @@ def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
 
 @dataclass(frozen=True)
 class Way:
-    """In what order things are decided."""
+    """One order of decisions."""
 
     pools_first: bool
-    """New nodes before preemption."""
+    """Open new nodes before preempting."""
     listed: bool = False
-    """Later starts along with those of now."""
+    """Plan later starts together with those of now."""
     gangs_first: bool = False
-    """Before that, gangs that need one domain."""
+    """Before that, place gangs that need one domain."""
     trading: bool = False
-    """Running jobs give way in bulk before anybody starts."""
+    """Preempt running jobs in bulk before any job starts."""
     resuming: bool = False
-    """Who may be preempted is decided by what is lost if it starts again at its best."""
+    """Choose victims by what is lost if each resumes at its best later start."""
     moving: bool = True
 
 
 @dataclass(frozen=True)
 class _Done:
-    """A plan made in one way."""
+    """A plan made with one order of decisions."""
 
     ledger: Ledger
     points: tuple[int, ...]
-    """Of the plan after each priority's turn, and in the end."""
+    """Objective after the turn of each priority; the last one after clean-up."""
     marks: tuple[int, ...]
-    """Of the ledger after each priority's turn."""
+    """Marks of the ledger after the turn of each priority."""
 
 
 def _plan(problem: Problem, way: Way, deadline: float | None) -> _Done:
@@ -146,7 +147,7 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> _Done:
 
 
 def _tidy(ledger: Ledger, deadline: float | None) -> bool:
-    """End a plan; False if jobs would have to move in a circle."""
+    """Complete a plan; False if jobs would have to migrate in a cycle."""
     if not undo_circles(ledger):
         return False
     mend(ledger)
@@ -156,7 +157,7 @@ def _tidy(ledger: Ledger, deadline: float | None) -> bool:
 
 
 def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
-    """Start whoever's turn it is."""
+    """Place the jobs of the current turn."""
     problem = ledger.problem
     if problem.bookings:
         advance(ledger, deadline=deadline)

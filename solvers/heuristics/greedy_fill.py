@@ -1,4 +1,4 @@
-"""Filling: whatever fits is placed, the best paid per scarce resource first."""
+"""Fill free capacity: place every job that fits, most points per scarce resource first."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _SEVERAL: Final = 2 * MILLI
 
 def fill(ledger: Ledger) -> None:
     """
-    Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
+    Place every job that still fits, in the order of `ranking`, and let elastic jobs grow into the rest.
 
-    Single jobs of equal density take turns, each class spread evenly over them: unlike jobs then meet on a
-    node and use up its resources together; class after class fills nodes with jobs that all lack the same.
+    Single-replica jobs of equal density take turns, with the jobs of each class spread evenly. Jobs with
+    different demands then share nodes and use up their resources together. Placing class by class would fill
+    nodes with jobs that all lack the same resource.
 
-    Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
+    Afterwards no unplaced job and no further replica of an elastic job fits anywhere at a profit.
     """
     classes = ledger.problem.classes
     growing = []
@@ -39,7 +40,7 @@ def fill(ledger: Ledger) -> None:
 
     @cache
     def placed_of(wanted: int) -> list[int]:
-        """All jobs of a class start before the first of them grows."""
+        """Placed jobs of a class; all jobs of a class start before the first of them grows."""
         return [number for number, placed in ledger.placed.items() if placed.job_class == wanted]
 
     for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
@@ -57,7 +58,7 @@ def fill(ledger: Ledger) -> None:
             else:
                 jobs = min(most, ledger.jobs_left(index))
                 for option in classes[index].options:
-                    # Of scaled jobs one has its size before the next one starts.
+                    # A scaled job gets its size before the next job starts.
                     at_once = 1 if classes[index].scaled else jobs
                     while jobs > 0 and _pays(ledger, index, option):
                         placed = ledger.place(index, option, jobs=at_once)
@@ -70,31 +71,31 @@ def fill(ledger: Ledger) -> None:
 
 
 def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
-    """Place jobs of several (class, jobs at most), each class spread evenly over all turns."""
+    """Place jobs of several (class, maximum jobs), the jobs of each class spread evenly over all turns."""
     classes = ledger.problem.classes
     turns = []
     for index, most in singles:
         jobs = min(most, ledger.jobs_left(index))
         size = -classes[index].shape.quota_milli
-        # Who needs several GPUs of one node goes first.
+        # Jobs that need several GPUs of one node go first.
         first = size <= -_SEVERAL
         turns += [(0.0 if first else (turn + 0.5) / jobs, size, index) for turn in range(jobs)]
     full: set[int] = set()
     for _, _, index in sorted(turns):
-        # Nothing is given back while filling: who finds no room finds none later.
+        # Filling frees nothing: a class that finds no room now finds none later.
         if index not in full and not ledger.place_single(index):
             full.add(index)
 
 
 def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
-    """Let running elastic jobs, by their classes, have more replicas, as far as these fit."""
+    """Add replicas to running elastic jobs, given by their classes, as far as these fit."""
     for index in growing:
         for option in ledger.problem.classes[index].options:
             ledger.place(index, option, jobs=1)
 
 
 def grow(ledger: Ledger) -> None:
-    """Let elastic jobs that are placed have more replicas, as far as these fit, the best paid first."""
+    """Add replicas to placed elastic jobs as far as these fit, most points per GPU first."""
     classes = ledger.problem.classes
     for number, placed in sorted(ledger.placed.items()):
         if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
@@ -112,7 +113,7 @@ def grow(ledger: Ledger) -> None:
 
 
 def _next_replica(ledger: Ledger, number: int) -> float:
-    """Points per thousandth of a GPU of one more replica of a scaled job; 0 if it can have none."""
+    """Points per thousandth of a GPU of one more replica of a scaled job; 0 if it may have none."""
     placed = ledger.placed[number]
     job_class, more = ledger.problem.classes[placed.job_class], placed.option.further
     position = len(placed.sites) - job_class.minimum
@@ -121,15 +122,15 @@ def _next_replica(ledger: Ledger, number: int) -> float:
 
 def ranking(problem: Problem) -> list[int]:
     """
-    Classes, the one to place first in front: most points per GPU, to two digits; then the larger job.
+    Classes in the order of placement: most points per GPU, to two digits; then the larger job.
 
-    Higher priorities come before lower ones, where the order is one of tiers. A job without GPUs counts as
-    the GPUs that stand for its dominant share of the cluster (Ghodsi et al., Dominant Resource Fairness, NSDI
-    2011). Larger first among the equally dense is first fit decreasing: small replicas fill what large ones
-    leave.
+    If priorities are tiers, higher ones come before lower ones. A job without GPUs counts as the GPUs that
+    stand for its dominant share of the cluster (Ghodsi et al., Dominant Resource Fairness, NSDI 2011). Among
+    equal densities the larger job comes first, as in first fit decreasing: small replicas fill what large
+    ones leave.
 
-    Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval
-    Research Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest in front.
+    With several slots, points are per GPU and second (Smith's rule: weight by duration, Naval Research
+    Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest deadline first.
     """
     sizes = _sizes(problem)
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
@@ -139,14 +140,14 @@ _Rank = tuple[float, float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
-    """What classes are sorted by, with a bonus in points for each of its jobs."""
+    """Sort key of a class, with a bonus in points for each of its jobs."""
     job_class = problem.classes[index]
     ahead = problem.slots > 1
     points = _points(job_class, ahead=ahead)
     seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
     density = (points + bonus) / max(1e-9, sizes[index] * seconds)
     return (
-        # What a queue is guaranteed comes before all priorities.
+        # The guarantee of a queue comes before all priorities.
         -inf if bonus else -job_class.priority,
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
@@ -158,7 +159,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
 
 
 def _points(job_class: JobClass, *, ahead: bool) -> int:
-    """Of a job at its best, but with its fewest replicas where further ones bring less."""
+    """Points of a job at its best; with its fewest replicas if further ones bring less."""
     if not job_class.scaled:
         return job_class.best_points if ahead else job_class.most_points
     now = [job_class.points(option, job_class.minimum) for option in job_class.options]
@@ -167,7 +168,7 @@ def _points(job_class: JobClass, *, ahead: bool) -> int:
 
 
 def _sizes(problem: Problem) -> list[float]:
-    """Thousandths of GPUs that a job of each class stands for."""
+    """Thousandths of GPUs that one job of each class stands for."""
     totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
     gpus = sum(sum(node.gpus) for node in problem.nodes)
     sizes = []
@@ -182,22 +183,23 @@ def _sizes(problem: Problem) -> list[float]:
 
 
 def _pays(ledger: Ledger, index: int, option: Option) -> bool:
-    """False if a start costs more than it brings, as it may where tariffs are high."""
+    """False if a start costs more than it brings, as is possible with high tariffs."""
     job_class = ledger.problem.classes[index]
     return ledger.problem.slots == 1 or job_class.points(option, job_class.most(option)) >= 0
 
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
-    """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
+    """(class with jobs left, maximum jobs), best first; as many as a guarantee still lacks rank higher."""
     return ((index, most) for _, index, size, most in _ranked(ledger) if not size)
 
 
 def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
     """
-    As `queue_of`, with what the order goes by, and a size.
+    As `queue_of`, with the sort key and a size.
 
-    That is 0 for those that start, in front of those of the same rank that grow; otherwise it is to what size
-    jobs of a class that are placed grow, with the position of their option in the place of the jobs at most.
+    The size is 0 for jobs that start; these come before growing jobs of the same rank. Otherwise it is the
+    size to which placed jobs of the class grow, and the position of their option replaces the maximum number
+    of jobs.
     """
     problem = ledger.problem
     sizes = _sizes(problem)
@@ -219,7 +221,7 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
 
 
 def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Rank, int, int, int]]:
-    """When jobs that start now grow: each further replica by what it adds for its GPUs."""
+    """Sort keys for growing jobs that start now: each further replica by its points per GPU."""
     each = max(1, job_class.shape.quota_milli)
     for position, option in enumerate(job_class.options):
         size = job_class.minimum
@@ -231,7 +233,7 @@ def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Ra
 
 
 def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -> None:
-    """Let placed jobs of a class, those on one of its options, have so many replicas, as far as these fit."""
+    """Grow the placed jobs of a class on one of its options to `size` replicas, as far as these fit."""
     for number in numbers:
         placed = ledger.placed[number]
         option = ledger.problem.classes[placed.job_class].options[position]

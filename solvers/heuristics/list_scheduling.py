@@ -1,10 +1,10 @@
 """
-Foresight: list scheduling over the slots of a horizon.
+List scheduling over the slots of the horizon.
 
-Jobs are taken in order of `ranking`; each gets the start that is worth most, the earliest of equals, among
-those that everybody before it has left. Whoever gets a later start holds its places, so nobody after it in
-the order delays it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS
-12(6), 2001). With a limited depth only so many hold places, and one is EASY (Lifka, JSSPP 1995).
+Jobs are taken in the order of `ranking`. Each job gets the start that is worth most, the earliest of equals,
+in what the jobs before it leave free. A later start reserves its places, so no job later in the order delays
+it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS 12(6), 2001). With a
+limited depth only that many jobs reserve places; a depth of one is EASY backfilling (Lifka, JSSPP 1995).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _NOW: Final = 0
 
 _Entry: TypeAlias = tuple[int, int, int]
-"""(place in the order, class, jobs at most)."""
+"""(position in the order, class, maximum jobs)."""
 
 
 def foresee(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
-    Book every job left at its best start, in order, until nothing fits or the deadline has passed.
+    Reserve the best later start of every remaining job, in order, until nothing fits or the deadline passes.
 
-    Nothing if there is one slot.
+    With a single slot nothing is done.
     """
     if ledger.problem.slots > 1 and not is_late(deadline):
         Listing(ledger, now=False, most=None, deadline=deadline).run()
@@ -42,10 +42,10 @@ def foresee(ledger: Ledger, *, deadline: float | None = None) -> None:
 
 def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
-    Start or book every job left in one pass; nobody delays who came before it in the order.
+    Start every remaining job or reserve its start, in one pass; no job delays one before it in the order.
 
-    No more jobs are booked than the depth allows for, and none after the deadline (an instant of
-    `time.monotonic`); the others may still start. Then elastic jobs grow.
+    The depth limits the reservations, and none is made after the deadline (an instant of `time.monotonic`);
+    the other jobs may still start. Then elastic jobs grow.
     """
     most = ledger.problem.depth
     Listing(ledger, now=True, most=most, deadline=deadline).run()
@@ -55,7 +55,7 @@ def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
 
 
 def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
-    """Book incumbents that were stopped, each at its best start, those in front to whom it brings most."""
+    """Reserve the best later start of each preempted job, those with most points first."""
     problem, listing = ledger.problem, Listing(ledger, now=False, most=None)
     found = [index for each in stopped if (index := problem.incumbents[each].resume) is not None]
     for index in sorted(found, key=lambda index: (-problem.classes[index].best_later_points, index)):
@@ -64,9 +64,10 @@ def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
 
 def mend(ledger: Ledger) -> None:
     """
-    Give up starts that others have made impossible.
+    Cancel starts that other decisions have made infeasible.
 
-    Jobs whose predecessors were taken back or come later, and those whose companions do not start with them.
+    These are starts of jobs with a predecessor that was cancelled or comes later, and of jobs that no longer
+    start together with their co-start group.
     """
     problem = ledger.problem
     bound = [index for index, one in enumerate(problem.classes) if one.needed or one.co_start is not None]
@@ -87,7 +88,7 @@ def mend(ledger: Ledger) -> None:
 
 
 def drop(ledger: Ledger, index: int) -> None:
-    """Take back every start of a class."""
+    """Cancel every placement and reservation of a class."""
     for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
         ledger.unbook(number)
     for number in [number for number, each in ledger.placed.items() if each.job_class == index]:
@@ -103,18 +104,18 @@ class Listing:
     """One pass of list scheduling."""
 
     def __init__(self, ledger: Ledger, *, now: bool, most: int | None, deadline: float | None = None) -> None:
-        """With `now` jobs may also start in slot 0; at most `most` are booked, none past the deadline."""
+        """`now` allows starts in slot 0 too; at most `most` jobs are reserved, none after the deadline."""
         self._ledger = ledger
         self._deadline = deadline
         self._now = now
         self._most = most
-        """Bookings there may be; None is any number."""
+        """Maximum number of reservations; None is no limit."""
         self._party_of = coscheduled_groups.party_of(ledger.problem)
         self._failed: dict[tuple[object, ...], int] = {}
-        """By what jobs have in common the least end, as a slot, with which one found no place."""
+        """By what decides whether jobs find a place: the least end slot for which no place was found."""
 
     def run(self) -> None:
-        """Go through all jobs left in order; who waits for others comes in once these are planned."""
+        """Go through all remaining jobs in order; a job with predecessors joins once these are planned."""
         ledger = self._ledger
         problem = ledger.problem
         waiting: dict[int, _Entry] = {}
@@ -144,7 +145,7 @@ class Listing:
                         heappush(queue, waiting.pop(follower))
 
     def plan_one(self, index: int) -> bool:
-        """Start or book one job by itself, though somebody may have left since others found no place."""
+        """Start or reserve one job by itself, even if similar jobs failed: jobs may have left since then."""
         self._failed.clear()
         left = self._ledger.jobs_left(index, now=False)
         self._plan((index,), 1)
@@ -153,7 +154,7 @@ class Listing:
     def _plan(self, party: Party, most: int) -> None:
         ledger = self._ledger
         if any(ledger.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
-            return  # a companion comes back to it once it is ready itself
+            return  # planned again when the last job of the group becomes ready
         if len(party) > 1 or ledger.problem.classes[party[0]].co_start is not None:
             self._plan_party(party)
             return
@@ -168,14 +169,14 @@ class Listing:
                 continue
             option = job_class.options[position]
             key = _alike(ledger, index, slot, option)
-            # Nothing is given up on the way, and who stays longer needs more.
+            # Nothing is removed during the pass, and a longer job needs more.
             if option.ends[slot] < self._failed.get(key, ledger.problem.slots + 1):
                 left -= self._place(index, position, slot, left)
                 if left > 0 and (self._may_book if slot else _only_room_matters(ledger, index)):
                     self._failed[key] = option.ends[slot]
 
     def _place(self, index: int, position: int, slot: int, jobs: int) -> int:
-        """Start or book up to so many jobs of a class with a slot; how many found a place."""
+        """Start or reserve up to `jobs` jobs of a class in a slot; returns how many found a place."""
         ledger = self._ledger
         if slot == _NOW:
             return ledger.place(index, ledger.problem.classes[index].options[position], jobs=jobs)
@@ -203,7 +204,7 @@ class Listing:
 
 
 def _starts(job_class: JobClass) -> list[tuple[int, int]]:
-    """(slot, option) of the starts of a job that cost nothing, the one worth most first, then the earlier."""
+    """(slot, option) of the starts of a job that cost nothing, most points first, then the earliest."""
     found = []
     for position, option in enumerate(job_class.options):
         if job_class.startable and (points := job_class.points(option, job_class.maximum)) >= 0:
@@ -216,7 +217,7 @@ def _starts(job_class: JobClass) -> list[tuple[int, int]]:
 
 
 def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[object, ...]:
-    """What decides whether a job finds a place in a slot, beside how long it stays."""
+    """All that decides whether a job finds a place in a slot, except its duration."""
     job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
     return (
         slot,
@@ -233,6 +234,6 @@ def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[objec
 
 
 def _only_room_matters(ledger: Ledger, index: int) -> bool:
-    """True if a start in slot 0 is not given up for what its places cost."""
+    """True if a start in slot 0 is never given up for the price of its nodes."""
     unpriced = not ledger.is_priced(ledger.tenants[index])
     return unpriced and ledger.problem.classes[index].together.preferred is None

@@ -1,4 +1,4 @@
-"""Market: what GPUs of each model would fetch if jobs to be placed bid for them against those that run."""
+"""Market prices per GPU model, at which waiting jobs bid against running jobs for GPUs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS: Final = 8
-"""By then prices hardly move."""
+"""Iterations after which the prices hardly change."""
 
 _CHOOSY: Final = 0.3
-"""Part of the general price level that one model must be cheaper to be asked for e times as much."""
+"""A model that is cheaper by this fraction of the general price level attracts e times the demand."""
 
 
 class Market:
     """
-    A price for each GPU model, in points of one thousandth of a GPU.
+    A price for each GPU model, in points per thousandth of a GPU.
 
-    Jobs that may use several models divide themselves among these, most of them where they gain most (a
-    multinomial logit, McFadden, "Conditional logit analysis of qualitative choice behavior", 1974). At the
-    price of a model, those who would pay more ask for as much as is free or held by running jobs that are
-    worth less. Nodes, racks, quotas and other resources are left out.
+    Jobs that may use several models divide among these, most of them where they gain most (a multinomial
+    logit, McFadden, "Conditional logit analysis of qualitative choice behavior", 1974). At the price of a
+    model, the jobs that would pay more ask for as much as is free or held by running jobs worth less. Nodes,
+    racks, quotas and other resources are left out.
 
-    Bidders are the jobs that may be placed as a ledger stands; running jobs that none of them may follow are
-    no supply.
+    Bidders are the jobs that the ledger may still place. Running jobs that no bidder may replace are no
+    supply.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -58,22 +58,22 @@ class Market:
             self._prices.update(zip(self._models, prices.tolist(), strict=True))
 
     def net(self, index: int, option: Option, times: float = 1.0) -> float:
-        """What a job of a class brings on an option beyond so many times what its GPUs would fetch."""
+        """Points of a job on an option, minus `times` the price of its GPUs."""
         job_class = self._classes[index]
         replicas = job_class.typical(option)
         fetched = self._prices.get(option.gpu_model, 0.0) * job_class.shape.quota_milli * replicas
         return job_class.points(option, replicas) - times * fetched
 
     def pays(self, index: int, times: float = 1.0) -> bool:
-        """True if the jobs of a class bring so many times the price on one of their options."""
+        """True if a job of the class is worth `times` the price on one of its options."""
         return any(self.net(index, option, times) >= 0 for option in self._classes[index].options)
 
     def fetched(self, incumbent: Incumbent) -> float:
-        """What the GPUs of an incumbent would fetch."""
+        """Market price of the GPUs of a running job."""
         return self._prices.get(incumbent.gpu_model, 0.0) * _milli(incumbent)
 
     def _demand(self) -> tuple[Floats, Floats]:
-        """Points for a thousandth by class and model, with the thousandths that a class asks for."""
+        """(points per thousandth by class and model, thousandths that each class asks for)."""
         bidders = [(self._classes[index], jobs) for index, jobs in self._bidders]
         columns = {model: column for column, model in enumerate(self._models)}
         bids = np.full((len(bidders), len(columns)), -np.inf)
@@ -88,7 +88,7 @@ class Market:
 
     @cached_property
     def _bidders(self) -> list[tuple[int, int]]:
-        """(class, jobs) that ask for GPUs; MIG instances have a market of their own."""
+        """(class, jobs) that bid for GPUs; MIG instances are not part of this market."""
         return [
             (index, jobs)
             for index, each in enumerate(self._classes)
@@ -97,7 +97,7 @@ class Market:
         ]
 
     def may_be_had(self, index: int) -> bool:
-        """True if an incumbent may be stopped, is there, and some bidder may follow it."""
+        """True if a running job may be preempted, keeps its places so far, and some bidder may replace it."""
         incumbent = self._ledger.problem.incumbents[index]
         if incumbent.stop_points is None or self._ledger.fates[index] is not None:
             return False
@@ -106,7 +106,7 @@ class Market:
 
     @cached_property
     def _takers(self) -> list[JobClass]:
-        """Of the bidders with each claim the one of the highest rank."""
+        """For each claim, the bidder of highest rank."""
         found: dict[int, JobClass] = {}
         for index, _ in self._bidders:
             job_class = self._classes[index]
@@ -115,7 +115,7 @@ class Market:
         return list(found.values())
 
     def _supplies(self) -> list[tuple[Floats, Floats, float]]:
-        """By model: loss per thousandth of each incumbent, what it holds, and all that with what is free."""
+        """By model: loss per thousandth of each running job, what it holds, and that with the free ones."""
         problem, gpu_free = self._ledger.problem, self._ledger.capacity.gpu_free
         columns = {model: column for column, model in enumerate(self._models)}
         free = [0.0] * len(columns)
@@ -134,19 +134,19 @@ class Market:
 
 
 def _milli(incumbent: Incumbent) -> int:
-    """Thousandths of GPUs that an incumbent holds, MIG instances left out."""
+    """Thousandths of GPUs that a running job holds, without MIG instances."""
     return 0 if incumbent.shape.mig else incumbent.quota_milli
 
 
 def _clearing_of_all(bids: Floats, asked: Floats, supplies: list[tuple[Floats, Floats, float]]) -> float:
-    """The price if all models were one."""
+    """Clearing price if all models were one."""
     worths = [bids.max(axis=1, initial=0), *(losses for losses, _, _ in supplies)]
     amounts = [asked, *(held for _, held, _ in supplies)]
     return _clearing(np.concatenate(worths), np.concatenate(amounts), sum(total for _, _, total in supplies))
 
 
 def _clearing(worths: Floats, amounts: Floats, total: float) -> float:
-    """The price at which those worth more have at most the total; 0 if there is enough for everybody."""
+    """Price at which the demand worth more is at most the total; 0 if the total covers all demand."""
     wanted = worths > 0
     worths, amounts = worths[wanted], amounts[wanted]
     order = np.argsort(-worths, kind="stable")

@@ -1,4 +1,4 @@
-"""Pools: nodes opened where what runs on them pays more than they cost, idle ones removed."""
+"""Open nodes of pools where the jobs on them pay more than the nodes cost, and remove idle ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def open_pools(ledger: Ledger) -> None:
     """
-    Open nodes of pools, those that are cheapest for a GPU first, while what they bring pays for them.
+    Open nodes of pools, cheapest per GPU first, while the jobs on them pay for them.
 
-    All nodes of a pool are opened and filled; then those that do not earn their price are given up again.
+    All nodes of a pool are opened and filled; then nodes that do not earn their price are given up.
     """
     problem = ledger.problem
     groups = {group.pool: group for group in problem.groups if group.pool is not None}
@@ -36,14 +36,14 @@ def open_pools(ledger: Ledger) -> None:
 
 
 def shut_unused(ledger: Ledger) -> None:
-    """Do without opened nodes on which nothing is."""
+    """Cancel the opening of nodes that stay empty."""
     for node in sorted(ledger.opened):
         if not ledger.residents[node]:
             ledger.shut(node)
 
 
 def close_idle(ledger: Ledger) -> None:
-    """Remove nodes of pools that are empty, while the pool may lose them and that pays."""
+    """Remove empty nodes of pools, while the pool may lose them and that pays."""
     for pool in ledger.problem.pools:
         for node in pool.closable:
             mark, before = ledger.mark(), ledger.objective
@@ -52,7 +52,7 @@ def close_idle(ledger: Ledger) -> None:
 
 
 def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
-    """Give up opened nodes, those that earn least first, whose jobs bring less than the node costs."""
+    """Give up opened nodes with jobs that bring less than the node costs, the lowest earnings first."""
     earned: dict[int, float] = defaultdict(float)
     on_node: dict[int, set[int]] = defaultdict(set)
     for number, placed in ledger.placed.items():

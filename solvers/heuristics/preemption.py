@@ -1,9 +1,9 @@
 """
-Preemption: who must go so that a better job finds a place, and who may come back.
+Preempt running jobs so that better jobs find a place, and restore running jobs where possible.
 
-Victims are tried on the node itself: those that lose least per GPU go first until the job fits, then each is
-let stay if it fits without. The whole trade is kept only if the plan is worth more after it, so nobody is
-preempted without somebody who gains by it.
+Victims are chosen node by node: jobs that lose least per GPU leave first until the waiting job fits. Then
+each victim stays if the job fits without its preemption. The whole trade is kept only if the objective rises,
+so no job is preempted unless another job gains by it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 _PLACES_TRIED: Final = 16
-"""Nodes looked at for one replica: those where, by a lower bound, the least is lost."""
+"""Nodes examined for one replica: those with the least lower bound on the loss."""
 
 _DOMAINS_TRIED: Final = 4
-"""Domains looked at for one gang that needs one."""
+"""Domains examined for one gang that needs one."""
 
 _FAILURES: Final = 400
-"""After so many classes for which no trade was found nobody is preempted any more."""
+"""After this many classes without a profitable preemption no job is preempted any more."""
 
 
 def preempt(
@@ -53,11 +53,11 @@ def preempt(
     *,
     deadline: float | None = None,
 ) -> bool:
-    """Preempt for waiting jobs of classes in the given order until the deadline; True if anybody was."""
+    """Preempt for waiting jobs of classes in the given order until the deadline; True if a job was placed."""
     preemption = preemption or Preemption(ledger)
     changed, failures = False, 0
     for index in order:
-        # Nobody is preempted for half of those who start together.
+        # No job is preempted for only part of the jobs that start together.
         if failures > _FAILURES or not ledger.problem.classes[index].starts_alone:
             continue
         while ledger.jobs_left(index):
@@ -71,17 +71,17 @@ def preempt(
 
 
 class Preemption:
-    """Trades of running jobs for waiting ones, and jobs for which there is none."""
+    """Trades of running jobs for waiting ones; remembers jobs for which no trade exists."""
 
     def __init__(self, ledger: Ledger, *, hopeful: bool = False) -> None:
-        """If hopeful, whoever is stopped counts as resumed at its best until that proves to be impossible."""
+        """If hopeful, a preempted job counts as resumed at its best until that proves infeasible."""
         self.ledger = ledger
         self._hopes = hopes_of(ledger.problem) if hopeful else {}
         self.victims = Victims(ledger, self._hopes)
         self._hopeless: dict[tuple[object, ...], int] = {}
         self._offers: dict[tuple[Tenant, tuple[int, ...]], Offers] = {}
         self._in_sight = self._sees_all()
-        """True if what a node has free is all that decides who fits there, company and MIG layouts apart."""
+        """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
     def _sees_all(self) -> bool:
         booked = self.ledger.timetable is not None and bool(self.ledger.timetable.bookings)
@@ -114,7 +114,7 @@ class Preemption:
 
     @property
     def _hoped(self) -> int:
-        """The objective, with what is hoped for of those who are stopped and not booked again."""
+        """Objective, with the expected points of preempted jobs that have no reservation yet."""
         ledger, found = self.ledger, self.ledger.objective
         for index in ledger.fates.having(Leave.STOP) if self._hopes else ():
             again = ledger.problem.incumbents[index].resume
@@ -123,17 +123,18 @@ class Preemption:
         return found
 
     def _worth(self, index: int) -> int:
-        """Points that a job of a class brings at most."""
+        """Upper bound on the points that a job of a class brings."""
         job_class, ledger = self.ledger.problem.classes[index], self.ledger
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
         owed = ledger.quota.owed(job_class.queue, model)
+        # One GPU more each, since missing GPUs are rounded up.
         return (
             job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
         )
 
     def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[Offers]:
-        """Nodes that one trade may look at: all, or one domain of a required level after the other."""
+        """Nodes that one trade may use: all, or one domain of the required level after the other."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         offers, level = self._offers_of(index, option, nodes), job_class.together.required
         if level is None:
@@ -146,7 +147,7 @@ class Preemption:
         order = np.lexsort((losses, of))
         of, losses = of[order], losses[order]
         place = np.arange(len(of)) - np.searchsorted(of, of)
-        # Of nothing the sum is one of integers.
+        # bincount of an empty array has integer type.
         least = np.bincount(of, weights=np.where(place < missing[of], losses, 0)).astype(np.float64)
         least[np.bincount(of, minlength=len(least)) == 0] = np.inf
         domains = np.argsort(least, kind="stable")[:_DOMAINS_TRIED]
@@ -171,7 +172,7 @@ class Preemption:
         if not self._free_quota(index, option, worth):
             return False
         everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
-        # Whether one replica fits is told by placing it.
+        # Whether a single replica fits is known by placing it.
         missing = 0 if minimum == 1 else minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         for _ in range(minimum + 1):
             if missing <= 0 and ledger.place(
@@ -183,7 +184,7 @@ class Preemption:
                 return False
             missing -= 1
             if any(len(victim.positions) < len(self._holds(victim)) for victim in gone):
-                # Whoever leaves other nodes as well may make room there too.
+                # A victim that leaves other nodes as well may make room there too.
                 missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         return False
 
@@ -191,7 +192,7 @@ class Preemption:
         return self.ledger.problem.incumbents[victim.incumbent].holds
 
     def _free_quota(self, index: int, option: Option, worth: int) -> bool:
-        """Preempt jobs that this one may follow, in whatever place, until its queue may take it."""
+        """Preempt jobs that this job may replace, on any node, until its queue has quota for it."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
         gone: list[Victim] = []
@@ -210,7 +211,7 @@ class Preemption:
         return True
 
     def _free_a_node(self, index: int, offers: Offers, worth: int) -> list[Victim]:
-        """Preempt on the node where one more replica costs least; nobody if none can be freed for less."""
+        """Preempt on the node where one more replica costs least; empty if no node is cheap enough."""
         ledger = self.ledger
         best: tuple[float, int, list[Victim]] = worth, -1, []
         for bound, node in islice(self._candidates(index, offers), _PLACES_TRIED):
@@ -231,12 +232,13 @@ class Preemption:
         return []
 
     def _candidates(self, index: int, offers: Offers) -> Iterator[tuple[float, int]]:
-        """Nodes with a lower bound of what is lost there, the cheapest in front."""
+        """(lower bound on the loss, node), the cheapest first."""
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         if tenant.manners == NOBODY_MINDS and self._in_sight:
             yield from offers.cheapest_first()
             return
-        # Whoever keeps the job away may be the one to leave; what a node takes at all only gets less.
+        # The job that keeps this one away may be the victim, so the cheapest victim is the bound on such
+        # nodes. Preemption only shrinks what `takes` allows.
         barred = ~ledger.admits(tenant, offers.nodes) & ledger.takes(tenant, offers.nodes)
         cheapest = offers.cheapest_first()
         if not barred.any():
@@ -248,10 +250,10 @@ class Preemption:
 
     def price(self, index: int, node: int) -> tuple[float, list[Victim]]:
         """
-        Who leaves a node so that one more replica fits, and the points that loses; infinite if nobody helps.
+        Victims on a node that make one more replica fit, and the points lost; infinite if none suffice.
 
-        Those who lose least per GPU leave first until it fits; then each stays after all who need not go, the
-        one that would lose most in front.
+        Jobs that lose least per GPU leave first until it fits. Then each victim that need not leave stays,
+        those that would lose most first.
         """
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
@@ -282,7 +284,7 @@ class Preemption:
         return sum(victim.loss for victim in gone), gone
 
     def price_by_trial(self, index: int, node: int, there: list[Victim]) -> tuple[float, list[Victim]]:
-        """The same, tried out on the ledger, where more than free GPUs and amounts decide."""
+        """As `price`, by trial on the ledger, where more than free GPUs and amounts decide."""
         ledger = self.ledger
         start, before = ledger.mark(), self._hoped
         nodes = np.array([node], dtype=np.int64)
@@ -316,9 +318,9 @@ class Preemption:
 
 def take_back(ledger: Ledger) -> None:
     """
-    Let incumbents back on their places, wholly or in part, where that pays.
+    Restore running jobs on their places, fully or in part, where that pays.
 
-    First those whose places are free, if it costs nothing; then those that are worth more than who has come.
+    First jobs with free places, if it costs nothing; then jobs that are worth more than the new jobs there.
     """
     problem = ledger.problem
     _undo_moves(ledger)
@@ -338,14 +340,14 @@ def take_back(ledger: Ledger) -> None:
         nodes = {hold.node for hold in problem.incumbents[index].holds}
         worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
         if worths and min(worths) >= gained:
-            continue  # nobody came who is worth less
+            continue  # no new job there is worth less
         mark, before = ledger.mark(), ledger.objective
         if not vacate.put_back(ledger, index, gained) or ledger.objective <= before:
             ledger.rollback(mark)
 
 
 def _undo_moves(ledger: Ledger) -> None:
-    """Let incumbents that are moved stay instead where their places are free, if it costs nothing."""
+    """Let migrating jobs stay where their old places are free, if it costs nothing."""
     classes = ledger.problem.classes
     moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
     for index in ledger.fates.having(Leave.MOVE):
@@ -358,7 +360,7 @@ def _undo_moves(ledger: Ledger) -> None:
 
 
 def _most_gained(ledger: Ledger, index: int) -> int:
-    """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
+    """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
     incumbent = ledger.problem.incumbents[index]
     gained = ledger.fates.loss(index) - min(0, ledger.company.points)
     if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
@@ -368,14 +370,14 @@ def _most_gained(ledger: Ledger, index: int) -> int:
 
 
 def _meets_slices(ledger: Ledger, index: int) -> bool:
-    """True if new MIG instances are where an incumbent was; without them layouts may be as they were."""
+    """True if new MIG instances are where a running job was; without them layouts may be as before."""
     nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
     there = {number for node in nodes for number in ledger.on_node.get(node, ())}
     return any(site.slices for number in there for site in ledger.placed[number].sites)
 
 
 def _least_worths(ledger: Ledger) -> dict[int | None, int]:
-    """What the job that is worth least among those who came is worth, by node."""
+    """By node, the points of the new job on it that is worth least."""
     least: dict[int | None, int] = {}
     for placed in ledger.placed.values():
         worth = ledger.worth(placed)
@@ -385,7 +387,7 @@ def _least_worths(ledger: Ledger) -> dict[int | None, int]:
 
 
 def _take_back_some(ledger: Ledger, index: int) -> None:
-    """Let as many replicas back as find their places free."""
+    """Restore as many replicas as find their places free."""
     for position in vacate.restorable(ledger, index):
         mark, before = ledger.mark(), ledger.objective
         fate = ledger.fates[index]

@@ -1,8 +1,8 @@
 """
-Holding: promises are kept before anything else is decided.
+Reserve places for promised starts before anything else is decided.
 
-Jobs that were promised a start are booked first, the earliest promise in front, then those that starve. What
-is booked is firm: every other decision has to leave these places free.
+Jobs with a promised start come first, the earliest promise first, then starving jobs. These reservations are
+firm: every other decision leaves their places free.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 def hold(problem: Problem) -> Problem:
     """
-    The problem with a booking for every job that was promised a start, or starves, where one is possible.
+    The problem with a firm reservation for every job with a promised start, or starving, where possible.
 
-    First everybody gets its own places who still can: now if its promise is due, or else in the last slot it
-    was promised. Then the others look elsewhere: now, or in the first slot in which they fit, be it after the
-    promised one. So who has lost its places takes them from nobody who has not. One that waits for jobs
-    without a booking gets none here: it is planned with the others. Companions that start together are booked
-    together, or not at all.
+    First every job that still can gets its own places: now if its promise is due, otherwise in the last slot
+    that the promise allows. Then the other jobs get other places: now, or in the first slot in which they
+    fit, even after the promised one. So a job that lost its places takes none from a job that did not. A job
+    that waits for jobs without a reservation gets none here: it is planned with the others. Jobs that start
+    together are reserved together, or not at all.
     """
     if not any(job_class.firm for job_class in problem.classes):
         return problem
@@ -44,7 +44,7 @@ def hold(problem: Problem) -> Problem:
         (index for index, job_class in enumerate(problem.classes) if job_class.firm),
         key=lambda index: _urgency(problem.classes[index]),
     )
-    # Who was promised a GPU by its index goes before those to whom any of the node will do.
+    # Jobs that were promised a GPU by its index go before jobs that can use any GPU of the node.
     _hold_all(
         ledger, sorted(firm, key=lambda index: _takes_any_gpu(problem.classes[index])), _on_their_places
     )
@@ -54,9 +54,9 @@ def hold(problem: Problem) -> Problem:
 
 def start_firm(ledger: Ledger) -> None:
     """
-    Start the jobs whose bookings say now, on a ledger with which nothing was done yet.
+    Start the jobs with firm reservations for now, on an unchanged ledger.
 
-    Who waits for one of them could not be booked before, and is booked now.
+    A job that waits for one of them could not be reserved before, and is reserved now.
     """
     for firm in ledger.problem.bookings:
         if firm.slot == 0:
@@ -75,7 +75,7 @@ def _urgency(job_class: JobClass) -> tuple[int, int, str]:
 
 
 def _hold_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, Party], bool]) -> None:
-    """Hold places for firm jobs in one way, in order; who waits for others comes after them."""
+    """Reserve places for firm jobs in one way, in order; a job that waits for others comes after them."""
     party_of = coscheduled_groups.party_of(ledger.problem)
     while left:
         again = []
@@ -99,7 +99,7 @@ def _takes_any_gpu(job_class: JobClass) -> bool:
 
 
 def _on_their_places(ledger: Ledger, party: Party) -> bool:
-    """Start or book every class of a party on the places it was promised; False if one of them cannot."""
+    """Start or reserve every class of a co-start group on its promised places; False if one cannot be."""
     promises = [ledger.problem.classes[index].promise for index in party]
     starts = {
         0 if promise.start == 0 else min(promise.latest, ledger.problem.slots - 1)
@@ -111,7 +111,7 @@ def _on_their_places(ledger: Ledger, party: Party) -> bool:
 
 
 def _where_they_fit(ledger: Ledger, party: Party) -> bool:
-    """Start or book every class of a party, as early as all can; at a loss only what was promised."""
+    """Start or reserve a co-start group as early as all its classes can; at a loss only if promised."""
     promised = any(ledger.problem.classes[index].promise is not None for index in party)
     for slot in range(ledger.problem.slots):
         mark, before = ledger.mark(), ledger.objective
@@ -138,7 +138,7 @@ def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:
 
 
 def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]) -> bool:
-    """Start one job on sites; where these have no indices of whole GPUs, on any of the node."""
+    """Start one job on sites; a site without indices of whole GPUs stands for any GPUs of its node."""
     job_class = ledger.problem.classes[index]
     option = job_class.options[position]
     mark, taken = ledger.mark(), list[Site]()
@@ -160,7 +160,7 @@ def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]
 
 
 def _bookings(ledger: Ledger) -> Iterator[Booking]:
-    """What a ledger came to, those that start now in front."""
+    """Starts and reservations on the ledger as bookings, starts of now first."""
     classes = ledger.problem.classes
     for _, placed in sorted(ledger.placed.items()):
         position = classes[placed.job_class].options.index(placed.option)

@@ -1,4 +1,4 @@
-"""Advancing: who is booked for later starts earlier after all where there is room."""
+"""Pull jobs with a future start forward to the earliest slot that has room."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
-    Start now, or book for an earlier slot, whoever can be, until the deadline; the first to start goes first.
+    Start each reserved job now or in an earlier slot if possible, until the deadline; earliest start first.
 
-    Jobs of a class stand for each other, so a class is given up in a slot as soon as one of its jobs fails.
+    Jobs of a class are equivalent, so a class is given up in a slot as soon as one of its jobs fails.
     """
     problem = ledger.problem
     hopeless: set[tuple[int, int]] = set()
-    """(class, slot) without room; there will be none, as whoever is advanced then frees later slots only."""
+    """(class, slot) without room; there will be none, as jobs pulled forward free later slots only."""
     order = sorted(ledger.booked, key=lambda number: (ledger.booked[number].slot, number))
     for number in order:
         if is_late(deadline):
@@ -38,7 +38,7 @@ def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
 
 
 def _advanced(ledger: Ledger, number: int, slot: int) -> bool:
-    """Move a booking to an earlier slot on the first option on which that costs nothing."""
+    """Move a reservation to an earlier slot on the first option on which that costs nothing."""
     index = ledger.booked[number].job_class
     mark, before = ledger.mark(), ledger.objective
     for position, option in enumerate(ledger.problem.classes[index].options):

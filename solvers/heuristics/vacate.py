@@ -1,4 +1,4 @@
-"""How incumbents leave their places, and how they get them back."""
+"""Take running jobs off their places (preempt, shrink, migrate), and restore them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def stop(ledger: Ledger, index: int) -> bool:
-    """Stop an incumbent; False if it may not be, or not any longer: who came there has less rank."""
+    """Preempt a running job; False if that is not allowed, or no longer: a new job there has less rank."""
     if not may_stop(ledger, index):
         return False
     fate, everything = ledger.fates[index], _everything(ledger, index)
     preempted = _preempted(ledger, index)
-    # Who left to be moved has not been preempted from any node yet.
+    # A job that left to migrate has not been preempted from any node yet.
     moving = fate is not None and fate.leave is Leave.MOVE
     _give_up(ledger, index, frozenset() if moving else preempted)
     if moving:
@@ -34,7 +34,7 @@ def stop(ledger: Ledger, index: int) -> bool:
 
 
 def may_stop(ledger: Ledger, index: int) -> bool:
-    """True if an incumbent may be stopped, given who has come where it runs."""
+    """True if a running job may be preempted, given the new jobs where it runs."""
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     if incumbent.stop_points is None or _is_grown(ledger, index):
         return False
@@ -50,13 +50,13 @@ def _everything(ledger: Ledger, index: int) -> frozenset[int]:
 
 
 def _preempted(ledger: Ledger, index: int) -> frozenset[int]:
-    """Positions from which an incumbent would be preempted by being stopped."""
+    """Positions that are newly preempted if the whole running job is preempted."""
     fate, everything = ledger.fates[index], _everything(ledger, index)
     return everything if fate is None or fate.leave is Leave.MOVE else everything - fate.given_up
 
 
 def leave_to_move(ledger: Ledger, index: int) -> bool:
-    """Take an incumbent off its places so that it may be placed anew; False if it may not be moved."""
+    """Take a running job off its places so that it can migrate; False if it may not migrate."""
     incumbent = ledger.problem.incumbents[index]
     if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
         return False
@@ -68,7 +68,7 @@ def leave_to_move(ledger: Ledger, index: int) -> bool:
 
 
 def shrink(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
-    """Give up replicas of an incumbent; False if it may not lose them."""
+    """Give up replicas of a running job; False if it may not lose them."""
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     before = frozenset() if fate is None else fate.given_up
     more = frozenset(positions) - before
@@ -86,9 +86,9 @@ def shrink(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
 
 def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) -> bool:
     """
-    Put an incumbent back on its places, or on some of them; False if they are taken.
+    Restore a running job on its places, or on some of them; False if they are taken.
 
-    A stopped job that gets back at least the fewest replicas it may run with is a shrunk one.
+    A preempted job that gets back at least its fewest replicas becomes a shrunk one.
     """
     mark = ledger.mark()
     unbook_resumption(ledger, index)
@@ -99,7 +99,7 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
 
 
 def unbook_resumption(ledger: Ledger, index: int) -> None:
-    """Give up the later start of a stopped incumbent, if it has one."""
+    """Cancel the later restart of a preempted job, if it has one."""
     resume = ledger.problem.incumbents[index].resume
     if resume is not None and ledger.is_placed(resume):
         drop(ledger, resume)
@@ -115,7 +115,7 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
         return False
     if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
         return False
-    # Each for itself, which is most of the answer and costs least to find.
+    # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):
         return False
     if fate.leave is Leave.MOVE:
@@ -136,7 +136,7 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
 
 
 def is_back(ledger: Ledger, index: int, placed: Placed) -> bool:
-    """True if the new places of an incumbent that left to be moved are its old ones."""
+    """True if the new places of a migrating job are its old ones."""
     fate, holds = ledger.fates[index], ledger.problem.incumbents[index].holds
     if fate is None or fate.leave is not Leave.MOVE:
         return False
@@ -150,12 +150,13 @@ def _parts(site: Site) -> tuple[object, ...]:
 
 def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     """
-    Put an incumbent back on its old places, new jobs there having to go, those worth least first.
+    Restore a running job on its old places and remove new jobs there, those worth least first.
 
-    Those on its very GPUs go before others, since without that nothing helps.
+    New jobs on its own GPUs are removed before others, since without that nothing helps.
 
-    Who has been moved there stays: it would have to go back too; and so does who was promised to start.
-    Given up as soon as those who go are worth more than `most` points; the caller then rolls back.
+    Jobs that migrated there stay, since they would have to be restored too; jobs with a promised start stay
+    as well. Returns False as soon as the removed jobs are worth more than `most` points; the caller then
+    rolls back.
     """
     holds = ledger.problem.incumbents[index].holds
     nodes = {hold.node for hold in holds if hold.node is not None}
@@ -189,7 +190,7 @@ def _stays(ledger: Ledger, placed: Placed) -> bool:
 
 
 def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int]:
-    """Those of the new jobs that have GPUs which an incumbent had; shares of one GPU may do for both."""
+    """New jobs on GPUs that a running job had, except where two shares may fit on one GPU."""
     incumbent, classes = ledger.problem.incumbents[index], ledger.problem.classes
     old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
     return {
@@ -201,7 +202,7 @@ def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int
 
 
 def restorable(ledger: Ledger, index: int) -> list[int]:
-    """Positions given up that are free, each for itself."""
+    """Positions given up that are free, each checked by itself."""
     fate = ledger.fates[index]
     positions = [] if fate is None else sorted(fate.given_up)
     return [position for position in positions if _is_free(ledger, index, position)]

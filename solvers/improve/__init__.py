@@ -1,1 +1,1 @@
-"""Improvers: neighbourhoods, decomposition and column generation on the best plan so far."""
+"""Improve the best plan so far: neighbourhoods, decomposition and column generation."""

@@ -1,9 +1,10 @@
 """
-Neighbourhood: the question of the epoch asked again about some nodes, all else staying as the plan has it.
+Neighbourhood: the problem of the epoch restricted to some nodes, with all else as in the plan.
 
-What the plan has put on these nodes is lifted off, whoever it stopped there is put back where that is
-possible, and what is then free is asked for anew by those and by all who wait. (Large neighbourhood search:
-P. Shaw, "Using Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems", CP 1998.)
+New jobs on these nodes are lifted off, and jobs that were preempted there are restored where possible. The
+resources that are then free are assigned anew to these jobs and to all waiting ones. (Large neighbourhood
+search: P. Shaw, "Using Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems", CP
+1998.)
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class Lifted:
 
     placed: tuple[Placed, ...]
     fates: tuple[tuple[int, Fate], ...]
-    """(incumbent, what became of it), of those who are back."""
+    """(running job, its fate in the plan), of the jobs that were restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What is to be done on the nodes of a neighbourhood, in the indices of the whole problem."""
+    """Changes on the nodes of a neighbourhood, in the indices of the whole problem."""
 
     fates: tuple[tuple[int, Fate], ...]
     starts: tuple[tuple[int, tuple[Site, ...]], ...]
@@ -49,7 +50,7 @@ class Answered:
 
 
 def may_be_asked_about(ledger: Ledger) -> list[int]:
-    """Nodes that a neighbourhood may have: not of pools, without MIG, under no cap on power."""
+    """Nodes that a neighbourhood may contain: not in pools, without MIG, under no power cap."""
     problem = ledger.problem
     capped = {node for cap in problem.power_caps for node in cap.nodes}
     return [
@@ -65,7 +66,7 @@ def may_be_asked_about(ledger: Ledger) -> list[int]:
 
 
 def lift(ledger: Ledger, nodes: Iterable[int]) -> Lifted:
-    """Take off some nodes what the plan has put there and nowhere else, and put back who left there."""
+    """Take off some nodes the new jobs that are on these alone, and restore running jobs that left there."""
     inside = frozenset(nodes)
     placed = [
         (number, each)
@@ -90,7 +91,7 @@ def lift(ledger: Ledger, nodes: Iterable[int]) -> Lifted:
 
 
 def as_it_was(asked: Neighbourhood, lifted: Lifted) -> Target | None:
-    """The plan's own answer to the question; None if it is not one."""
+    """The plan's own answer to the question; None if that is not feasible."""
     problem = asked.problem
     ledger = Ledger(problem)
     class_of = {index: at for at, index in enumerate(asked.classes)}
@@ -123,7 +124,7 @@ def _running(problem: Problem, incumbent: Incumbent) -> Placement:
 
 
 def answered(asked: Neighbourhood, answer: Ledger) -> Answered:
-    """What an answer to a question means in the whole."""
+    """Translate an answer to the indices of the whole problem."""
     leaving_now = answer.fates.having(Leave.STOP, Leave.SHRINK)
     return Answered(
         tuple(
@@ -142,7 +143,7 @@ def answered(asked: Neighbourhood, answer: Ledger) -> Answered:
 
 
 def carry_out(ledger: Ledger, answer: Answered) -> bool:
-    """Do in the plan what was answered about a part of it; False if some of it is not possible."""
+    """Apply an answer about some nodes to the plan; False if part of it is infeasible."""
     return all(_leave(ledger, index, fate) for index, fate in answer.fates) and all(
         start_at(ledger, index, sites) for index, sites in answer.starts
     )

@@ -1,10 +1,10 @@
 """
-Refining: a plan is improved neighbourhood by neighbourhood, each asked about anew and solved exactly.
+Large neighbourhood search: improve a plan a few nodes at a time, each time solved exactly.
 
-What the block model counts and placing misses is won back here: a few nodes at a time are small enough to be
-their own groups. Nodes from all over, those with free GPUs more often, take turns with nodes side by side.
-Where nodes are of few kinds, plain jobs are first packed anew on all of them, by configurations. A large
-cluster is before all that improved part by part, each about as large as what is asked about as a whole.
+This recovers what the block model counts and placement misses: with few nodes, each can be its own group.
+Nodes drawn from the whole cluster, those with free GPUs more often, take turns with adjacent nodes. If there
+are few kinds of nodes, plain jobs are first repacked on all nodes by column generation. A large cluster is
+first improved part by part; each part is about as large as a problem that is solved as a whole.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 _KINDS_OF_NODES: Final = 100
-"""With more of them, all nodes at once are too much for configurations."""
+"""With more kinds of nodes, column generation over all nodes at once is too large."""
 
 _SHARE_OF_REPACKING: Final = 0.8
-"""Of the time, where that is done."""
+"""Fraction of the time for repacking, where it is done."""
 
 NODES: Final = 12
-"""Of a neighbourhood."""
+"""Nodes of a neighbourhood."""
 
 _SECONDS: Final = 1.0
-"""Of one neighbourhood at most, with the clock."""
+"""Maximum time of one neighbourhood, if the clock limits the work."""
 
 _GAP: Final = 0.0005
-"""Of a neighbourhood's answer; closer is not worth the time."""
+"""Relative gap of a neighbourhood's answer; a smaller one is not worth the time."""
 
 _PATIENCE: Final = 4
-"""Neighbourhoods in a row without a better answer, as often as one cluster has of them, that are enough."""
+"""Failures in a row that end the search, for each neighbourhood that fits into the cluster."""
 
 _NEWS_SECONDS: Final = 1.0
-"""Between two reports of better plans …"""
+"""Minimum time between two reports of better plans …"""
 
 _TELLING: Final = 4
-"""… and so many times what it takes to tell of one."""
+"""… and at least this many times what one report takes."""
 
 _PER_TICK: Final = 2
-"""Neighbourhoods for a unit of deterministic work."""
+"""Neighbourhoods per unit of deterministic work."""
 
 
 def refine(
@@ -69,12 +69,12 @@ def refine(
     budget: Budget,
     report: Callable[[object], None],
 ) -> None:
-    """Improve a plan until the time is up or the work is done; report each better one."""
+    """Improve a plan until the time is up or the work is done; report each better plan."""
     began = time.monotonic()
     ledger = replay(problem, target)
     if ledger is None:
         return
-    # To tell of a plan takes about as long as to be told of it.
+    # To report a plan takes about as long as to replay it.
     telling = time.monotonic() - began
     budget = replace(budget, deadline=budget.deadline - telling)
 
@@ -103,7 +103,7 @@ def refine(
 
 
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
-    """Fill all nodes anew with plain jobs where few kinds of nodes make that a small question."""
+    """Repack plain jobs on all nodes if few kinds of nodes make that a small problem."""
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
     if len(free) > _KINDS_OF_NODES:
         return
@@ -118,7 +118,7 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
 
 
 def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
-    """Ask about some nodes anew; False, and nothing is changed, if there is no better answer."""
+    """Solve the problem of some nodes anew; False, and nothing changes, if there is no better answer."""
     mark, before = ledger.mark(), ledger.objective
     deadline = budget.deadline
     if budget.ticks is None:
@@ -133,10 +133,10 @@ def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
 
 def _draws(ledger: Ledger, seed: int) -> Iterator[list[int]]:
     """
-    Neighbourhoods without end: in turn nodes from all over and nodes that stand side by side.
+    Endless sequence of neighbourhoods: in turn nodes from the whole cluster and adjacent nodes.
 
-    From all over those with free GPUs are drawn more often, each with a chance in proportion to its weight:
-    the largest of u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
+    Nodes with free GPUs are drawn more often, each with a chance in proportion to its weight: the largest of
+    u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
     """
     chance = np.random.default_rng(seed)
     nodes = np.array(may_be_asked_about(ledger), dtype=np.int64)

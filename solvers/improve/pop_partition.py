@@ -1,8 +1,8 @@
 """
-Partition: a large cluster divided into parts of which each can be asked about by itself.
+Partition a large cluster into parts that can be solved separately.
 
-Parts are alike: each gets as much as any other of the racks of every kind, of the waiting jobs of every kind,
-of what queues may still take, and of what guarantees still lack. Small ones would lose what they cannot
+Parts are alike: each gets an equal share of the racks of every kind, of the waiting jobs of every kind, of
+the remaining quota of queues, and of the shortage of guarantees. Small parts would lose what they cannot
 exchange; these are large. (D. Narayanan et al., "Solving Large-Scale Granular Resource Allocation Problems
 Efficiently with POP", SOSP 2021.)
 """
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 _GPUS: Final = 10_000
-"""Of a part, at least."""
+"""Minimum GPUs of a part."""
 
 _MANY_GPUS: Final = 50_000
 _MANY_JOBS: Final = 20_000
-"""A cluster with so many GPUs, or with so many jobs that wait, is divided."""
+"""A cluster with this many GPUs, or this many waiting jobs, is divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes of a cluster, and what of all that parts share they may use."""
+    """Nodes of a part, and its share of what all parts share."""
 
     nodes: tuple[int, ...]
     share: Share
 
 
 def parts_of(problem: Problem) -> int:
-    """Into how many parts a cluster is divided; 1 if it is asked about as a whole."""
+    """Number of parts of a cluster; 1 if it is solved as a whole."""
     gpus = sum(group.gpus * len(group.nodes) for group in problem.groups)
     jobs = sum(len(job_class.jobs) for job_class in problem.classes)
     large = gpus >= _MANY_GPUS or jobs >= _MANY_JOBS
@@ -49,7 +49,7 @@ def parts_of(problem: Problem) -> int:
 
 
 def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part]:
-    """Parts, drawn by chance, that cover all nodes which may be asked about, each once."""
+    """Random parts that together cover each node that may be in a neighbourhood exactly once."""
     nodes = _nodes(ledger, parts, chance)
     jobs = _jobs(ledger, nodes, chance)
     left = [ledger.jobs_left(index) for index in range(len(ledger.problem.classes))]
@@ -57,7 +57,7 @@ def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part
         _shared(budget, ledger.quota.held(index), parts)
         for index, budget in enumerate(ledger.problem.budgets)
     )
-    # What is missing is to be won by all together, what is more than owed may be lost by all together.
+    # All parts together must win what is missing, and may lose what is held beyond what is owed.
     met = tuple(missing - _whole(missing, parts) for missing in ledger.quota.missing)
     return [
         Part(
@@ -69,12 +69,12 @@ def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part
 
 
 def _whole(missing: int, parts: int) -> int:
-    """The share of one part of what is missing from a guarantee, in whole GPUs."""
+    """One part's share of what is missing from a guarantee, in whole GPUs."""
     return -(-missing // (MILLI * parts)) * MILLI
 
 
 def _nodes(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[list[int]]:
-    """Nodes of each part; domains stay whole where they are small enough."""
+    """Nodes of each part; domains stay whole if they are small enough."""
     nodes = may_be_asked_about(ledger)
     domain = _domains(ledger.problem, len(nodes) // parts)
     members: dict[int, list[int]] = defaultdict(list)
@@ -92,7 +92,7 @@ def _nodes(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[list
 
 
 def _domains(problem: Problem, most: int) -> tuple[int, ...]:
-    """By node what stays together: its domain of the widest level of which several fit into a part."""
+    """By node, what stays together: its domain of the widest level of which several fit into a part."""
     widest = tuple(range(len(problem.nodes)))
     fewest = len(widest)
     for _, of in problem.domains:
@@ -106,7 +106,7 @@ def _jobs(ledger: Ledger, nodes: list[list[int]], chance: np.random.Generator) -
     """
     Waiting jobs of each class that each part may start.
 
-    Of jobs alike each part gets one in its turn, the best paid first.
+    Similar jobs are dealt to the parts in turn, in order of precedence.
     """
     problem = ledger.problem
     groups = [frozenset(ledger.group_of[node] for node in those) for those in nodes]
@@ -129,13 +129,13 @@ def _jobs(ledger: Ledger, nodes: list[list[int]], chance: np.random.Generator) -
 
 
 def _kind(job_class: JobClass) -> tuple[object, ...]:
-    """What takes the same from the same nodes and queues."""
+    """Key of jobs that take the same from the same nodes and queues."""
     options = tuple(option.groups for option in job_class.options)
     return job_class.shape, job_class.minimum, job_class.together, job_class.queue, options
 
 
 def _shared(budget: QueueBudget, held: list[int], parts: int) -> QueueBudget:
-    """A budget that leaves to each part its share of the room that queues still have."""
+    """A budget that leaves each part its share of the remaining room of queues."""
     usage = budget.up_the_tree(held)
 
     def narrow(limits: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -1,7 +1,7 @@
 """
-Partitioning: all parts of a large cluster are asked about anew, side by side, round after round.
+Improve all parts of a large cluster in parallel, round after round.
 
-What is put back together breaks no rule, as each part kept to its share; the bound is that of the whole.
+The combined plan breaks no rule, since each part keeps to its share. The bound is that of the whole problem.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 _GAP: Final = 0.001
-"""Of the answer of a part; closer is not worth the time."""
+"""Relative gap of a part's answer; a smaller one is not worth the time."""
 
 _WORTHWHILE: Final = 0.001
-"""Of the objective: a round that wins no more is the last."""
+"""Fraction of the objective: a round that gains no more is the last."""
 
 _PLACING: Final = 0.1
-"""Of the time of a part, to place what was found."""
+"""Fraction of the time of a part for placing its answer."""
 
 
 def improve_in_parts(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
-    """Ask about all of so many parts anew, until that is no longer worthwhile; report after each round."""
+    """Improve all parts until that is no longer worthwhile; report after each round that gains."""
     chance = np.random.default_rng(budget.seed)
     while time.monotonic() < budget.deadline:
         before = ledger.objective
@@ -49,7 +49,7 @@ def improve_in_parts(ledger: Ledger, parts: int, budget: Budget, report: Callabl
 
 
 def _improve_each(ledger: Ledger, parts: list[Part], budget: Budget) -> None:
-    """Put a better answer for each part in the place of what is there, and fill what is left over."""
+    """Apply the better answers of the parts, and fill what remains."""
     calls = [
         partial(lift_and_ask, ledger, part.nodes, each, part.share)
         for part, each in zip(parts, _budgets(budget, len(parts)), strict=True)
@@ -66,7 +66,7 @@ def _improve_each(ledger: Ledger, parts: list[Part], budget: Budget) -> None:
 
 
 def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
-    """Of each part: the workers take turns, and of each turn some time is left to place what is found."""
+    """Budget of each part: the workers take turns, and each turn leaves some time to place its answer."""
     began, turns = time.monotonic(), max(1, -(-parts // budget.workers))
     turn = (budget.deadline - began) / turns
     for number in range(parts):

@@ -1,4 +1,4 @@
-"""Answering: what a plan has on some nodes is lifted, and what had better be there is asked of HiGHS."""
+"""Solve a neighbourhood: lift the jobs off some nodes and ask HiGHS for a better assignment."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def lift_and_ask(
     ledger: Ledger, nodes: Sequence[int], budget: Budget, share: Share | None = None
 ) -> Answered | None:
     """
-    Lift what is on some nodes and ask about them anew; None if there is no better answer than what was there.
+    Lift the jobs off some nodes and assign these anew; None if there is no better answer than before.
 
-    With a share they are a part of the cluster. The ledger is left as it is then, to be rolled back.
+    With a share the nodes are a part of the cluster. The ledger stays lifted; the caller rolls it back.
     """
     before = ledger.objective
     lifted = lift(ledger, nodes)
@@ -38,7 +38,7 @@ def lift_and_ask(
     formulation = formulate(asked.problem, x)
     hint = np.zeros(len(formulation.upper), dtype=np.int64)
     if (known := as_it_was(asked, lifted)) is not None:
-        with suppress(KeyError):  # some column for it is missing
+        with suppress(KeyError):  # a column of the known answer is missing
             hint = x.encode(known)
     answer = milp.solve(formulation, budget, hint, lambda _: None)
     if answer.values is None:

@@ -1,4 +1,4 @@
-"""Rebooking: many later starts put on nodes in one order after the other, the best of which counts."""
+"""Reserve many later starts on nodes in several orders, and keep the best order."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 Wanted: TypeAlias = tuple[int, int, int]
 """(class, position of the option, slot) of one job."""
 Later: TypeAlias = tuple[int, int, int, int]
-"""The same with a number of jobs, as in `Aggregate.later`."""
+"""As `Wanted`, with a number of jobs, as in `Aggregate.later`."""
 
 _ROUNDS: Final = 5
+"""Orders that are tried, the first one included."""
 
 _JUMP: Final = 30
-"""Places in the order by which a job gets ahead that came too late."""
+"""Positions in the order by which a late job moves ahead."""
 
 _WHOLE_NODE: Final = 8
-"""GPUs of a replica that needs a node of the usual size for itself."""
+"""GPUs of a replica that needs a whole node of the usual size."""
 
 
 def book_gangs(ledger: Ledger, later: Iterable[Later]) -> None:
     """
-    Book gangs that need one domain, where one comes free for them in their slot as things are.
+    Reserve the start of gangs that need one domain, where one is free for them in their slot.
 
-    Before others take a node of it.
+    It runs before other jobs take nodes of the domain.
     """
     for index, position, slot, jobs in sorted(later, key=itemgetter(2)):
         if held(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
@@ -41,7 +42,7 @@ def book_gangs(ledger: Ledger, later: Iterable[Later]) -> None:
 
 
 def book_later(ledger: Ledger, later: Iterable[Later], *, deadline: float | None = None) -> tuple[int, int]:
-    """Book all that are not booked yet and bring held ones forward: see `book_all` for what is returned."""
+    """Reserve all starts that are not reserved yet and pull held ones forward; returns as `book_all`."""
     wanted = list[Wanted]()
     ahead = Counter(each.job_class for each in ledger.booked.values())
     for index, position, slot, jobs in later:
@@ -55,14 +56,14 @@ def book_later(ledger: Ledger, later: Iterable[Later], *, deadline: float | None
 
 
 def held(ledger: Ledger, index: int) -> int | None:
-    """The number of the booking that is held for the one job of a class; None if there is none."""
+    """Number of the reservation held for the one job of a firm class; None if there is none."""
     if not ledger.problem.classes[index].firm:
         return None
     return next((number for number, each in ledger.booked.items() if each.job_class == index), None)
 
 
 def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> None:
-    """Start a job earlier than it is held for, if that is possible."""
+    """Start a job earlier than it is reserved for, if possible."""
     booked = ledger.booked[number]
     mark = ledger.mark()
     if slot < booked.slot:
@@ -73,17 +74,18 @@ def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> Non
 
 def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = None) -> tuple[int, int]:
     """
-    Book each job in its slot or the first one after it with room; how many came too late, and not at all.
+    Reserve each job in its slot or the first later one with room; returns (all late jobs, jobs without a
+    slot).
 
-    Whoever came too late goes earlier in the next round (squeaky wheel optimization: Joslin & Clements,
-    Journal of Artificial Intelligence Research 10, 1999). No job is booked after the deadline (an instant of
-    `time.monotonic`), and no round is begun that would not be over by then.
+    Late jobs move ahead in the next round (squeaky wheel optimization: Joslin & Clements, Journal of
+    Artificial Intelligence Research 10, 1999). No job is reserved after the deadline (an instant of
+    `time.monotonic`), and no round begins that would not be over by then.
     """
     order, began = sorted(wanted, key=lambda each: _first(ledger, each)), time.monotonic()
     mark, best, late = ledger.mark(), order, _book(ledger, order, deadline)
     most, took = ledger.objective, time.monotonic() - began
     for _ in range(_ROUNDS - 1):
-        # What was best at first may have to be booked again.
+        # The best order so far may have to be repeated.
         if not late or is_late(deadline and deadline - 2 * took):
             break
         ledger.rollback(mark)
@@ -101,7 +103,7 @@ def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = N
 
 
 def _book(ledger: Ledger, order: list[Wanted], deadline: float | None) -> dict[int, int]:
-    """Book jobs in turn: place in the order of those that came too late, with their slots; H for none."""
+    """Reserve jobs in order; returns positions in the order of late jobs with their slots, H for none."""
     slots, late = ledger.problem.slots, dict[int, int]()
     hopeless: set[Wanted] = set()
     for place, (index, position, slot) in enumerate(order):
@@ -120,7 +122,7 @@ def _book(ledger: Ledger, order: list[Wanted], deadline: float | None) -> dict[i
 
 
 def _first(ledger: Ledger, wanted: Wanted) -> tuple[object, ...]:
-    """Gangs that need one domain, then whole nodes, then slot by slot those that bring most."""
+    """Sort key: gangs that need one domain, then whole nodes, then slot by slot the most points."""
     index, position, slot = wanted
     job_class = ledger.problem.classes[index]
     points = job_class.options[position].later[slot] or 0

@@ -1,8 +1,8 @@
 """
-Asking: a smaller problem about some nodes of a plan in the making, from which much was lifted.
+The smaller problem about some nodes of a plan, after jobs were lifted off them.
 
-By itself each node is a group of its own: where sizes divide, the block model is then exact. Nodes of a part
-of a cluster, which are many, are grouped as in the whole problem.
+In a neighbourhood each node is its own group: where sizes divide each other, the block model is then exact.
+The nodes of a part of a cluster are many; they keep the groups of the whole problem.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _MANY: Final = 64
-"""Replicas without GPUs that a node is asked about at most."""
+"""Maximum replicas without GPUs that a problem considers per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class Neighbourhood:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What of the whole one part of a cluster may use, while others are asked about at the same time."""
+    """What one part of a cluster may use while other parts are solved at the same time."""
 
     elsewhere: tuple[int, ...]
     """By class, waiting jobs that other parts may start."""
     budgets: tuple[QueueBudget, ...]
-    """With limits that leave the others their room."""
+    """Budgets with limits that leave the other parts their room."""
     met_elsewhere: tuple[int, ...]
-    """By guarantee, thousandths of GPUs that the others are to win; negative for what they may lose."""
+    """By guarantee, thousandths of GPUs that the other parts must win; negative for what they may lose."""
 
 
 def ask_about(ledger: Ledger, nodes: Sequence[int], share: Share | None = None) -> Neighbourhood:
-    """The question about nodes from which everything was lifted; with a share, about a part of a cluster."""
+    """The problem about nodes from which jobs were lifted; with a share, about a part of a cluster."""
     return _Asking(ledger, nodes, share).neighbourhood()
 
 
 def is_free(ledger: Ledger, index: int) -> bool:
-    """True if where a job of a class is depends on room, quota and locality alone."""
+    """True if only room, quota and locality decide where a job of a class goes."""
     job_class = ledger.problem.classes[index]
     return (
         job_class.starts_alone
@@ -71,13 +71,13 @@ def is_free(ledger: Ledger, index: int) -> bool:
 
 
 def residents(ledger: Ledger, nodes: Iterable[int]) -> list[int]:
-    """Incumbents with places on some nodes, whatever becomes of them."""
+    """Running jobs with places on some nodes, whatever their fate."""
     on_node = ledger.fates.on_node
     return sorted({index for node in nodes for index in on_node.get(node, ())})
 
 
 def is_inside(incumbent: Incumbent, inside: Container[int]) -> bool:
-    """True if all places of an incumbent are on some nodes."""
+    """True if all places of a running job are on some nodes."""
     return all(hold.node in inside for hold in incumbent.holds)
 
 
@@ -130,7 +130,7 @@ class _Asking:
             return [(at,) for at in range(len(self.nodes))]
         members: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for at, node in enumerate(self.nodes):
-            # Who may come to one of them may come to all.
+            # A job that may use one of these nodes may use all of them.
             members[self.ledger.group_of[node], *self.ledger.floors.least[:, node].tolist()].append(at)
         return [tuple(positions) for _, positions in sorted(members.items())]
 
@@ -143,7 +143,7 @@ class _Asking:
             yield replace(guarantee, own=own)
 
     def _may_leave(self, incumbent: Incumbent) -> bool:
-        """True if an incumbent that has kept its places may be asked to give them up."""
+        """True if a running job that has kept its places may be asked to give them up."""
         ledger = self.ledger
         return (
             (incumbent.stop_points is not None or incumbent.shrinkable)
@@ -166,9 +166,9 @@ class _Asking:
 
     def _classes(self) -> list[tuple[int, JobClass]]:
         """
-        Classes that may use the nodes, with as many of their jobs as there may be room for.
+        Classes that may use the nodes, each with as many jobs as there may be room for.
 
-        Of classes that take the same, those that pay less are left out where the others fill the nodes
+        Of classes that take the same, those with fewer points are left out if the others fill the nodes
         already.
         """
         classes = self.problem.classes
@@ -195,7 +195,7 @@ class _Asking:
         return left if self.share is None else left - self.share.elsewhere[index]
 
     def _most(self, job_class: JobClass) -> int:
-        """Replicas of a class for which there are GPUs, were the nodes empty."""
+        """Replicas of a class for which there are GPUs if the nodes are empty."""
         groups, shape = self.problem.groups, job_class.shape
         most = 0
         for node in self.nodes:
@@ -207,7 +207,7 @@ class _Asking:
         return most
 
     def _options(self, index: int) -> Iterator[Option]:
-        """The options of a class with those of the groups that take its rank."""
+        """Options of a class with those of the groups that accept its rank."""
         first = np.array([self.nodes[positions[0]] for positions in self.groups], dtype=np.int64)
         welcome = self.ledger.takes(self.ledger.tenants[index], first).tolist()
         groups_of = [self.ledger.group_of[node] for node in first.tolist()]
@@ -231,7 +231,7 @@ class _Asking:
 
 
 def _free_node(ledger: Ledger, node: int) -> FreeNode:
-    """What is free on a node now."""
+    """Free capacity of a node now."""
     known, capacity = ledger.problem.nodes[node], ledger.capacity
     return FreeNode(
         name=known.name,

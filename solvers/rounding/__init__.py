@@ -1,1 +1,1 @@
-"""Concrete places for what a relaxation or the block model counts."""
+"""Rounding: nodes and GPUs for what a relaxation or the block model counts."""

@@ -1,4 +1,4 @@
-"""Aggregate answer → concrete nodes, GPUs and MIG instances; what found no place is counted, never hidden."""
+"""Place an aggregate answer on nodes, GPUs and MIG instances; jobs without a place are always counted."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def disaggregate(
     problem: Problem, aggregate: Aggregate, *, deadline: float | None = None, once: bool = False
 ) -> tuple[Ledger, int]:
     """
-    Realize the counts of an aggregate answer, then fill what is left; also the number of jobs missed.
+    Place the counts of an aggregate answer, then fill what is left; also returns the number of jobs missed.
 
-    First fit decreasing, of equal sizes those first that take most of what else is scarce: on sizes that
-    divide each other, with no other resource scarce, every job finds its place where it belongs. If one goes
-    astray elsewhere, and there is time as for the first before the deadline (an instant of `time.monotonic`),
-    a second pass takes only replicas of several GPUs by size and all others by density, the best paid looking
-    elsewhere at once, which loses less of value; and gangs that start later take their domains before others
-    do. The better one counts; there is but one if `once` is enough.
-    If none can put everybody back who left to be moved, greedy's plan is the answer. After the deadline
-    no later start is booked any more.
+    Jobs are placed by first fit decreasing; of equal sizes those come first that take most of what else is
+    scarce. If sizes divide each other and no other resource is scarce, every job gets its intended place. If
+    some job does not, and there is time for another pass before the deadline (an instant of
+    `time.monotonic`), a second pass orders only replicas of several GPUs by size and all others by density.
+    There the jobs with most points look elsewhere at once, which loses less value, and gangs that start later
+    reserve their domains before other jobs. The better pass counts; with `once` there is only one. If no pass
+    can restore every job that left to migrate, greedy's plan is the answer. After the deadline no later start
+    is reserved.
     """
     done, began = [], time.monotonic()
     for patient in (True,) if once else (True, False):
@@ -84,7 +84,7 @@ class _Realization:
     def __init__(
         self, problem: Problem, aggregate: Aggregate, *, patient: bool, deadline: float | None
     ) -> None:
-        """If patient, everybody who has a place takes it before others look elsewhere, all by size."""
+        """If patient, every job with an intended place takes it before others look elsewhere, all by size."""
         self.ledger = Ledger(problem)
         self._problem = problem
         self._aggregate = aggregate
@@ -94,16 +94,16 @@ class _Realization:
         self._totals = [max(1, sum(column)) for column in amounts]
         self._rank = {index: position for position, index in enumerate(ranking(problem))}
         self._astray: dict[int, int] = {}
-        """Jobs by class that found no place where they belong and look for another in the end."""
+        """Jobs by class that missed their intended place and look for another at the end."""
         self._preemption = Preemption(self.ledger)
         self.strayed = False
-        """True if some job found no place where, or when, it belongs."""
+        """True if a job missed its intended place or slot."""
         self._boards: dict[tuple[Tenant, tuple[int, ...]], Board] = {}
         self.missed = 0
         """Jobs that found no place at all."""
 
     def run(self) -> bool:
-        """Realize all of it; False if somebody who left can neither move nor return."""
+        """Place everything; False if a job that left can neither migrate nor return."""
         ledger, aggregate = self.ledger, self._aggregate
         self._make_way()
         for batch in sorted(self._batches(), key=self._order):
@@ -114,14 +114,14 @@ class _Realization:
         if not self._settle_moves() or not undo_circles(ledger):
             return False
         shut_unused(ledger)
-        # Promised replicas come before those who may return to their places.
+        # Replicas of the answer come before jobs that may return to their places.
         grow(ledger)
-        # Nobody is stopped now for a start that comes later, but to start again himself.
+        # No job is preempted now for a start that comes later, unless that is its own restart.
         book_later(ledger, self._resumptions(), deadline=self._deadline)
         take_back(ledger)
         self._book()
         fill(ledger)
-        # What was promised without a place for it may be worth another trade.
+        # A missed job may be worth another preemption.
         if (
             self.missed
             and not is_late(self._deadline)
@@ -137,18 +137,18 @@ class _Realization:
         return True
 
     def _resumptions(self) -> list[Later]:
-        """Later starts of those who are stopped."""
+        """Later restarts of preempted jobs."""
         classes = self._problem.classes
         return [each for each in self._aggregate.later if classes[each[0]].role is Role.RESUME]
 
     def _book(self) -> None:
-        """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
+        """Reserve starts in later slots: in the slot of the answer, or in the first later one with room."""
         late, missed = book_later(self.ledger, self._aggregate.later, deadline=self._deadline)
         self.missed += missed
         self.strayed |= late > 0
 
     def _make_way(self) -> None:
-        """Who leaves does so, nodes are opened and closed, MIG instances kept for those that need them."""
+        """Take leaving jobs off, open and close nodes, and keep MIG instances for the jobs that need them."""
         ledger, aggregate = self.ledger, self._aggregate
         if self._problem.bookings:
             start_firm(ledger)
@@ -173,10 +173,10 @@ class _Realization:
 
     def _order(self, batch: Batch) -> tuple[bool, int, float, int]:
         """
-        Jobs to which domains matter, then the largest replicas, then the best paid.
+        Sort key: jobs with locality rules, then the largest replicas, then the most points.
 
-        If patient, of equal sizes those come first that take most of another resource; if not, all that are
-        no larger than a GPU count as equal, whatever else they take.
+        If patient, of equal sizes those come first that take most of another resource. If not, all replicas
+        of at most one GPU count as equal, whatever else they take.
         """
         job_class = self._problem.classes[batch.jobs[0][0]]
         shape, bound = job_class.shape, job_class.together != Togetherness()
@@ -185,12 +185,12 @@ class _Realization:
         return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
 
     def _realize(self, batch: Batch) -> None:
-        """Place the jobs of a batch where the answer has places for them."""
+        """Place the jobs of a batch on the nodes of the answer."""
         first = batch.jobs[0][0]
         waiting = []
         for index, jobs in sorted(batch.jobs, key=self._by_rank):
             if (number := held(self.ledger, index)) is not None:
-                # It keeps its later start if it cannot start now.
+                # A held job keeps its later start if it cannot start now.
                 self.ledger.start_booked(number)
             else:
                 waiting += [index] * min(jobs, self.ledger.jobs_left(index))
@@ -208,11 +208,11 @@ class _Realization:
         for index in self._make_room(batch, waiting):
             self._astray[index] = self._astray.get(index, 0) + 1
         if self._is_plain(batch) and not self._patient:
-            # The best paid look for another place before the others have taken it.
+            # Jobs with most points look for another place before other jobs take it.
             self._place_astray()
 
     def _relieved(self, batch: Batch, waiting: list[int]) -> list[int]:
-        """Place jobs of one replica where others change places for them; those left over."""
+        """Place jobs of one replica by exchanging others; returns the jobs left over."""
         first = self._problem.classes[batch.jobs[0][0]]
         hopeless = first.maximum > 1 or not first.shape.gpus + first.shape.gpu_milli
         if not waiting or hopeless or is_late(self._deadline):
@@ -239,7 +239,7 @@ class _Realization:
         return option is not None and bool(self.ledger.place(index, option, jobs=1, nodes=np.array([node])))
 
     def _make_room(self, batch: Batch, waiting: list[int]) -> list[int]:
-        """Preempt further jobs for those who find no place where they belong, where that pays; the others."""
+        """Preempt further jobs for those without their intended place, where that pays; returns the rest."""
         nodes = np.array(sorted({node for places, _ in batch.places for node in places}), dtype=np.int64)
         hopeless, over = set[int](), []
         for index in waiting:
@@ -255,7 +255,7 @@ class _Realization:
         return free and self.ledger.tenants[first].manners == NOBODY_MINDS
 
     def _batches(self) -> Iterator[Batch]:
-        """The batches; unless patient, plain ones class by class, so that the best paid go first."""
+        """The batches; unless patient, plain ones class by class, so that the most points go first."""
         for batch in self._aggregate.batches:
             if self._patient or len(batch.jobs) == 1 or not self._is_plain(batch):
                 yield batch
@@ -275,7 +275,7 @@ class _Realization:
         return self._rank[jobs[0]]
 
     def _one_by_one(self, batch: Batch, waiting: list[int]) -> list[int]:
-        """Place jobs that mind their company; those left over."""
+        """Place jobs with affinity rules one at a time; returns the jobs left over."""
         nodes = sorted({node for places, _ in batch.places for node in places})
         where, over = np.array(nodes, dtype=np.int64), []
         for index in waiting:
@@ -290,7 +290,7 @@ class _Realization:
         return headroom > 0 and place_job(self.ledger, index, option, nodes)
 
     def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[Site]:
-        """Sites on some nodes, in each domain no more than so many jobs may have there."""
+        """Sites on some nodes, in each domain at most as many as `jobs` jobs may have there."""
         ledger, rules = self.ledger, self._problem.classes[index].together
         tenant = ledger.tenants[index]
         if rules.spread is None:
@@ -308,7 +308,7 @@ class _Realization:
         return sites
 
     def _settle(self, batch: Batch, sites: list[Site], waiting: list[int], jobs: int) -> list[int]:
-        """Make up to so many jobs of sites; the jobs left over."""
+        """Form up to `jobs` jobs from sites; returns the jobs left over."""
         ledger, taker = self.ledger, batch.jobs[0][0]
         first = self._problem.classes[taker]
         jobs = min(jobs, len(waiting), len(sites) // first.minimum)
@@ -328,7 +328,7 @@ class _Realization:
         return over
 
     def _hand_over(self, taker: int, index: int, sites: list[Site]) -> bool:
-        """Give sites that were taken for one class to another, which may stay longer; False if it may not."""
+        """Hand sites taken for one class to another, which may run longer; False if that is not allowed."""
         ledger = self.ledger
         if ledger.tenants[taker] == ledger.tenants[index]:
             return True
@@ -337,7 +337,7 @@ class _Realization:
         return take_all(ledger, index, sites)
 
     def _option(self, batch: Batch, index: int, sites: list[Site]) -> Option | None:
-        """The option of a class that its sites belong to."""
+        """The option of a class to which its sites belong."""
         options = self._problem.classes[index].options
         for position in batch.options:
             if sites and self.ledger.group_of[sites[0].node] in options[position].groups:
@@ -345,7 +345,7 @@ class _Realization:
         return None
 
     def _place_astray(self) -> None:
-        """Place jobs wherever they fit that found no place where they belong."""
+        """Place jobs without their intended place wherever they fit."""
         for index in sorted(self._astray, key=lambda index: self._rank[index]):
             jobs = self._astray[index]
             for option in self._problem.classes[index].options:
@@ -355,7 +355,7 @@ class _Realization:
         self._astray.clear()
 
     def _settle_moves(self) -> bool:
-        """Whoever left and found no other place returns, or is stopped; False if somebody may do neither."""
+        """Restore or preempt jobs that left and found no other place; False if a job allows neither."""
         ledger = self.ledger
         for number, placed in sorted(ledger.placed.items()):
             index = self._problem.classes[placed.job_class].incumbent

@@ -1,4 +1,4 @@
-"""Dealing: which of the sites taken for equal gangs each gang gets."""
+"""Distribute the sites taken for equal gangs among these gangs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def deal(
     ledger: Ledger, rules: Togetherness, sites: list[Site], jobs: int, minimum: int, maximum: int
 ) -> tuple[list[list[Site]], list[Site]]:
     """
-    Sites for so many jobs, as many each as there are and as they may have; also those left over.
+    Sites of each of `jobs` jobs, as many as there are and as each may have; also the sites left over.
 
-    With a spread, the sites of each domain are dealt out in turn, so that no job gets more of one than it
-    must. With a preferred level one job after the other gets sites in as few domains as possible.
+    With a spread, the sites of each domain are dealt in turn, so that no job gets more of one domain than it
+    must. With a preferred level, one job after the other gets sites in as few domains as possible.
     """
     if jobs == 0:
         return [], sites
@@ -39,7 +39,7 @@ def deal(
 
 
 def keeps_rules(ledger: Ledger, rules: Togetherness, sites: list[Site]) -> bool:
-    """True if a job on these sites is in one domain of the required level, and spread as it must be."""
+    """True if a job on these sites is in one domain of the required level and within its spread limit."""
     if rules.required is not None and len(_by_domain(ledger, rules.required, sites)) > 1:
         return False
     return rules.spread is None or all(
@@ -51,9 +51,9 @@ def _in_turn(
     ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
 ) -> tuple[list[list[Site]], list[Site]]:
     """
-    Deal domain by domain, each to the jobs in turn.
+    Deal sites domain by domain, each to the jobs in turn.
 
-    What is left over is taken from the fullest domains, where it is in the way most.
+    Surplus sites are taken from the fullest domains, which are closest to the limit.
     """
     by_domain = _by_domain(ledger, level, sites)
     over = [max(by_domain.values(), key=len).pop() for _ in range(len(sites) - sum(sizes))]
@@ -71,7 +71,7 @@ def _in_turn(
 def _close_together(
     ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
 ) -> tuple[list[list[Site]], list[Site]]:
-    """One job after the other: the tightest domain that has enough, or else the fullest ones."""
+    """One job after the other: the tightest domain with enough sites, or else the fullest ones."""
     by_domain = _by_domain(ledger, level, sites)
     hands = []
     for size in sizes:

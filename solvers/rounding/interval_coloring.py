@@ -1,8 +1,8 @@
 """
-Coloring: which of a node's whole GPUs each booking gets.
+Interval colouring: which whole GPUs of a node each future reservation gets.
 
-By start, each takes GPUs that nobody has then: those of running and newly placed jobs come free once, so that
-what is free stays free until the next booking, and the timetable has seen to it that there are enough.
+In order of start, each reservation takes GPUs that are free then. A GPU of a running or newly placed job
+becomes free once and stays free until the next reservation; the timetable ensures that there are enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def colored(ledger: Ledger) -> dict[int, tuple[Site, ...]]:
-    """The sites of every booking, by number, with the indices of all GPUs."""
+    """The sites of every reservation, by number, with the indices of all GPUs."""
     found: dict[int, list[Site]] = {number: [] for number in ledger.booked}
     free_from: dict[int, list[int]] = {}
     classes = ledger.problem.classes

@@ -1,8 +1,8 @@
 """
-Relieving: replicas heavy on CPU or memory change places with a light one, which leaves room for another.
+Exchange replicas that use much CPU or memory for a light one, which makes room for another replica.
 
-Placed by size, small replicas come when the nodes with cores to spare are full. Then some nodes have GPUs
-left and no cores, and others cores and no GPUs.
+In placement by size, small replicas come when the nodes with spare cores are full. Then some nodes have free
+GPUs and no cores, and others cores and no GPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def movable(ledger: Ledger) -> frozenset[int]:
-    """Classes whose jobs are one replica of whole GPUs each, and are as good on any node of a group."""
+    """Classes with jobs of one replica of whole GPUs that can be on any node of a group equally well."""
     return frozenset(
         index
         for index, job_class in enumerate(ledger.problem.classes)
@@ -42,18 +42,18 @@ def movable(ledger: Ledger) -> frozenset[int]:
 
 
 _PATIENCE: Final = 50
-"""After so many nodes one after the other on which nobody can be relieved it is given up."""
+"""The search ends after this many nodes in a row without a useful exchange."""
 
 
 class Relief:
-    """Movable jobs that are newly placed on some nodes."""
+    """Exchanges between movable jobs that are newly placed on some nodes."""
 
     def __init__(self, ledger: Ledger, nodes: Ints, classes: Collection[int]) -> None:
-        """`classes` are movable ones; what is placed later does not take part."""
+        """`classes` are the movable ones; jobs that are placed later do not take part."""
         self._in_vain = 0
         self._ledger, self._nodes = ledger, nodes
         self._tried = np.zeros(len(nodes), dtype=bool)
-        """Nodes on which nobody could be relieved."""
+        """Nodes without a useful exchange."""
         self._numbers = [
             number
             for node in nodes.tolist()
@@ -64,7 +64,7 @@ class Relief:
         of = [ledger.problem.classes[each.job_class] for each in placed]
         amounts = [each.shape.amounts for each in of]
         self._at = np.array([each.sites[0].node for each in placed], dtype=np.int64)
-        """Of each job its node; the others are in the same order."""
+        """Node of each job; the arrays below are in the same order."""
         self._group = np.array([ledger.group_of[node] for node in self._at.tolist()], dtype=np.int64)
         self._gpus = np.array([each.shape.gpus for each in of], dtype=np.int64)
         self._amounts = np.array(amounts, dtype=np.int64).reshape(len(of), len(ledger.problem.resources))
@@ -72,7 +72,7 @@ class Relief:
         self._claim = np.array([each.claim for each in of], dtype=np.int64)
 
     def node_for(self, index: int) -> int | None:
-        """A node that has come to have room for a replica of a class; None if no exchange helps."""
+        """A node that now has room for a replica of a class; None if no exchange helps."""
         ledger, shape = self._ledger, self._ledger.problem.classes[index].shape
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
         stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
@@ -93,7 +93,7 @@ class Relief:
         return np.greater_equal(left, share or shape.gpus)
 
     def _on(self, node: int) -> Iterable[list[int]]:
-        """One or two jobs on a node; only some of those that take the same together."""
+        """Sets of one or two jobs on a node; only one set of those that take the same."""
         here = np.flatnonzero(self._at == node).tolist()
         found: dict[tuple[int, ...], list[int]] = {}
         for chosen in map(list, (*combinations(here, 1), *combinations(here, 2))):
@@ -103,7 +103,7 @@ class Relief:
         return found.values()
 
     def _relieve(self, node: int, heavy: list[int], lack: Ints) -> bool:
-        """Exchange jobs on a node for one that leaves it what it lacks; False if there is none."""
+        """Exchange jobs on a node for one that frees what the node lacks; False if there is none."""
         capacity, least = self._ledger.capacity, self._ledger.floors.least
         less = self._amounts[heavy].sum(axis=0) - self._amounts
         fitting = (
@@ -117,7 +117,7 @@ class Relief:
         )
         if not fitting.any():
             return False
-        # Where no GPU is left, cores are of no use.
+        # Cores are of no use on a node without free GPUs.
         left = np.where(fitting, capacity.whole[self._at], np.iinfo(np.int64).max)
         return self._exchange(node, heavy, int(left.argmin()))
 

@@ -1,1 +1,1 @@
-"""The ledger: what is free and taken now and later, and what that is worth."""
+"""State of a plan under construction: free and used resources now and later, and the objective."""

@@ -1,4 +1,4 @@
-"""Site and Placed: where replicas stand, by index, before they become placements with names."""
+"""Site, Booked and Placed: where replicas are, by index, before they become placements with names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Site:
 
     @classmethod
     def of(cls, hold: Hold) -> Site | None:
-        """The site of an incumbent's replica; None on a node that takes nothing new."""
+        """The site of a running job's replica; None on a node that accepts nothing new."""
         if hold.node is None:
             return None
         slices = tuple((gpu, instance.profile, instance.start) for gpu, instance in hold.slices)
@@ -34,14 +34,14 @@ class Site:
 
 
 def sites_of(shape: Shape, holds: Iterable[Hold]) -> tuple[Site, ...]:
-    """Sites to be booked for replicas of a shape; of whole GPUs the indices are left out."""
+    """Sites to reserve for replicas of a shape, without the indices of whole GPUs."""
     found = (Site.of(hold) for hold in holds)
     return tuple(replace(site, gpus=site.gpus if shape.gpu_milli else ()) for site in found if site)
 
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """One job that starts in a later slot."""
+    """One job with a reserved start in a later slot."""
 
     job_class: int
     option: int
@@ -49,12 +49,12 @@ class Booked:
     slot: int
     """At least 1."""
     sites: tuple[Site, ...]
-    """Without indices of whole GPUs: these are settled when it starts."""
+    """Without indices of whole GPUs: these are chosen when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One job with the sites it is newly given."""
+    """One job with its new sites."""
 
     job_class: int
     option: Option

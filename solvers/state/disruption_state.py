@@ -1,4 +1,4 @@
-"""Fates: what becomes of the incumbents, and the points of that."""
+"""Fates: how running jobs leave their places, and the points of that."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Leave(StrEnum):
-    """How an incumbent leaves its places."""
+    """How a running job leaves its places."""
 
     STOP = "stop"
-    """To wait again."""
+    """Preempted: it waits again."""
     MOVE = "move"
-    """To run elsewhere."""
+    """Migrated: it runs elsewhere."""
     SHRINK = "shrink"
-    """With some of its replicas only."""
+    """Shrunk: it runs with some of its replicas only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """An incumbent that does not keep all its places."""
+    """A running job that does not keep all its places."""
 
     leave: Leave
     given_up: frozenset[int]
@@ -36,18 +36,18 @@ class Fate:
 
 
 class Fates:
-    """The fate of every incumbent that has one; all others stay as they are."""
+    """The fate of every running job that has one; all others stay as they are."""
 
     def __init__(self, problem: Problem, company: Company) -> None:
         self._incumbents = problem.incumbents
         self._company = company
         self._fates: dict[int, Fate] = {}
         self._standing: dict[int, list[Resident]] = defaultdict(list)
-        """Of each incumbent that others mind: how, and on which nodes."""
+        """By running job that matters to others: its affinity attributes and its nodes."""
         by_job = {incumbent.job: index for index, incumbent in enumerate(problem.incumbents)}
         for standing in problem.standing:
             nodes = frozenset(standing.nodes)
-            # Each for itself, since a job that shrinks may leave the node and not the domain.
+            # Counted separately, since a job that shrinks may leave the node and not the domain.
             for each in (Manners(standing.workload), Manners("", standing.carries, standing.avoids)):
                 manners = company.minds(each)
                 company.count(manners, nodes, 1)
@@ -55,7 +55,7 @@ class Fates:
                     self._standing[by_job[standing.job]].append((manners, nodes))
         company.begin()
         self._movers: dict[int, Counter[int]] = defaultdict(Counter)
-        """By node, how many have left each GPU to be moved."""
+        """By node, how many migrating jobs have left each GPU."""
         self.points = 0
 
     def __getitem__(self, incumbent: int) -> Fate | None:
@@ -63,7 +63,7 @@ class Fates:
 
     @cached_property
     def on_node(self) -> dict[int, list[int]]:
-        """Incumbents with places on each node, whatever becomes of them."""
+        """Running jobs with places on each node, whatever their fate."""
         found: dict[int, list[int]] = defaultdict(list)
         for index, incumbent in enumerate(self._incumbents):
             for node in {hold.node for hold in incumbent.holds if hold.node is not None}:
@@ -71,11 +71,11 @@ class Fates:
         return dict(found)
 
     def having(self, *leaves: Leave) -> list[int]:
-        """Incumbents that leave in one of these ways."""
+        """Running jobs that leave in one of these ways."""
         return [index for index, fate in sorted(self._fates.items()) if fate.leave in leaves]
 
     def set(self, incumbent: int, fate: Fate | None) -> None:
-        """Give an incumbent another fate; None: it stays."""
+        """Set the fate of a running job; with None it stays."""
         old = self._fates.pop(incumbent, None)
         self.points += self._worth(incumbent, fate) - self._worth(incumbent, old)
         if fate is not None:
@@ -87,13 +87,13 @@ class Fates:
             self._company.count(manners, self._left(incumbent, (manners, nodes), fate), 1)
 
     def left_by_movers(self, node: int) -> frozenset[int]:
-        """GPUs of a node that jobs have left to be moved."""
+        """GPUs of a node that migrating jobs have left."""
         if node not in self._movers:
             return frozenset()
         return frozenset(gpu for gpu, count in self._movers[node].items() if count)
 
     def loss(self, incumbent: int) -> int:
-        """Points lost by the incumbent's fate."""
+        """Points lost by the fate of a running job."""
         return -self._worth(incumbent, self[incumbent])
 
     def _count_movers(self, incumbent: int, fate: Fate | None, times: int) -> None:
@@ -103,16 +103,16 @@ class Fates:
                     self._movers[hold.node].update(dict.fromkeys(hold.gpus, times))
 
     def standing(self, incumbent: int) -> list[Resident]:
-        """How others mind an incumbent, and on which nodes, now."""
+        """Affinity attributes of a running job that matter to others, with the nodes where they do now."""
         standing = self._standing.get(incumbent, ())
         return [(each[0], self._left(incumbent, each, self[incumbent])) for each in standing]
 
     def nodes(self, incumbent: int) -> frozenset[int]:
-        """Nodes on which others mind an incumbent now."""
+        """Nodes where a running job matters to others now."""
         return frozenset(node for _, nodes in self.standing(incumbent) for node in nodes)
 
     def _left(self, incumbent: int, resident: Resident, fate: Fate | None) -> frozenset[int]:
-        """Those of its nodes that are left to it."""
+        """The nodes that are left to a running job under a fate."""
         manners, nodes = resident
         if fate is None:
             return nodes
@@ -121,7 +121,7 @@ class Fates:
         holds = list(enumerate(self._incumbents[incumbent].holds))
         kept = {hold.node for position, hold in holds if position not in fate.given_up}
         if None in kept and not manners.workload:
-            return nodes  # it may keep a place in a domain for which one of these nodes stands
+            return nodes  # it may keep a place in a domain that one of these nodes represents
         return nodes - ({hold.node for _, hold in holds} - kept)
 
     def _worth(self, index: int, fate: Fate | None) -> int:

@@ -1,7 +1,7 @@
 """
-Openings: where replicas of a class may go now, and what that costs.
+Eligible nodes for replicas of a class now, and their cost.
 
-Nodes are scored once a tenant and then only where something changes, so that the cost follows tenants times
+Nodes are scored once per tenant, and again only where something changes. So the cost follows tenants times
 nodes plus replicas, not jobs times nodes.
 """
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 _BOARDS_KEPT: Final = 1024
-"""Boards are two numbers a node: 25 MB at 1,500 nodes."""
+"""A board has two numbers per node: 25 MB for all boards at 1,500 nodes."""
 
 
 class Openings:
-    """What is free, who shares it with whom, and the rules and prices that follow."""
+    """Free capacity, jobs that share it, and the rules and prices that follow."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -67,9 +67,9 @@ class Openings:
             for tenant in self.tenants
             if tenant.node_points
         }
-        """Points of a replica on each node, by what `Tenant` says of groups."""
+        """Points of a replica on each node, by `Tenant.node_points`."""
         self.residents: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
-        """Replicas on each node, those of incumbents included."""
+        """Replicas on each node, including those of running jobs that may leave."""
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
                 if hold.node is not None:
@@ -78,15 +78,15 @@ class Openings:
         """Nodes that do not exist yet."""
         self._has_optional = bool(self._optional.any())
         self.timetable = Timetable(problem) if problem.slots > 1 else None
-        """What is free in later slots; None if there are none."""
+        """Free capacity in later slots; None if there are none."""
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self.scorer: Scorer | None = None
-        """What a replica costs on a node beside points, instead of what the profile of its class says."""
+        """Cost of a replica on a node beside points; it replaces the profile of the class."""
         self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
 
     def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
-        # How long somebody stays makes a difference only beside bookings.
+        # How long a job runs makes a difference only beside reservations.
         booked = self.timetable is not None and self.timetable.bookings
         tenant = self.tenants[index] if booked else self._endless[index]
         if nodes is not None:
@@ -107,12 +107,12 @@ class Openings:
         return nodes
 
     def within(self, option: Option, nodes: Ints) -> Ints:
-        """Those of the nodes that belong to an option."""
+        """The nodes that belong to an option."""
         found: Ints = nodes[np.isin(self._group_of[nodes], option.groups)]
         return found
 
     def room(self, index: int, nodes: Ints, most: int) -> Ints:
-        """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
+        """Replicas of a class that fit on each of the nodes if used for them alone; at most `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
         for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
@@ -130,7 +130,7 @@ class Openings:
         return np.where(self.welcomes(tenant, nodes), room, 0)
 
     def _open(self, tenant: Tenant, node: int) -> int:
-        """Replicas for which there are GPUs that bookings and preemption leave open; at most 1 share."""
+        """Replicas for which reservations and preemption leave GPUs open; at most 1 for shares."""
         shape, shut = tenant.shape, self._shut(tenant, node)
         if shape.gpus:
             return sum(gpu not in shut for gpu in self.capacity.whole_gpus(node)) // shape.gpus
@@ -140,12 +140,12 @@ class Openings:
         return PLENTY
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that exist and of which tenants of this rank and claim may take all that is free."""
+        """True for nodes that exist and where tenants of this rank and claim may take all that is free."""
         taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
         return taken
 
     def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that a tenant may come to, whatever room there is now, with what is booked there later."""
+        """True for nodes that a tenant may use, whatever room there is now, beside later reservations."""
         admitted = self.welcomes(tenant, nodes)
         if self.timetable is not None and self.timetable.bookings:
             admitted &= self.beside(tenant, nodes, 1) > 0
@@ -153,10 +153,10 @@ class Openings:
 
     def beside(self, tenant: Tenant, nodes: Ints, most: int) -> Ints:
         """
-        Replicas, up to so many, that bookings leave room for on each of the nodes for as long as these run.
+        Replicas, at most `most`, that reservations leave room for on each of the nodes as long as these run.
 
-        On nodes where nothing is booked what is free only grows. Of shares and MIG instances beside bookings
-        one at a time is looked at.
+        On nodes without reservations, free capacity only grows. Shares and MIG instances beside reservations
+        are checked one at a time.
         """
         room: Ints = np.full(len(nodes), most, dtype=np.int64)
         timetable, shape = self.timetable, tenant.shape
@@ -185,7 +185,7 @@ class Openings:
         return room
 
     def ends(self, tenant: Tenant) -> Ints:
-        """By node the slot before which a tenant that comes in slot 0 is gone."""
+        """By node, the slot before which a tenant that starts in slot 0 is gone."""
         if tenant.ends not in self._ends:
             by_model = dict(tenant.ends)
             last = by_model.get(None, self.problem.slots)
@@ -196,19 +196,19 @@ class Openings:
         return self._ends[tenant.ends]
 
     def site(self, index: int, node: int, first: Collection[int]) -> Site:
-        """The site that a replica of a class gets in slot 0 on a node that has room for it."""
+        """The site that a replica of a class gets in slot 0 on a node with room for it."""
         tenant = self.tenants[index]
         return self.capacity.find(tenant.shape, node, first, self._shut(tenant, node))
 
     def _shut(self, tenant: Tenant, node: int) -> frozenset[int]:
-        """Indices of GPUs that bookings or preemption keep from a tenant in slot 0."""
+        """Indices of GPUs that reservations or preemption keep from a tenant in slot 0."""
         shut = frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
         return shut | self.floors.shut(self.capacity, tenant, node)
 
     def _one_beside(self, tenant: Tenant, node: int) -> int:
-        """1 if a share or MIG instances fit beside what is booked on a node."""
+        """1 if a share or MIG instances fit beside the reservations on a node."""
         timetable, capacity, shape = self.timetable, self.capacity, tenant.shape
         if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
             return 0
@@ -219,7 +219,7 @@ class Openings:
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
     def welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that a tenant may come to now, whatever room there is."""
+        """True for nodes that a tenant may use now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
         for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
             admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
@@ -243,7 +243,7 @@ class Openings:
         return not booked or self._open(tenant, node) > 0
 
     def untouched(self, nodes: Ints) -> Bools | None:
-        """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""
+        """Opened nodes that are unused and should stay so if possible; None if there are none."""
         if not self._has_optional:
             return None
         untouched: Bools = self._optional[nodes] & (self.residents[nodes] == 0)
@@ -256,13 +256,13 @@ class Openings:
         return bool(tenant.node_points or tenant.manners.workload or tenant.shape.mig) or wasteful
 
     def is_plain(self, tenant: Tenant) -> bool:
-        """True if only room, rank and best fit count."""
+        """True if only room, rank and best fit matter."""
         packed = tenant.profile is Profile.PACK and tenant.manners == NOBODY_MINDS
         packed = packed and self.scorer is None
         return packed and not self.is_priced(tenant) and not self.problem.power_caps
 
     def node_price(self, tenant: Tenant, nodes: Ints) -> Ints:
-        """Points, negative for a price, of one more replica on each of the nodes, MIG layouts left out."""
+        """Points, negative for a price, of one more replica on each of the nodes, without MIG layouts."""
         price: Ints = np.zeros(len(nodes), dtype=np.int64)
         if tenant.node_points:
             price += self.node_points[tenant.node_points][nodes]

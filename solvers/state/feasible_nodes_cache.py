@@ -1,4 +1,4 @@
-"""Lookout: the nodes that a shape may use over a span of slots, with the room on each, kept up to date."""
+"""Lookout: feasible nodes of a shape over a span of slots, with the room on each, kept up to date."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
     Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int]
-    """(shape, groups, first slot, the one after the last)."""
+    """(shape, groups, first slot, slot after the last)."""
 
 _KEPT: Final = 2048
+"""Lookouts kept per ledger."""
 
 _NODE_WITH_GPUS: Final = 2**60
-"""Work without GPUs takes nodes with GPUs last."""
+"""Jobs without GPUs use nodes with GPUs last."""
 
 
 class Lookout:
-    """Room for one shape on some nodes over one span; `tightness` says which of them to take first."""
+    """Room for one shape on some nodes over one span; nodes of least `tightness` are taken first."""
 
     def __init__(self, timetable: Timetable, nodes: Ints, shape: Shape, span: tuple[int, int]) -> None:
         self.nodes = nodes
@@ -36,21 +37,23 @@ class Lookout:
         self.room: Ints = np.zeros(len(nodes), dtype=np.int64)
         self.tightness: Ints = np.zeros(len(nodes), dtype=np.int64)
         """
-        The least is taken first: the fewest wholly free GPUs, those of the worst slot counted twice, and once
-        those right before and after the span, which are left to be of use to others; then the fewest cores.
+        The least is taken first: the fewest wholly free GPUs, then the fewest cores.
+
+        GPUs of the worst slot count twice. GPUs right before and after the span count once: they should stay
+        useful to other jobs.
         """
         self._seen = timetable.version
         self._look(np.arange(len(nodes)))
 
     def refresh(self) -> None:
-        """Look again where something changed."""
+        """Look again at the nodes that changed."""
         timetable = self._timetable
         if timetable.version > self._seen:
             self._look(np.flatnonzero(timetable.changed_at[self.nodes] > self._seen))
             self._seen = timetable.version
 
     def shut(self, position: int) -> None:
-        """Nothing fits on a node until it changes, whatever its room was taken for."""
+        """Set the room on a node to 0 until the node changes, since nothing fits there."""
         self.room[position] = 0
 
     def _look(self, positions: Ints) -> None:
@@ -68,7 +71,7 @@ class Lookout:
 
 
 class Lookouts:
-    """The lookouts of one ledger; those used recently are kept."""
+    """The lookouts of one ledger; recently used ones are kept."""
 
     def __init__(self, problem: Problem, timetable: Timetable) -> None:
         self._problem = problem

@@ -1,4 +1,4 @@
-"""Which of a node's free GPUs a replica takes: close together, and leaving large groups whole."""
+"""Choose GPUs of a node for a replica: close together, and so that large groups stay whole."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def choose_gpus(free: list[int], groups: Sequence[tuple[int, int]], count: int) -> tuple[int, ...]:
     """
-    So many of the free GPUs in as few NVLink groups, and within these in as few NUMA nodes, as possible.
+    Choose `count` free GPUs in as few NVLink groups, and within these in as few NUMA nodes, as possible.
 
-    `groups` is (NVLink group, NUMA node) by GPU index; GPUs of which nothing is known are one group. The
-    smallest group that has enough is taken, so that large ones stay whole.
+    `groups` is (NVLink group, NUMA node) by GPU index; without it all GPUs are one group. The smallest group
+    with enough GPUs is taken, so that large ones stay whole.
     """
     if not groups:
         return tuple(free[:count])

@@ -1,4 +1,4 @@
-"""OnPaper: what one node would have free if some left it, in plain numbers and without a ledger."""
+"""OnPaper: what a node would have free if some replicas left it, in plain numbers without a ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OnPaper:
         self._free = list(capacity.balance[node])
 
     def leave(self, shape: Shape, holds: Iterable[Hold], times: int = 1) -> None:
-        """Think replicas away from what they hold here, with -1 back to it."""
+        """Remove replicas from this hypothetical node; `times` -1 adds them back."""
         milli = times * (shape.gpu_milli or MILLI)
         for hold in holds:
             for gpu in hold.gpus:
@@ -30,7 +30,7 @@ class OnPaper:
                 self._free[resource] += times * amount
 
     def room(self, shape: Shape) -> int:
-        """Replicas that would fit, as `Capacity.room` counts them on a node that is usable."""
+        """Replicas that would fit, as `Capacity.room` counts them on a usable node."""
         counts = [
             max(0, free) // amount for free, amount in zip(self._free, shape.amounts, strict=True) if amount
         ]

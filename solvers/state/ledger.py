@@ -1,9 +1,9 @@
 """
-Ledger: a plan in the making on concrete nodes.
+Ledger: a plan under construction on nodes.
 
-It knows what is free, who came and who left, and what all that is worth. It never takes what is not there:
-every rule holds after every call, which the verifier confirms. Each step is recorded, so that a trial can be
-rolled back.
+It knows what is free, which jobs came and left, and the objective. It never takes more than is free: every
+rule holds after every call, which the verifier confirms. Each step is recorded, so that a trial can be rolled
+back.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 
 
 class Ledger(Pooled):
-    """Free capacity of every node and every queue, the jobs placed so far, and who had to leave."""
+    """Free capacity of every node and queue, the jobs placed so far, and the running jobs that leave."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.placed: dict[int, Placed] = {}
-        """New places, by a running number."""
+        """Newly placed jobs, by number."""
         self.on_node: dict[int, set[int]] = defaultdict(set)
         """Numbers of the jobs placed on each node."""
         self._left = [len(job_class.jobs) for job_class in problem.classes]
         self._in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         self._earned = 0
         self.served: dict[int, int] = defaultdict(int)
-        """Points of what starts or grows, now or later, by priority."""
+        """Points of jobs that start or grow, now or later, by priority."""
         self.turn: int | None = None
-        """Jobs of a lower priority than this are not to be placed yet; None if it is the turn of all."""
+        """Jobs of lower priority than this may not be placed yet; None if all may."""
         self._next = 0
         self._book_firm()
 
-    # --- what it is worth ----------------------------------------------------------------------------------
+    # --- objective -----------------------------------------------------------------------------------------
 
     @property
     def objective(self) -> int:
-        """Points of everything done so far, compared to doing nothing."""
+        """Points of everything done so far, compared to changing nothing."""
         return (
             self._earned
             + self.pool_points
@@ -74,7 +74,7 @@ class Ledger(Pooled):
     # --- placing -------------------------------------------------------------------------------------------
 
     def jobs_left(self, index: int, *, now: bool = True) -> int:
-        """Jobs of a class that may still be placed, or, unless it is to be `now`, booked."""
+        """Jobs of a class that may still be placed or, without `now`, reserved."""
         job_class = self.problem.classes[index]
         if now and not job_class.startable:
             return 0
@@ -89,7 +89,7 @@ class Ledger(Pooled):
         return int(fate is not None and fate.leave is leave)
 
     def _may_come(self, index: int) -> bool:
-        """True if a class may come before its turn: its job has left its places, or a guarantee lacks it."""
+        """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
         job_class = self.problem.classes[index]
         if job_class.role.makes_good:
             return True
@@ -98,14 +98,14 @@ class Ledger(Pooled):
         return bool(self.problem.guarantees and milli and any(self.quota.owed(job_class.queue, model)))
 
     def is_placed(self, index: int) -> bool:
-        """True if all jobs of a class are placed."""
+        """True if all jobs of a class are placed or reserved."""
         return not self._left[index]
 
     def place(self, index: int, option: Option, *, jobs: int, nodes: Ints | None = None) -> int:
         """
-        Place up to so many jobs of a class on an option, wherever they fit best; the number placed.
+        Place up to `jobs` jobs of a class on an option, wherever they fit best; returns the number placed.
 
-        `nodes` narrows the choice.
+        `nodes` restricts the choice.
         """
         job_class = self.problem.classes[index]
         jobs = min(jobs, self.jobs_left(index), self.headroom(job_class, option, job_class.minimum))
@@ -121,17 +121,17 @@ class Ledger(Pooled):
         if not sites:
             return 0
         gangs = len(sites) // job_class.minimum
-        # Where further replicas bring less, other jobs may come before them.
+        # If further replicas bring less, other jobs may come before them.
         more = gangs * (job_class.typical(option) - job_class.minimum)
         sites += self.take(index, board, more)
         return len(self.settle(index, option, sites, jobs=gangs))
 
     def is_single(self, index: int) -> bool:
-        """True if a class's jobs are one replica each, and places differ by their room alone."""
+        """True if a class's jobs are one replica each, and nodes differ by their room alone."""
         return self._in_bulk[index] and self.problem.classes[index].maximum == 1 and self.problem.slots == 1
 
     def place_single(self, index: int) -> bool:
-        """Place a job of such a class where it fits best, best paid first; False if there is no room."""
+        """Place a job of such a class where it fits best, best option first; False if there is no room."""
         job_class = self.problem.classes[index]
         for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
             options = [option for option in paid if self.headroom(job_class, option, 1) > 0]
@@ -146,9 +146,9 @@ class Ledger(Pooled):
 
     def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> list[int]:
         """
-        Make up to so many jobs from taken sites, as large as these allow; give back what is left over.
+        Form up to `jobs` jobs from taken sites, as large as these allow; give back what is left over.
 
-        The numbers of the jobs made.
+        Returns the numbers of the jobs.
         """
         job_class = self.problem.classes[index]
         headroom = self.headroom(job_class, option, job_class.minimum)
@@ -173,9 +173,9 @@ class Ledger(Pooled):
 
     def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
         """
-        Put one job of a class on these very sites; its number, or None if it may not be there.
+        Place one job of a class on exactly these sites; its number, or None if it may not be there.
 
-        Of None the caller rolls back: some of the sites may have been taken.
+        After None the caller must roll back: some of the sites may have been taken.
         """
         job_class = self.problem.classes[index]
         nodes = np.array([site.node for site in sites], dtype=np.int64)
@@ -194,7 +194,7 @@ class Ledger(Pooled):
         return number
 
     def grow(self, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
-        """Add replicas to an elastic job already placed, up to so many, while places and quota last."""
+        """Add replicas to a placed elastic job, up to `most` in all, while sites and quota last."""
         placed = self.placed[number]
         job_class = self.problem.classes[placed.job_class]
         best = job_class.most(placed.option)
@@ -210,7 +210,7 @@ class Ledger(Pooled):
             self.enlarge(number, more)
 
     def enlarge(self, number: int, more: list[Site]) -> None:
-        """Give taken sites to a placed job that has quota for them."""
+        """Add taken sites to a placed job that has quota for them."""
         placed = self.placed[number]
         self._count(placed.job_class, placed.option, len(more))
         larger = replace(placed, sites=(*placed.sites, *more))
@@ -225,7 +225,7 @@ class Ledger(Pooled):
             self.give(placed.job_class, site)
 
     def withdraw(self, number: int, node: int) -> None:
-        """Take a placed job off one node: those of its replicas that it can do without, or all of it."""
+        """Remove a placed job from one node: the replicas there, or the whole job if too few remain."""
         placed = self.placed[number]
         staying = tuple(site for site in placed.sites if site.node != node)
         if len(staying) < self.problem.classes[placed.job_class].minimum:
@@ -238,7 +238,7 @@ class Ledger(Pooled):
                 self.give(placed.job_class, site)
 
     def take(self, index: int, board: Board, count: int) -> list[Site]:
-        """Take up to so many sites for replicas of a class, best fit first."""
+        """Take up to `count` sites for replicas of a class, best fit first."""
         sites: list[Site] = []
         while len(sites) < count and (node := board.best(self)) is not None:
             sites.append(self.take_one(index, node))
@@ -248,21 +248,21 @@ class Ledger(Pooled):
         """Take a site on a node that has room."""
         job_class = self.problem.classes[index]
         left = self.fates.left_by_movers(node)
-        # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
+        # A starting job may wait for GPUs that others leave; migrating jobs should not wait for each other.
         first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
         if self.floors.was_left(node) and not first:
-            # What is free besides is for any.
+            # Other free GPUs are open to every class, so those freed by preemption are taken first.
             first = self.floors.freed(node)
         site = self.site(index, node, first)
         self.take_site(index, site)
         return site
 
     def take_site(self, index: int, site: Site) -> None:
-        """Take this very site, which is free."""
+        """Take exactly this site, which is free."""
         self.step(self._enter, (index, site, 1), (index, site, -1))
 
     def may_take(self, index: int, site: Site) -> bool:
-        """True if this very site is free for a class, now and to its end."""
+        """True if exactly this site is free for a class, now and until its end."""
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
         job_class = self.problem.classes[index]
@@ -297,12 +297,12 @@ class Ledger(Pooled):
                 self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
 
     def next_number(self) -> int:
-        """A running number for one more job placed or booked."""
+        """A new number for one more job placed or reserved."""
         self._next += 1
         return self._next - 1
 
     def put(self, number: int, placed: Placed | None) -> None:
-        """Put a job, another form of it, or nothing in the place of a number; its sites are taken already."""
+        """Set the job of a number, change it, or remove it (None); its sites are taken already."""
         self.step(self._put, (number, placed), (number, self.placed.get(number)))
 
     def _put(self, number: int, placed: Placed | None) -> None:
@@ -326,7 +326,7 @@ class Ledger(Pooled):
             return
         nodes = frozenset(site.node for site in placed.sites)
         self.company.count_newcomer(tenant.manners, nodes, times)
-        if tenant.own is not None:  # where it runs it is counted already
+        if tenant.own is not None:  # it is counted already on its current nodes
             nodes -= self.fates.nodes(tenant.own)
         self.company.count(tenant.manners, nodes, times)
         for concerned in self.company.concerned(tenant.manners, nodes):
@@ -342,11 +342,11 @@ class Ledger(Pooled):
 
     @property
     def keeps_order(self) -> bool:
-        """True if the classes of each priority earn at least what lower ones may not cost them."""
+        """True if the classes of each priority earn at least its floor."""
         return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
 
     def worth(self, placed: Placed) -> int:
-        """Points of a job on its new places, as far as these are its own."""
+        """Points of a job on its new sites, as far as they are its own."""
         job_class = self.problem.classes[placed.job_class]
         points = self._points(placed)
         if job_class.node_points:
@@ -359,23 +359,23 @@ class Ledger(Pooled):
         return points
 
     def _goes_in_bulk(self, index: int) -> bool:
-        """True if the places of a class's jobs are all alike: many are then taken at once."""
+        """True if all sites are equivalent for a class's jobs: many are then taken at once."""
         job_class, tenant = self.problem.classes[index], self.tenants[index]
         alike = job_class.together == Togetherness() and tenant.manners == NOBODY_MINDS
         return alike and job_class.role is Role.START and not self.is_priced(tenant)
 
-    # --- booking -------------------------------------------------------------------------------------------
+    # --- future reservations -------------------------------------------------------------------------------
 
     def book(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
         """See `future_reservations.book`."""
         return future_reservations.book(self, index, position, slot, nodes)
 
     def unbook(self, number: int) -> None:
-        """Give up a booking."""
+        """Cancel a reservation."""
         future_reservations.unbook(self, number)
 
     def start_booked(self, number: int) -> bool:
-        """Start a booked job in slot 0 instead, where it is paid best; False if it fits nowhere."""
+        """Start a reserved job in slot 0 instead, on its best option; False if it fits nowhere."""
         index, mark = self.booked[number].job_class, self.mark()
         self.unbook(number)
         if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):
@@ -384,7 +384,7 @@ class Ledger(Pooled):
         return False
 
     def put_booked(self, number: int, booked: Booked | None) -> None:
-        """Put a booking, or none, in the place of a number; its sites are reserved already."""
+        """Set or remove (None) the reservation of a number; its sites are reserved already."""
         if (old := self.booked.pop(number, None)) is not None:
             self._account_booked(old, -1)
         if booked is not None:
@@ -406,7 +406,7 @@ class Ledger(Pooled):
                 self.capacity.touch(concerned)
 
     def _book_firm(self) -> None:
-        """Begin with the bookings of the problem; those of slot 0 wait to be started."""
+        """Begin with the firm reservations of the problem; those of slot 0 are started later."""
         for booked in self.problem.bookings:
             if booked.slot > 0:
                 shape = self.problem.classes[booked.job_class].shape
@@ -414,10 +414,10 @@ class Ledger(Pooled):
                 future_reservations.book_at(self, booked.job_class, booked.option, booked.slot, sites)
         self.forget()
 
-    # --- incumbents ----------------------------------------------------------------------------------------
+    # --- running jobs --------------------------------------------------------------------------------------
 
     def vacate(self, incumbent: int, site: Site, times: int) -> None:
-        """Count a replica of an incumbent off its site, with -1 back on it."""
+        """Remove a replica of a running job from its site; `times` -1 restores it."""
         self.step(self._vacate, (incumbent, site, times), (incumbent, site, -times))
 
     def _vacate(self, incumbent: int, site: Site, times: int) -> None:
@@ -428,16 +428,16 @@ class Ledger(Pooled):
             self.timetable.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
 
     def fits_back(self, incumbent: int, site: Site) -> bool:
-        """True if a replica of an incumbent finds its old site free, now and to its end."""
+        """True if the old site of a running job's replica is free, now and until its end."""
         one = self.problem.incumbents[incumbent]
-        # Running jobs that draw more than a cap allows may go on doing so while nobody new is there.
+        # Running jobs that draw more than a cap allows may continue while no new job is there.
         settled = not any(
             self.on_node[node]
             for cap in self.problem.power_caps
             if site.node in cap.nodes
             for node in cap.nodes
         )
-        # The same of a node of which they ask for more than it has.
+        # The same holds on a node of which they ask for more than it has.
         overdrawn = self.problem.nodes[site.node].overdrawn and not self.on_node[site.node]
         if not self.capacity.fits(one.shape, site, power=not settled, amounts=not overdrawn):
             return False
@@ -450,7 +450,7 @@ class Ledger(Pooled):
         return self.timetable.fits(one.shape, site, one.until)
 
     def quota_back(self, incumbent: int) -> int:
-        """Thousandths of GPUs with which an incumbent may return, now and to its end."""
+        """Thousandths of GPUs with which a running job may return, now and until its end."""
         one = self.problem.incumbents[incumbent]
         room = self.quota.room(one.queue, one.gpu_model, known=True)
         room = min(room, self.freed.room(one.queue, one.gpu_model, one, known=True))
@@ -459,7 +459,7 @@ class Ledger(Pooled):
         return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))
 
     def count_incumbent(self, incumbent: int, replicas: int) -> None:
-        """Count replicas of an incumbent at its queues, negative ones off them."""
+        """Count replicas of a running job at its queues; negative ones are removed."""
         one = self.problem.incumbents[incumbent]
         if milli := one.shape.quota_milli * replicas:
             arguments = one.queue, one.gpu_model
@@ -469,12 +469,12 @@ class Ledger(Pooled):
                 self.step(self.count_ahead, (*arguments, milli, span), (*arguments, -milli, span))
 
     def count_preempted(self, index: int, position: int, times: int) -> None:
-        """Count a replica that an incumbent is made to give up, with -1 one that is back."""
+        """Count a replica that a running job is made to give up; `times` -1 restores it."""
         self.floors.preempt(index, position, times)
         self._touch_hold(index, position)
 
     def count_moving(self, index: int, position: int, times: int) -> None:
-        """Count a replica of an incumbent that leaves to be moved, with -1 one that is back."""
+        """Count a replica of a running job that leaves to migrate; `times` -1 restores it."""
         self.floors.move(index, position, times)
         self._touch_hold(index, position)
 
@@ -483,15 +483,15 @@ class Ledger(Pooled):
             self.capacity.touch(node)
 
     def set_fate(self, index: int, fate: Fate | None) -> None:
-        """Give an incumbent another fate, its places left out; `leaving` says what else that means."""
+        """Set the fate of a running job without its places; `heuristics.vacate` does what else that means."""
         minded = self.fates.standing(index)
         self.fates.set(index, fate)
         for manners, nodes in (*minded, *self.fates.standing(index)):
             for concerned in self.company.concerned(manners, nodes):
                 self.capacity.touch(concerned)
 
-    # --- the outcome ---------------------------------------------------------------------------------------
+    # --- result --------------------------------------------------------------------------------------------
 
     def target(self, running: tuple[Placement, ...]) -> Target:
-        """The cluster as it shall be, given everything that runs."""
+        """The desired state of the cluster, given everything that runs."""
         return target_of(self, running)

@@ -1,4 +1,4 @@
-"""Foreseeing: what a ledger knows of later slots - what is free, who starts when, who may follow."""
+"""Ledger state in later slots: free capacity, planned starts, and when successors are ready."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.assignment import Booked, Site
 
 Span: TypeAlias = tuple[int, int]
-"""First slot, and the one after the last."""
+"""First slot, and the slot after the last."""
 
 
 class Foreseeing(Openings):
-    """Openings now and later; with one slot there is no later, and nothing of this costs anything."""
+    """Openings now and later; with a single slot this costs nothing."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.booked: dict[int, Booked] = {}
-        """Later starts, by a running number."""
+        """Reserved later starts, by number."""
         ahead = self.timetable is not None
         self.quota_ahead = QuotaAhead(problem) if ahead else None
         self.lookouts = Lookouts(problem, self.timetable) if self.timetable is not None else None
         awaited = (each.job_class for one in problem.classes for each in one.predecessors)
         self.awaited = frozenset(index for index in awaited if index is not None)
-        """Classes of one job that others wait for."""
+        """Classes of one job that are predecessors of others."""
         self._begun: dict[int, tuple[int, Option]] = {}
-        """Slot and option with which the jobs others wait for start."""
+        """Slot and option of the starts of these jobs."""
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
-        """How many portions of so many replicas the class's queue may hold from now on, to their end."""
+        """How many portions of `replicas` replicas the class's queue may hold from now until their end."""
         now = self.headroom_now(job_class, option, replicas)
-        # Without bookings whoever may count now may count later: others only end.
+        # Without reservations, quota that is free now stays free: other jobs only end.
         if self.quota_ahead is None or not self.booked or now <= 0:
             return now
         return min(now, self.quota_ahead.headroom(job_class, option, replicas, (1, option.ends[0])))
@@ -48,12 +48,12 @@ class Foreseeing(Openings):
         return min(now, self.freed.headroom(job_class, option, replicas)) if now > 0 else now
 
     def obstacle(self, job_class: JobClass, option: Option, replicas: int) -> tuple[QueueBudget, int] | None:
-        """The first limit that so many replicas more would break, and the lowest queue with it."""
+        """The first limit that `replicas` more replicas would break, and the lowest queue with it."""
         asked = job_class.queue, option.gpu_model, job_class.shape.quota_milli * replicas
         return self.quota.obstacle(*asked) or self.freed.obstacle(*asked, job_class)
 
     def headroom_ahead(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
-        """How many portions of so many replicas the class's queue may hold in all slots of a span."""
+        """How many portions of `replicas` replicas the class's queue may hold in all slots of a span."""
         if self.quota_ahead is None:
             return UNLIMITED
         return self.quota_ahead.headroom(job_class, option, replicas, span)
@@ -61,12 +61,12 @@ class Foreseeing(Openings):
     def count_ahead(
         self, queue: int, gpu_model: str | None, milli: int, span: Span, new: bool = False
     ) -> None:
-        """Count GPUs at a queue and all above it in a span of slots."""
+        """Count GPUs at a queue and all queues above it in a span of slots."""
         if self.quota_ahead is not None:
             self.quota_ahead.change(queue, gpu_model, milli, span, new=new)
 
     def reserve(self, index: int, site: Site, span: Span, times: int) -> None:
-        """Reserve a site for a replica of a class in a span of slots; with -1 give it back."""
+        """Reserve a site for a replica of a class in a span of slots; `times` -1 releases it."""
         if self.timetable is not None:
             self.timetable.reserve(self.problem.classes[index].shape, site, span, times)
             self.residents[site.node] += times
@@ -76,7 +76,7 @@ class Foreseeing(Openings):
                     self.capacity.touch(capped)
 
     def begin(self, index: int, slot: int, option: Option, times: int) -> None:
-        """Note with which slot a job starts, with -1 that it does not; if anybody waits for it."""
+        """Record the slot and option of an awaited job's start; `times` -1 removes the record."""
         if index in self.awaited:
             if times > 0:
                 self._begun[index] = slot, option
@@ -84,15 +84,15 @@ class Foreseeing(Openings):
                 del self._begun[index]
 
     def begins(self, index: int) -> int | None:
-        """The slot with which the job of an awaited class starts."""
+        """The slot in which the job of an awaited class starts; None if it is not planned."""
         begun = self._begun.get(index)
         return begun[0] if begun else None
 
     def ready(self, index: int) -> int | None:
         """
-        The first slot by which what must come before a class will have come, as far as it is planned.
+        The first slot by which enough predecessors of a class have started or ended, as far as it is planned.
 
-        None if it will not within the horizon, or if too little of it is planned so far.
+        None if that is not within the horizon, or if too few of them are planned so far.
         """
         job_class = self.problem.classes[index]
         if not job_class.needed:

@@ -1,11 +1,11 @@
 """
 Best fit: which of the nodes with room takes the next replica.
 
-Where nodes differ in points, the cheapest does. Among those that cost the same, the class's profile decides:
+If nodes differ in points, the cheapest is taken. Among equally cheap nodes the profile of the class decides:
 
-    pack      where it adds least to the GPUs a node strands, then the tightest node
-    spread    where most is free
-    balanced  where GPUs, CPU and memory are then left in proportions closest to each other
+    pack      least increase of stranded GPUs, then the tightest node
+    spread    most free
+    balanced  GPUs, CPU and memory left in the most even proportions
 
 MIG instances go where other instances lose least room, whatever the profile.
 
@@ -13,9 +13,9 @@ A node *strands* GPUs when its other free resources run out before its free GPUs
 
     strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
 
-with the GPUs and amounts the node has once all incumbents have left it. So jobs heavy on CPU or memory land
-where these abound and light ones finish off what heavy ones left. The square makes harm spread thin, where
-later light jobs can still undo it. docs/decisions/0002 has what was measured.
+with the GPUs and amounts that the node has without the running jobs that may leave it. So jobs heavy on CPU
+or memory go where these are plentiful, and light jobs use what heavy ones left. The square spreads stranding
+thinly, so that later light jobs can still undo it. docs/decisions/0002 has the measurements.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     Scorer: TypeAlias = Callable[[Shape, Ints, Ints, Ints], Floats]
     """
-    What a replica of a shape costs on nodes with so many thousandths of GPUs and such amounts free.
+    Cost of a replica of a shape on nodes, given their free thousandths of GPUs and free amounts.
 
     From 0 to 1, the least first; of equal ones the first node.
     """
 
 _STEPS: Final = 1e9
-"""Costs are whole numbers of billionths: what differs by less is a rounding error."""
+"""Costs are whole numbers of billionths: smaller differences are rounding errors."""
 
 LAST_RESORT: Final = 10 * _STEPS
 """Added to the cost of a node that should be used only if no other has room."""
@@ -58,19 +58,19 @@ _TIGHTEST: Final = 2**24
 """More than the tightness of any node, in GPUs or thousandths of cores."""
 
 NO_ROOM: Final = 2**62
-"""The order of nodes without room."""
+"""Value in `Board.order` of nodes without room."""
 
 _FEW: Final = 8
-"""Up to so many nodes are looked at one by one."""
+"""Up to this many changed nodes are scored one by one."""
 
 
 class Stranding:
-    """How much of each node's GPUs is stranded; for many nodes at once, and for one in plain numbers."""
+    """Stranded GPUs of each node; for many nodes as arrays, and for one node in plain numbers."""
 
     def __init__(self, gpu_left: Ints, free: Ints) -> None:
         self._per_gpu = 1.0 / np.maximum(1, gpu_left)
         self._per_amount = 1.0 / np.maximum(1, free)
-        # A resource the node lacks from the start strands nothing: nothing that needs it comes here.
+        # A resource that the node lacks from the start strands nothing: no job that needs it comes here.
         self._lacking = (free <= 0).astype(np.float64)
         self._rows = [
             (per_gpu, tuple(zip(per_amount, lacking, strict=True)))
@@ -80,13 +80,13 @@ class Stranding:
         ]
 
     def added(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        """What one more replica adds on nodes that have so many thousandths of GPUs and such amounts free."""
+        """Stranding that one more replica adds on nodes with such GPUs (in thousandths) and amounts free."""
         before = self._strand(gpus, free, nodes)
         after = self._strand(gpus - shape.quota_milli, free - np.array(shape.amounts), nodes)
         return np.floor((after - before) * _STEPS + 0.5)
 
     def _strand(self, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        # Columns side by side, since numpy is slow at the least of short rows.
+        # Resources as contiguous rows, since numpy is slow at the minimum of short rows.
         parts = np.ascontiguousarray((free * self._per_amount[nodes] + self._lacking[nodes]).T)
         scarcest = parts.min(axis=0)
         lack: Floats = np.maximum(0.0, gpus * self._per_gpu[nodes] - scarcest)
@@ -107,7 +107,7 @@ class Stranding:
         return float(math.floor((after * after - before * before) * _STEPS + 0.5))
 
     def uneven(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        """How far apart the parts left of GPUs, CPU and memory are with one more replica."""
+        """Difference between the largest and least part left of GPUs, CPU and memory after one replica."""
         left = (free - np.array(shape.amounts))[:, :2] * self._per_amount[nodes][:, :2]
         parts = np.column_stack([(gpus - shape.quota_milli) * self._per_gpu[nodes], left])
         lacks = np.column_stack([self._per_gpu[nodes] >= 1.0, self._lacking[nodes][:, :2] > 0])
@@ -119,28 +119,28 @@ class Stranding:
 
 class Board:
     """
-    The nodes a tenant may use with what one more replica would cost on each, kept up to date.
+    The nodes that a tenant may use, with the cost of one more replica on each, kept up to date.
 
-    Placing a replica changes one node; a board looks again only at nodes that changed since it last looked.
+    Placing a replica changes one node; a board looks again only at nodes that changed since its last look.
     """
 
     def __init__(self, openings: Openings, tenant: Tenant, nodes: Ints) -> None:
         self.tenant = tenant
         self.nodes = nodes
         self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
-        """The node with the least is taken first, by cost, then tightness; `NO_ROOM` where there is none."""
+        """The node with the least is taken first: by cost, then tightness; `NO_ROOM` without room."""
         self.price: Ints | None = None
-        """Points lost on each node; None if all are free of charge."""
+        """Points lost on each node; None if no node has a price."""
         if openings.is_priced(tenant):
             self.price = np.zeros(len(nodes), dtype=np.int64)
         self._at: NDArray[np.int32] | None = None
-        """Position of each node; looked up once something has changed."""
+        """Position of each node; computed once something has changed."""
         self._plain = openings.is_plain(tenant) and openings.untouched(nodes) is None
         self._seen = len(openings.capacity.changes)
         self._look(openings, np.arange(len(nodes)))
 
     def best(self, openings: Openings) -> int | None:
-        """The node to take next; None if none has room."""
+        """The best node; None if none has room."""
         if not len(self.nodes):
             return None
         self._refresh(openings)
@@ -154,7 +154,7 @@ class Board:
         return int(self.nodes[best]) if order[best] < NO_ROOM else None
 
     def close(self, shut: Bools) -> None:
-        """Take nodes off the board, for as long as it is used for one job."""
+        """Take nodes off the board, which serves one job only."""
         self.nodes, self.order, self._at = self.nodes[~shut], self.order[~shut], None
         if self.price is not None:
             self.price = self.price[~shut]
@@ -188,7 +188,7 @@ class Board:
         elif shape.gpu_milli:
             fitting = capacity.gpu_free[nodes] >= shape.gpu_milli
             room &= fitting.any(axis=1)
-            # A fresh GPU is cut only when no GPU already shared has room.
+            # An unused GPU is cut only when no GPU already shared has room.
             shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
             cost += np.where(shared, 0.0, LAST_RESORT)
         elif shape.mig:
@@ -196,7 +196,7 @@ class Board:
             room &= outlook.room
             cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
         else:
-            # CPU-only work takes nodes with GPUs last.
+            # Jobs without GPUs use nodes with GPUs last.
             cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
         if (untouched := openings.untouched(nodes)) is not None:
             cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
@@ -225,7 +225,7 @@ class Board:
                 return stranding.uneven(shape, gpus, free, nodes), tightness
 
     def _look_at_one(self, openings: Openings, position: int) -> None:
-        """As `_look`, in plain numbers; a test holds the two together."""
+        """As `_look` for one node in plain numbers; a test compares the two."""
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()
         cost = capacity.stranding.added_to_one(shape, int(capacity.gpu_left[node]), free, node)

@@ -1,4 +1,4 @@
-"""Tenant: all that decides which nodes a replica of a class may take, and which it takes first."""
+"""Tenant: all that decides which nodes a replica of a class may use, and which it takes first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Classes with equal tenants look at the same board."""
+    """Attributes of a class for placement; classes with equal tenants share a board."""
 
     shape: Shape
     rank: int = 0
@@ -27,13 +27,13 @@ class Tenant:
     profile: Profile = Profile.PACK
     manners: Manners = NOBODY_MINDS
     own: int | None = None
-    """Incumbent whose old replicas are no strangers to it."""
+    """Running job that grows; its own replicas do not conflict with the new ones."""
     ends: tuple[tuple[str | None, int], ...] = ()
-    """(GPU model, slot before which it is gone if it is there from slot 0 on); empty with one slot."""
+    """(GPU model, slot before which it is gone if it starts in slot 0); empty with a single slot."""
 
     @classmethod
     def of(cls, problem: Problem, job_class: JobClass, company: Company) -> Tenant:
-        """The tenant of a class; what makes no difference in this problem is left out."""
+        """The tenant of a class, without what makes no difference in this problem."""
         manners = company.minds(Manners(job_class.workload, job_class.carries, job_class.avoids))
         grows = job_class.role is Role.GROW and manners != NOBODY_MINDS
         return cls(

@@ -1,4 +1,4 @@
-"""Pooled: which nodes of pools are opened and which are removed, and what that costs."""
+"""Nodes of pools that are opened or removed, and the cost of that."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Pooled(Foreseeing, Journal):
-    """Openings whose nodes may come and go, step by step."""
+    """Openings with nodes that may be opened and removed, step by step."""
 
     def __init__(self, problem: Problem) -> None:
         Foreseeing.__init__(self, problem)
         Journal.__init__(self)
         self.opened: dict[int, int] = {}
-        """Nodes opened, with their pools."""
+        """Opened nodes, with their pools."""
         self.closed: dict[int, int] = {}
         """Nodes to be removed, with their pools."""
         self.pool_points = 0
@@ -33,12 +33,12 @@ class Pooled(Foreseeing, Journal):
         return None
 
     def shut(self, node: int) -> None:
-        """Leave an opened node that nobody uses unopened after all."""
+        """Cancel the opening of an unused node."""
         pool = self.opened[node]
         self.step(self._set_open, (node, pool, False), (node, pool, True))
 
     def close(self, node: int) -> bool:
-        """Remove a node that was empty or emptied by moves, if its pool may lose one; False otherwise."""
+        """Remove a node that is empty, or emptied by migration, if its pool may lose one; False otherwise."""
         if self.residents[node] or node in self.closed or self.floors.was_left(node):
             return False
         for index, pool in enumerate(self.problem.pools):

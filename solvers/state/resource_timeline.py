@@ -1,16 +1,16 @@
 """
-Timetable: what is free on every node in every later slot, given who runs now and what is booked.
+Timetable: free resources of every node in every later slot, given running jobs and reservations.
 
-Everybody who is there in slot 0, running or newly placed, holds his very GPUs until he ends; so each GPU
-comes free once and then stays free. Bookings of whole GPUs are therefore counted and not yet given indices:
-as long as no slot counts more than there are, any booking may take any GPUs that are free when it starts,
+A job that is there in slot 0, running or newly placed, holds its GPUs until it ends. So each GPU becomes free
+once and then stays free. Reservations of whole GPUs are therefore only counted and have no indices yet. As
+long as no slot counts more than there are, each reservation may take any GPUs that are free when it starts,
 since intervals can be coloured with as many colours as ever overlap (the interval graph is perfect).
 
-Two simplifications keep that true, and never promise what is not there:
+Two simplifications keep that true, and never promise more than is free:
 
-- A GPU on which a share is booked takes shares only, in all later slots: it counts for no whole GPU.
-- MIG instances are booked only on GPUs in MIG mode now. A GPU that the plan switches to MIG mode in slot 0 is
-  gone for bookings.
+- A GPU with a reserved share takes only shares, in all later slots: it never counts as a whole GPU.
+- MIG instances are reserved only on GPUs that are in MIG mode now. A GPU that the plan switches to MIG mode
+  in slot 0 has no room for reservations.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 PLENTY: Final = 2**40
-"""More replicas than any node takes."""
+"""More replicas than fit on any node."""
 
 _NOT_YET: Final = -(2**50)
-"""Free amount of everything on a node that is not there yet."""
+"""Free amount of everything on a node that does not exist yet."""
 
 
 class Timetable:
@@ -54,23 +54,23 @@ class Timetable:
         self.slots = slots
         widest = max((len(node.gpus) for node in problem.nodes), default=0)
         self.milli: Ints = np.zeros((slots, count, max(1, widest)), dtype=np.int64)
-        """Thousandths free, shape (slots, nodes, GPUs), bookings of whole GPUs left out."""
+        """Free thousandths, shape (slots, nodes, GPUs), before reservations of whole GPUs."""
         self.left: Ints = np.zeros((slots, count, len(problem.resources)), dtype=np.int64)
-        """Shape (slots, nodes, resources); negative where more is held than there is."""
+        """Shape (slots, nodes, resources); negative where more is held than the node has."""
         self.shared: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
-        """Shares booked on each GPU, in whatever slot."""
+        """Shares reserved on each GPU, in any slot."""
         self._counted: Ints = np.zeros((slots, count), dtype=np.int64)
-        """Whole GPUs booked."""
+        """Whole GPUs reserved, shape (slots, nodes)."""
         self.booked: Ints = np.zeros(count, dtype=np.int64)
-        """Replicas booked on each node, in whatever slot."""
+        """Replicas reserved on each node, in any slot."""
         self.bookings = 0
-        """Replicas booked."""
+        """Replicas reserved on all nodes."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
         self.has_mig: Bools = np.array([bool(node.mig) for node in problem.nodes], dtype=bool)
         self._models = {node: group.gpu_model for group in problem.groups for node in group.nodes}
         self._existing: dict[tuple[int, int], frozenset[Place]] = {}
         self._used: dict[tuple[int, int], list[set[Place]]] = {}
-        """MIG instances in use by slot, of each GPU in MIG mode now."""
+        """MIG instances in use by slot, for each GPU that is in MIG mode now."""
         self._switched: Counter[tuple[int, int]] = Counter()
         """MIG instances placed on GPUs that the plan switches to MIG mode."""
         for index in range(count):
@@ -84,14 +84,14 @@ class Timetable:
                 self._caps.setdefault(node, []).append((index, watts))
         self.capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
         self.whole: Ints = np.zeros((slots, count), dtype=np.int64)
-        """GPUs that are wholly free, those booked and those for shares left out."""
+        """Wholly free GPUs, without reserved ones and those for shares."""
         self.whole[:] = (self.milli == MILLI).sum(axis=2)
         self.version = 0
         self.changed_at: Ints = np.zeros(count, dtype=np.int64)
         """Version at which each node last changed."""
 
     def _begin(self, index: int) -> None:
-        """What a node has in every slot while every running job stays to its end."""
+        """What a node has in every slot if every running job stays until its end."""
         node = self._problem.nodes[index]
         self.milli[:, index, : len(node.gpus)] = node.gpus
         self.left[:, index] = node.amounts
@@ -112,10 +112,10 @@ class Timetable:
         self.milli[: node.opens, index] = 0
         self.left[: node.opens, index] = _NOT_YET
 
-    # --- who is there in slot 0 ----------------------------------------------------------------------------
+    # --- jobs in slot 0 ------------------------------------------------------------------------------------
 
     def occupy(self, shape: Shape, site: Site, until: int, times: int) -> None:
-        """Let somebody who is there in slot 0 hold his site before slot `until`; with -1 no longer."""
+        """Let a job that is there in slot 0 hold its site until before `until`; `times` -1 releases it."""
         node = site.node
         if site.gpus:
             self.milli[1:until, node, list(site.gpus)] -= times * (shape.gpu_milli or MILLI)
@@ -131,7 +131,7 @@ class Timetable:
             self._recount(node)
 
     def fits(self, shape: Shape, site: Site, until: int) -> bool:
-        """True if somebody may hold this very site from slot 0 to before `until` beside all bookings."""
+        """True if a job may hold exactly this site from slot 0 to before `until`, beside all reservations."""
         node, span = site.node, slice(1, until)
         taken: Ints = np.zeros(self.slots, dtype=np.int64)
         for gpu in site.gpus:
@@ -160,7 +160,7 @@ class Timetable:
         )
 
     def has_spare(self, shape: Shape, nodes: Ints) -> Bools:
-        """Nodes on which a share fits beside all bookings on whichever GPU it fits now, seen at a glance."""
+        """True for nodes where a share surely fits beside all reservations, on any GPU where it fits now."""
         if not shape.gpu_milli:
             return np.zeros(len(nodes), dtype=bool)
         spare: Bools = (self.whole[1:, nodes].min(axis=0) > 0) & ~self.shared[nodes].any(axis=1)
@@ -170,7 +170,7 @@ class Timetable:
         return spare
 
     def shut(self, shape: Shape, node: int, until: int) -> frozenset[int]:
-        """GPUs of a node that nobody of this shape may take in slot 0 who is there to before `until`."""
+        """GPUs of a node that a job of this shape may not use if it runs from slot 0 to before `until`."""
         if until <= 1:
             return frozenset()
         if shape.gpus:
@@ -180,13 +180,14 @@ class Timetable:
         gpus = range(self.milli.shape[2])
         return frozenset(gpu for gpu in gpus if not self.fits(shape, Site(node, (gpu,)), until))
 
-    # --- bookings ------------------------------------------------------------------------------------------
+    # --- reservations --------------------------------------------------------------------------------------
 
     def room(self, shape: Shape, nodes: Ints, first: int, until: int) -> Ints:
         """
         Replicas that each of the nodes could take from slot `first` to before `until`, power left out.
 
-        Exact for whole GPUs and without any; at most too many for shares and MIG, of which `find` knows.
+        Exact for whole GPUs and for shapes without GPUs; an upper bound for shares and MIG, which `find`
+        checks.
         """
         room: Ints = np.full(len(nodes), PLENTY, dtype=np.int64)
         if shape.gpus:
@@ -205,7 +206,7 @@ class Timetable:
         return np.maximum(room, 0)
 
     def find(self, shape: Shape, node: int, first: int, until: int) -> Site | None:
-        """A site for a replica from slot `first` to before `until`, power left out; None if there is none."""
+        """A site for a replica from slot `first` to before `until`, power left out; None without one."""
         if not self.room(shape, np.array([node]), first, until)[0]:
             return None
         if shape.gpu_milli:
@@ -217,7 +218,7 @@ class Timetable:
         return Site(node)
 
     def holds(self, shape: Shape, site: Site, first: int, until: int) -> bool:
-        """True if this very site may be booked; of whole GPUs only the number counts."""
+        """True if exactly this site may be reserved; of whole GPUs only the number counts."""
         node = site.node
         if not self.room(shape, np.array([node]), first, until)[0]:
             return False
@@ -229,7 +230,7 @@ class Timetable:
         ) and self._may_coexist(node, site.slices, first, until)
 
     def reserve(self, shape: Shape, site: Site, span: tuple[int, int], times: int) -> None:
-        """Book a site from the first slot of a span to before the other; with -1 give it back."""
+        """Reserve a site from the first slot of a span to before the second; `times` -1 releases it."""
         node, (first, until) = site.node, span
         if shape.gpus:
             self._counted[first:until, node] += times * shape.gpus
@@ -245,19 +246,19 @@ class Timetable:
             self._recount(node)
 
     def powers(self, milli: int, node: int, first: int, until: int) -> bool:
-        """True if so many thousandths of GPUs more on a node draw no more power than there is."""
+        """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
         return milli == 0 or all(
             bool((self._power[first:until, cap] >= milli * watts).all())
             for cap, watts in self._caps.get(node, ())
         )
 
     def frees(self, node: int) -> list[int]:
-        """By GPU index the first slot from which on it is wholly free for bookings; H if in none."""
+        """By GPU index, the first slot from which it is wholly free for reservations; H if there is none."""
         whole = (self.milli[1:, node] == MILLI) & (self.shared[node] == 0)
         firsts = np.where(whole.any(axis=0), whole.argmax(axis=0) + 1, self.slots)
         return [int(slot) for slot in firsts]
 
-    # --- the parts of all that -----------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------------------
 
     def _take(self, shape: Shape, node: int, span: slice, times: int) -> None:
         for resource, amount in enumerate(shape.amounts):
@@ -278,7 +279,7 @@ class Timetable:
         self.whole[:, node] = free.sum(axis=1) - self._counted[:, node]
 
     def _share(self, share: int, node: int, first: int, until: int) -> int | None:
-        """The GPU for a share: one for shares already, then one that is cut now, then the fullest it fits."""
+        """The GPU for a share: one with reserved shares, then one cut in slot 1, then the fullest it fits."""
         free = self.milli[first:until, node].min(axis=0)
         fitting = [
             (not self.shared[node, gpu], bool(self.milli[1, node, gpu] == MILLI), int(free[gpu]), gpu)
@@ -294,7 +295,7 @@ class Timetable:
             return False
         if self.shared[node, gpu]:
             return True
-        # From now on no whole GPU in any slot.
+        # From now on the GPU is no whole GPU in any slot.
         lost = self.milli[1:, node, gpu] == MILLI
         return not (lost & (self.whole[1:, node] < 1)).any()
 
@@ -306,7 +307,7 @@ class Timetable:
     def _may_coexist(self, node: int, slices: Iterable[Slice], first: int, until: int) -> bool:
         """True if GPUs in MIG mode may have these instances beside those in use, in each of the slots."""
         slices = tuple(slices)
-        # Others that never meet each other need not go together: what is held before they come stays legal.
+        # Instances that never overlap in time need not be legal together, so each slot is checked by itself.
         for slot in range(first, until) if slices else ():
             layouts = dict[int, Layout]()
             for gpu, profile, start in slices:

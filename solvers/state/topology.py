@@ -1,4 +1,4 @@
-"""Domains: which nodes are close to each other, as arrays."""
+"""Locality domains of the nodes, as arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Domains:
         self._nodes: dict[Level, list[Ints]] = {}
 
     def of(self, level: Level) -> Ints:
-        """Number of the domain of each node."""
+        """Domain number of each node."""
         return self._of[level]
 
     def count(self, level: Level) -> int:

@@ -1,4 +1,4 @@
-"""Journal: every step with what undoes it, so that a trial can be rolled back."""
+"""Undo log: every step with its inverse, so that a trial can be rolled back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The steps done so far, last one first to be undone."""
+    """The steps so far; the last one is undone first."""
 
     def __init__(self) -> None:
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -25,10 +25,10 @@ class Journal:
             deed(*arguments)
 
     def step(self, deed: Callable[..., None], arguments: tuple[Any, ...], undo: tuple[Any, ...]) -> None:
-        """Do something that the same deed with other arguments undoes."""
+        """Do a step that the same function undoes with other arguments."""
         deed(*arguments)
         self._undo.append((deed, undo))
 
     def forget(self) -> None:
-        """Take everything done so far as the beginning."""
+        """Take the current state as the beginning: earlier steps can no longer be undone."""
         self._undo.clear()

@@ -1,1 +1,1 @@
-"""From assignments of indices to the desired state, and back."""
+"""Convert index-based assignments to the desired state, and back."""

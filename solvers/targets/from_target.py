@@ -1,4 +1,4 @@
-"""Target → Ledger: a plan that is known, as the ledger would have come to it."""
+"""Target → Ledger: replay a known plan on a ledger."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozenset()) -> Ledger | None:
     """
-    The ledger of a plan of one slot; None if the problem has no moves that lead to it.
+    The ledger of a plan of one slot; None if the problem does not allow the changes that lead to it.
 
-    So it is of a plan for another problem that this one no longer allows, as when a node is gone. Who of the
-    running jobs is known to be `staying` as it is need not be looked at.
+    This happens to a plan for another problem that this one no longer allows, as when a node is lost. Running
+    jobs in `staying` are known to be unchanged and are skipped.
     """
     try:
         return _Replay(problem, target, staying).run()
@@ -33,7 +33,7 @@ def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozen
 
 
 class _LostError(Exception):
-    """Something in the target cannot be done."""
+    """The problem does not allow part of the target."""
 
 
 class _Replay:
@@ -55,7 +55,7 @@ class _Replay:
         for index, replicas in newcomers:
             self._place(index, replicas)
         for name in self.target.removed:
-            # What nobody may use any more is none of the problem's nodes.
+            # A node that no job may use any more is not among the problem's nodes.
             node = self.node_of.get(name)
             _must(node is not None and self.ledger.close(node))
         return self.ledger
@@ -69,7 +69,7 @@ class _Replay:
             self.node_of[node.name] = index
 
     def _leave(self, by_job: dict[str, Placement]) -> list[tuple[int, list[Replica]]]:
-        """Have the incumbents leave who do; (class, new replicas) of those that move or grow."""
+        """Take leaving jobs off their places; returns (class, new replicas) of those that migrate or grow."""
         ledger = self.ledger
         fresh: list[tuple[int, list[Replica]]] = []
         for v, incumbent in enumerate(self.problem.incumbents):

@@ -1,8 +1,8 @@
 """
-The order of carrying out: a plan that moves jobs in a circle cannot be done step by step.
+Migration cycles: a plan that migrates jobs in a cycle cannot be applied step by step.
 
-Who is stopped or shrunk frees its places at once. A move waits until all it takes is free; its own old places
-count as free for itself.
+A preempted or shrunk job frees its places at once. A migration waits until all that it takes is free; its own
+old places count as free for itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def undo_circles(ledger: Ledger) -> bool:
-    """Put jobs back that can never be moved, whoever took their places having to go; False if that fails."""
+    """Restore jobs that can never migrate, removing new jobs on their places; False if that fails."""
     while stuck := stuck_moves(ledger):
         for number in stuck.values():
             ledger.remove(number)
@@ -33,7 +33,7 @@ def undo_circles(ledger: Ledger) -> bool:
 
 
 def stuck_moves(ledger: Ledger) -> dict[int, int]:
-    """Incumbents that can never be moved, with the numbers of their new places."""
+    """Running jobs that can never migrate, with the numbers of their new placements."""
     problem = ledger.problem
     pending: dict[int, int] = {}
     for number, placed in sorted(ledger.placed.items()):
@@ -54,7 +54,7 @@ def stuck_moves(ledger: Ledger) -> dict[int, int]:
 
 
 def _once_stopped(ledger: Ledger) -> Capacity:
-    """What is free once everybody who is to be stopped or shrunk has left, and no one else."""
+    """Free capacity once all preempted and shrunk jobs have left, and no others."""
     free = Capacity(ledger.problem)
     for node in ledger.opened:
         free.set_usable(node, usable=True)
@@ -67,7 +67,7 @@ def _once_stopped(ledger: Ledger) -> Capacity:
 
 
 def _goes(free: Capacity, incumbent: Incumbent, placed: Placed) -> bool:
-    """Move a job if all it takes is free; False, and nothing done, if not."""
+    """Migrate a job if all that it takes is free; False, and nothing changes, if not."""
     old = [site for hold in incumbent.holds if (site := Site.of(hold)) is not None]
     for site in old:
         free.charge(incumbent.shape, site, -1)

@@ -1,4 +1,4 @@
-"""Starting: jobs on very sites, as a plan that is known already has them."""
+"""Place jobs on given sites, as a known plan has them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
-    """Place one job of a class on very sites; False, and nothing is taken, if that is not possible."""
+    """Place one job of a class on exactly these sites; False, and nothing is taken, if that is impossible."""
     if not sites or not take_all(ledger, index, sites):
         return False
     group = ledger.group_of[sites[0].node]
@@ -25,7 +25,7 @@ def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
 
 
 def take_all(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
-    """Take very sites for replicas of a class; False, and none is taken, if some of them are not free."""
+    """Take exactly these sites for replicas of a class; False, and none is taken, if one is not free."""
     for number, site in enumerate(sites):
         if not ledger.may_take(index, site):
             for taken in sites[:number]:

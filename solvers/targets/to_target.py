@@ -1,4 +1,4 @@
-"""Ledger → Target: names, replicas, and the nodes that come and go."""
+"""Ledger → Target: names, replicas, and the nodes to add and remove."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
     """
-    The cluster as it shall be: who runs stays, unless the ledger says otherwise.
+    The desired state of the cluster: running jobs stay unless the ledger says otherwise.
 
-    Within a class the job to start first gets its place first.
+    Within a class the first job in order gets the first place.
     """
     problem = ledger.problem
     by_job = {placement.job: placement for placement in running}
@@ -61,14 +61,15 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
 
 def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]]) -> tuple[Planned, ...]:
     """
-    The bookings; within a class the job to start first gets the earliest one.
+    The reservations; within a class the first job in order gets the earliest one.
 
-    Who was to have a promise before anybody else has one, then as many of those booked first as there may be.
+    Jobs that must have a promise get one first; then the reservations made first, as many as the depth
+    allows.
     """
     problem, sites = ledger.problem, colored(ledger)
     promised = _promised(ledger)
     found = []
-    # Of one class the promised ones go first among equal slots, so that names follow the order.
+    # Within a class and slot the promised ones have the lower numbers, so that names follow the order.
     for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
         job_class = problem.classes[booked.job_class]
         replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in sites[number])
@@ -79,12 +80,12 @@ def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]
 
 def _promised(ledger: Ledger) -> set[int]:
     """
-    Numbers of the bookings that are promises, no more than the depth allows beside those already made.
+    Numbers of the reservations that are promises, no more than the depth allows with those already made.
 
-    Who is stopped to resume later is promised that before others.
+    A preempted job that resumes later gets its promise before other jobs.
 
-    Who starts together is promised that together or not at all, and nobody is promised to start after
-    somebody who is not: else it could not be kept.
+    Jobs that start together are promised that together or not at all, and no job is promised a start after an
+    unpromised one: such a promise could not be kept.
     """
     problem = ledger.problem
     if problem.depth is None:
@@ -147,6 +148,6 @@ def replica_of(problem: Problem, job_class: JobClass, site: Site, node: str) -> 
         resources={
             name: amount
             for name, amount in zip(problem.resources[3:], further, strict=True)
-            if amount and " " not in name  # the power of GPUs is counted, but nothing a job asks for
+            if amount and " " not in name  # the power of GPUs is counted, but is nothing that a job requests
         },
     )

@@ -1,4 +1,4 @@
-"""Continuing: the last plan as it stands, and whoever has come since placed by greedy's rules."""
+"""Carry on the last plan, and place newer jobs by greedy's rules."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 _FEW: Final = 500
-"""With more newcomers the last plan says little, and preempting for them all takes as long as greedy."""
+"""With more newcomers the last plan says little, and preempting for all takes as long as greedy."""
 
 
 def carry_on(
     problem: Problem, running: tuple[Placement, ...], last: Target, newcomers: frozenset[str]
 ) -> Target | None:
     """
-    The last plan of one slot, with more in it; None if it cannot be carried out any more.
+    The last plan of one slot, with more jobs in it; None if it is no longer feasible.
 
-    Whoever fits beside it starts. Only for newcomers is anybody preempted, where that pays: all others had
-    their turn when the last plan was made. Jobs that are alike start in the order of the queue, whoever came
-    last.
+    Every job that fits beside it starts. Jobs are preempted only for newcomers, where that pays: all other
+    jobs had their turn when the last plan was made. Equal jobs start in the order of the queue, whichever
+    came last.
     """
     problem = _known_first(problem, last)
     ledger = replay(problem, last, staying=_staying(running, last))
@@ -50,13 +50,13 @@ def carry_on(
 
 
 def _staying(running: tuple[Placement, ...], last: Target) -> frozenset[str]:
-    """Names of the jobs that run on as they are."""
+    """Names of the jobs that keep running unchanged."""
     there = {placement.job: placement.replicas for placement in last.placements}
     return frozenset(each.job for each in running if each.replicas == there.get(each.job))
 
 
 def _known_first(problem: Problem, last: Target) -> Problem:
-    """The problem with the jobs that the last plan starts in front of their classes, in that plan's order."""
+    """The problem with the jobs of each class reordered: those in the last plan first, in its order."""
     placed = {placement.job: number for number, placement in enumerate(last.placements)}
     after = len(placed)
     return replace(
@@ -71,11 +71,11 @@ def _known_first(problem: Problem, last: Target) -> Problem:
 
 
 def _make_room(ledger: Ledger, newcomers: frozenset[str]) -> bool:
-    """Preempt for as many jobs of each class as are new in it; True if anybody was."""
+    """Preempt for as many jobs of each class as are new in it; True if a job was placed."""
     preemption, made = Preemption(ledger), False
     for index in ranking(ledger.problem):
         job_class = ledger.problem.classes[index]
-        # Nobody is preempted for half of those who start together.
+        # No job is preempted for only part of the jobs that start together.
         if not job_class.starts_alone:
             continue
         for _ in newcomers.intersection(job_class.jobs):

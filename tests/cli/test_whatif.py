@@ -110,7 +110,7 @@ def test_how_many_more_fit_is_told(gpuplan, quickstart):
     shown = gpuplan("fit", quickstart, "captioner")
 
     assert shown.code == 0
-    assert "8 more fit beside what runs, disturbing nobody; 9 do not (proven by counting)." in shown.out
+    assert "8 more fit beside what runs, disturbing no job; 9 do not (proven by counting)." in shown.out
     assert "One more would wait: Resources" in shown.out
 
 
@@ -144,7 +144,7 @@ def test_the_cheapest_nodes_are_told(gpuplan, burst):
     shown = gpuplan("capacity", burst, "--waiting")
 
     assert shown.code == 20
-    assert shown.out.startswith("5 of 6 jobs run with 6 nodes more, for 76.80 an hour, disturbing nobody.\n")
+    assert shown.out.startswith("5 of 6 jobs run with 6 nodes more, for 76.80 an hour, disturbing no job.\n")
     assert "No other nodes are cheaper (proven), what their interruptions" in shown.out
     assert "1 job cannot run:\n  index: Resources" in shown.out
 

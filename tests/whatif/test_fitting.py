@@ -204,7 +204,7 @@ def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
 
     assert (found.fits, found.at_most, found.exact) == (3, 4, False)
     shown = fit_text(found, width=80, colour=False, ascii_only=False)
-    assert "Between 3 and 4 more fit beside what runs, disturbing nobody: 3 were placed, 5" in shown
+    assert "Between 3 and 4 more fit beside what runs, disturbing no job: 3 were placed, 5" in shown
 
 
 def test_the_bound_of_a_solver_counts_where_counting_says_more(monkeypatch):

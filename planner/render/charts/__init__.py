@@ -1,1 +1,1 @@
-"""Pictures drawn by matplotlib, which nothing outside this package imports."""
+"""Charts drawn with matplotlib; no other package imports matplotlib."""

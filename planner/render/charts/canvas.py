@@ -1,9 +1,9 @@
 """
-Where charts are drawn: figures of files with colours of their own, and of pages in the colours of the page.
+Figures for charts: in files with fixed colours, and inline in pages with the colours of the page.
 
-A page is read in light and in dark, on a telephone and on a desk. A chart of a page is therefore drawn in
-stand-in colours, each of which becomes a variable of the page's style, with text as text, and as narrow as a
-telephone: on a desk several stand side by side.
+A page is read in light and dark mode, on phones and on desktops. A chart of a page is therefore drawn in
+placeholder colours, each of which becomes a CSS variable of the page. Its text stays text, and it is as
+narrow as a phone; a desktop shows several charts side by side.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _STYLE: Final = {
     "hatch.linewidth": 1.2,
 }
 _WIDTH: Final = 4.6
-"""Inches of a chart in a page: 331 units at 72 to the inch, the width of a telephone."""
+"""Width in inches of a chart in a page: 331 units at 72 per inch, the width of a phone."""
 _FONT: Final = 10.0
 _LONGEST_LABEL: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours by what they stand for."""
+    """Colours by meaning."""
 
     ink: str
     quiet: str
@@ -50,7 +50,7 @@ class Palette:
     leaves: str
     limit: str
     series: tuple[str, ...]
-    """Of lines that are told apart by their dashes too."""
+    """Colours of lines; dashes also distinguish the lines."""
 
 
 PAPER: Final = Palette(
@@ -64,7 +64,7 @@ PAPER: Final = Palette(
     limit="#1c2126",
     series=("#0b63b5", "#c2500a", "#00795c", "#8a4a9e", "#7a6200", "#59636e"),
 )
-"""Of a file of its own, on white."""
+"""Colours of a chart in its own file, on white."""
 
 _VARIABLES: Final = {
     f"#0d00{number:02x}": name
@@ -82,15 +82,15 @@ PAGE: Final = Palette(
     **{name: colour for name, colour in _STAND_IN.items() if not name.startswith("series")},
     series=tuple(colour for name, colour in _STAND_IN.items() if name.startswith("series")),
 )
-"""Stand-ins for the variables of a page."""
+"""Placeholder colours for the CSS variables of a page."""
 
 DASHES: Final = ("solid", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 3)), (0, (9, 2)))
-"""Of the series, so that colour is not all that tells them apart."""
+"""Dashes of the series, so that colour is not the only difference between them."""
 
 
 @contextmanager
 def figure_of_page(height: float) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of a page, so many inches high, and its axes in the colours of `PAGE`."""
+    """A figure for a page, `height` inches high, and its axes in the colours of `PAGE`."""
     colours = {
         "font.size": _FONT,
         "text.color": PAGE.ink,
@@ -114,19 +114,19 @@ def figure_of_page(height: float) -> Iterator[tuple[Figure, Axes]]:
 
 def inline_svg(figure: Figure, key: str, *, label: str) -> str:
     """
-    The figure as an element of a page, to be called inside `figure_of_page`.
+    The figure as an HTML element; call it inside `figure_of_page`.
 
-    `key` is unique in the page and begins the ids of all parts; `label` says what one would see.
+    `key` is unique in the page and is the prefix of all ids; `label` describes the picture in words.
     """
     with io.StringIO() as drawn:
         figure.savefig(drawn, format="svg", metadata={"Date": None})
         text = drawn.getvalue()
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :].rsplit("</svg>", 1)[0]
-    # A style inside a picture would be one of the whole page; metadata name what draws, and its address.
+    # A style element would apply to the whole page; the metadata name the drawing program and its address.
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = _own_ids(body.replace("xlink:href", "href"), key)
-    # In the letters of the page.
+    # Use the font of the page.
     body = re.sub(r" font-family: [^;]*;", "", body)
     body = re.sub(r"#0d00[0-9a-f]{2}", lambda found: f"var(--{_VARIABLES[found[0]]})", body)
     body = re.sub(r"\s*\n\s*", "\n", body)
@@ -135,7 +135,7 @@ def inline_svg(figure: Figure, key: str, *, label: str) -> str:
 
 
 def _own_ids(body: str, key: str) -> str:
-    """Ids that are referred to begin with the key, all others go: several pictures share a page."""
+    """Prefix the ids that are referenced with the key and drop the others: several pictures share a page."""
     used = set(re.findall(r"#([\w-]+)", body))
     return (
         re.sub(r' id="([^"]*)"', lambda found: f' id="{key}-{found[1]}"' if found[1] in used else "", body)
@@ -145,7 +145,7 @@ def _own_ids(body: str, key: str) -> str:
 
 
 def shortened(label: str) -> str:
-    """A label with room for figures beside it, its middle left out: names often differ at their end."""
+    """A label with space for figures beside it, its middle cut out: names often differ at their end."""
     if len(label) <= _LONGEST_LABEL:
         return label
     return f"{label[: _LONGEST_LABEL - 9]}…{label[-8:]}"
@@ -153,7 +153,7 @@ def shortened(label: str) -> str:
 
 @contextmanager
 def figure_of_file(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of a file of its own, in inches, and its axes in colours of `PAPER`."""
+    """A figure for its own file, sizes in inches, and its axes."""
     with rc_context({"svg.hashsalt": "gpuplan", "font.size": 9.0}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.add_subplot()

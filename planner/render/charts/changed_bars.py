@@ -1,4 +1,4 @@
-"""Amounts before and after a change as bars: what stays, what is added, what is given up, and limits."""
+"""Bars of amounts before and after a change: unchanged part, added part, removed part, and limits."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ROW: Final = 0.46
-"""Inches: a line of words, and a bar below it."""
+"""Height in inches: one line of text and a bar below it."""
 _BAR: Final = 0.34
-"""Part of a row that the bar is high."""
+"""Height of the bar as a fraction of the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedBar:
-    """An amount before and after; all bars of a chart are on one scale."""
+    """An amount before and after; all bars of a chart share one scale."""
 
     label: str
     before: float
     after: float
     words: str
     whole: float | None = None
-    """What there is, drawn as a frame around the bar."""
+    """Total amount, drawn as a frame around the bar."""
     limit: float | None = None
-    """What it may be at most, drawn as a line across."""
+    """Upper limit, drawn as a line across the bar."""
     owed: float | None = None
-    """What it should be at least, drawn as a triangle below."""
+    """Guaranteed amount, drawn as a triangle below the bar."""
     judged: bool = False
-    """The colour of the change says whether it is `better`, not whether it is more."""
+    """If true, the colour of the change shows `better`; if false, it shows whether the amount grows."""
     better: bool | None = None
     """None: neither better nor worse."""
 
     @property
     def tint(self) -> str:
-        """The colour of what changes."""
+        """The colour of the changed part."""
         if self.judged:
             return {True: PAGE.arrives, False: PAGE.leaves, None: PAGE.quiet}[self.better]
         return PAGE.arrives if self.after > self.before else PAGE.leaves
 
 
 def changed_bars_svg(bars: Sequence[ChangedBar], key: str, *, label: str) -> str:
-    """A row for each bar, its words above it; empty without bars."""
+    """A row per bar with its text above it; an empty string without bars."""
     if not bars:
         return ""
     scale = max(max(bar.before, bar.after, bar.whole or 0, bar.limit or 0, bar.owed or 0) for bar in bars)

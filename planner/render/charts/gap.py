@@ -1,4 +1,4 @@
-"""The gap of a search over time as a picture, in a file or in a page."""
+"""Chart of the gap of a search over time, in a file or in a page."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.charts.canvas import Palette
 
 _LINEAR_BELOW: Final = 0.1
-"""Percent: above, the axis is logarithmic; below, linear down to 0, where a proof ends."""
+"""Percent. The axis is logarithmic above this value and linear below, down to 0 (proven optimal)."""
 
 _LINEAR_BELOW_POINTS: Final = 1.0
-"""The same where the gap is drawn in points."""
+"""The same limit, in points, if the gap is drawn in points."""
 
 _SHARE: Final = "gap: (bound − objective) / |objective|"
 
 _LARGEST: Final = 100.0
-"""Percent: what lies above is cut off, for it says only that nothing was known yet; not if all does."""
+"""Percent. Larger gaps are cut off, as they mean that nothing was known yet; not if all gaps are larger."""
 
 _TICKS: Final = (0, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What was known when."""
+    """Gap of a search by time."""
 
     seconds: list[float]
     gaps: list[float]
     """In percent of the objective, or in points."""
     words: list[str]
-    """The same as people read them."""
+    """The gaps as printed."""
     in_points: bool
-    """True if at the end a share of the objective says nothing, as of a plan of 0 points."""
+    """True if the final gap is given in points, as for a plan of 0 points."""
     milestones: Sequence[Milestone]
 
     @classmethod
     def of(cls, milestones: Sequence[Milestone], end: Finished | SolutionSummary | None) -> _Course:
-        """What was last known holds until the end."""
+        """The course of the milestones; the last known gap holds until the end."""
         ends = () if end is None else (end,)
         known = [
             (each.seconds, each.gap, each.objective)
@@ -75,7 +75,7 @@ class _Course:
 
 
 def gap_chart(search: Search, kind: str) -> bytes:
-    """Draw the gap over time, stage by stage, as `svg` or `png`; the same log gives the same bytes."""
+    """Draw the gap over time with its stages as `svg` or `png`; the same log gives the same bytes."""
     with figure_of_file(8.0, 4.0) as (figure, axes):
         course = _Course.of(search.milestones, search.finished)
         _draw(axes, course, PAPER)
@@ -86,7 +86,7 @@ def gap_chart(search: Search, kind: str) -> bytes:
 
 
 def gap_svg(milestones: Sequence[Milestone], end: SolutionSummary) -> str:
-    """The same for a page; empty where no gap was ever known, or only one."""
+    """The same chart for a page; empty if fewer than two gaps are known."""
     course = _Course.of(milestones, end)
     if len(set(course.seconds)) < 2:
         return ""
@@ -113,7 +113,7 @@ def _draw(axes: Axes, course: _Course, palette: Palette) -> None:
 
 
 def _scale(axes: Axes, course: _Course) -> None:
-    """The axis of the gap."""
+    """Set up the axis of the gap."""
     largest = 1.5 * max(course.gaps, default=1.0)
     if course.in_points:
         axes.set_yscale("symlog", linthresh=_LINEAR_BELOW_POINTS)
@@ -128,7 +128,7 @@ def _scale(axes: Axes, course: _Course) -> None:
 
 
 def _stages(axes: Axes, course: _Course, palette: Palette) -> None:
-    """Shade the time of each stage, and name it where it is wide enough."""
+    """Shade the time span of each stage, and label it if it is wide enough."""
     runs = [
         (stage, next(same).seconds) for stage, same in groupby(course.milestones, lambda each: each.stage)
     ]

@@ -1,4 +1,4 @@
-"""Figures of several runs over time, as lines that share their axes."""
+"""Chart of a figure of several runs over time, as lines on shared axes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_POINTS: Final = 400
-"""Of a line: more is finer than a page can show, and only makes it large."""
+"""Points per line: a page cannot show more, and more only make the file large."""
 
 
 class Unit(Enum):
-    """How values are told."""
+    """Format of the values."""
 
     NUMBER = auto()
     SHARE = auto()
-    """Up to 1, in percent."""
+    """At most 1, shown in percent."""
     INDEX = auto()
-    """Up to 1."""
+    """At most 1, shown as a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A figure of one run: values hold until the next."""
+    """A figure of one run; each value holds until the next."""
 
     name: str
     hours: Sequence[float]
@@ -37,7 +37,7 @@ class Line:
 
 
 def over_time_svg(lines: Sequence[Line], key: str, *, label: str, unit: Unit = Unit.NUMBER) -> str:
-    """All lines from 0, or from below if there is less. Empty without two points of time."""
+    """Lines on an axis that starts at 0 or at the least negative value; empty without two points in time."""
     lines = [line for line in lines if line.hours]
     if not any(len(line.hours) > 1 for line in lines):
         return ""
@@ -68,7 +68,7 @@ def over_time_svg(lines: Sequence[Line], key: str, *, label: str, unit: Unit = U
 
 
 def _thinned(line: Line) -> tuple[list[float], list[float]]:
-    """The line with averages over so few spans that a page can show each."""
+    """The line averaged over equal spans, so that it has at most `_MOST_POINTS` points."""
     span = -(-len(line.hours) // _MOST_POINTS)
     starts = range(0, len(line.hours), span)
     values = [line.values[start : start + span] for start in starts]
@@ -76,7 +76,7 @@ def _thinned(line: Line) -> tuple[list[float], list[float]]:
 
 
 def _told(lines: Sequence[Line], unit: Unit) -> str:
-    """What one would see, in words."""
+    """The chart in words, for its label."""
     told = []
     for line in lines:
         mean = sum(line.values) / len(line.values)

@@ -1,4 +1,4 @@
-"""How times are distributed over jobs, run by run: from the median to the slowest hundredth."""
+"""Chart of the distribution of times over jobs, per run: from the median to the 99th percentile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TICKS: Final = (
 """Seconds."""
 _MOST_TICKS: Final = 5
 _LEAST: Final = 1.0
-"""A logarithmic axis has no 0."""
+"""Seconds; a logarithmic axis has no 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Spread:
 
 
 def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
-    """A row for each run: a line from p50 to p99 with a dot at p95, and a diamond at the mean."""
+    """A row per run: a line from p50 to p99 with a dot at p95, and a diamond at the mean."""
     if not spreads:
         return ""
     with figure_of_page(0.42 * len(spreads) + 0.55) as (figure, axes):
@@ -55,7 +55,7 @@ def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
             )
         axes.set_xscale("log")
         values = [each.value for spread in spreads for each in _figures(spread.found)]
-        # So wide that there is a tick whatever the values are.
+        # The range is wide enough to contain a tick for any values.
         low, high = max(_LEAST, 0.6 * min(values)), max(2 * _LEAST, 1.7 * max(values))
         axes.set_xlim(low, high)
         axes.set_ylim(0.5 - len(spreads), 0.75)

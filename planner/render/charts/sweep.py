@@ -1,4 +1,4 @@
-"""A sweep as a picture: every combination by two figures, with the Pareto front through the best of them."""
+"""Chart of a sweep: every combination by two figures, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sweep_chart(sweep: Sweep, kind: str) -> bytes:
 
 
 def _draw(axes: Axes, sweep: Sweep) -> None:
-    """A line for each value of the first of two knobs through those of the second, and the front."""
+    """A line per value of the first of two knobs, through the values of the second, and the Pareto front."""
     lines: dict[tuple[str, ...], list[SweepPoint]] = {}
     for point in sweep.points:
         lines.setdefault(point.values[:-1], []).append(point)
@@ -74,7 +74,7 @@ def _draw(axes: Axes, sweep: Sweep) -> None:
 
 
 def _label(axes: Axes, sweep: Sweep) -> None:
-    """Write the value of the last knob beside each place, several on one place side by side."""
+    """Write the value of the last knob beside each point; values of one point share a label."""
     at: dict[tuple[float, float], list[str]] = {}
     for point in sweep.points:
         if (place := _place(sweep, point)) is not None:

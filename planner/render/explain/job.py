@@ -1,4 +1,4 @@
-"""What a plan says about one job, as text."""
+"""The explanation of one job, as text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OUTLOOKS: Final = {
 
 
 def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """A line or more for each thing that there is to say."""
+    """One or more lines per topic of the explanation."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     head = f"Job {found.job} {_STATES[found.action]}"
     lines = explained(head, found, _entries(found), style, label=_LABEL)
@@ -57,7 +57,7 @@ def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only
 
 
 def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Label and text; a label that goes on is empty."""
+    """Pairs of label and text; a continued label is empty."""
     yield (
         "asks for",
         f"{found.asks_for}; queue {found.queue}, user {found.user}, priority {found.priority:,}",
@@ -88,7 +88,7 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
 
 
 def _times(found: Explanation) -> Iterator[tuple[str, str]]:
-    """When it starts, where, and until when."""
+    """Start, places, promise, finish and deadline."""
     now = found.epoch
     if found.projected_start is not None:
         held = "promised" if found.promised else "foreseen, not promised"
@@ -148,7 +148,7 @@ def _scaling(found: Scaling) -> str:
 
 
 def _in_order(expected: Duration, told: str, source: str) -> str:
-    """Which duration counts for the end of a job that declares none, and which for its place in the order."""
+    """The durations of a job without a declared one: one gives its end, one its place in the order."""
     what = "mean" if expected.basis_in_order is LeftBasis.MEAN else "Gittins index"
     left = f"{duration(expected.seconds_in_order or 0)} left"
     if expected.samples:
@@ -171,7 +171,7 @@ def _awaited(awaited: AwaitedJob, found: Explanation) -> str:
 
 
 def _promise(found: Explanation) -> str:
-    """What became of an earlier promise."""
+    """What became of the earlier promise."""
     if found.earlier_promise is None:
         return ""
     before = clock(found.earlier_promise, found.epoch)

@@ -1,4 +1,4 @@
-"""What all explanations have: whom they are about, by which plan, and texts behind labels."""
+"""The common layout of explanations: subject, plan, and texts behind labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def explained(
     *,
     label: int,
 ) -> list[str]:
-    """The lines of an explanation; labels take so many columns, and one that goes on is empty."""
+    """The lines of an explanation; labels are `label` columns wide, and a continued label is empty."""
     where = f"(plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
     lines = [style.paint(style.clean(head), Tone.STRONG), *style.wrap(where, 0)]
     for name, text in entries:

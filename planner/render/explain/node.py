@@ -1,4 +1,4 @@
-"""How a node stands, as text."""
+"""The explanation of a node, as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_REASONS: Final = 6
 
 
 def node_text(found: NodeExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """A line or more for each thing that there is to say."""
+    """One or more lines per topic of the explanation."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = explained(f"Node {found.node}", found, _entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
@@ -44,8 +44,8 @@ def _entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
     yield "free", f"{in_cpus(found.free_cpu_milli)}, {in_gib(found.free_memory_mib)}"
     for number, tenant in enumerate(found.tenants):
         until = f"until {clock(tenant.ends_at, now)}{', starts now' if tenant.starts else ''}"
-        who = f"user {tenant.user}, queue {tenant.queue}, priority {tenant.priority:,}"
-        yield ("" if number else "jobs"), f"{tenant.job} {until}; {who}"
+        owner = f"user {tenant.user}, queue {tenant.queue}, priority {tenant.priority:,}"
+        yield ("" if number else "jobs"), f"{tenant.job} {until}; {owner}"
     for number, booking in enumerate(found.bookings):
         how = "promised" if booking.promised else "foreseen"
         yield ("" if number else "later"), f"{booking.job} from {clock(booking.starts_at, now)} ({how})"
@@ -61,12 +61,12 @@ def _entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
 
 
 def _gpu(gpu: GpuUse) -> str:
-    """What is to be said of one GPU; equal ones side by side are told together."""
+    """The state of one GPU; adjacent GPUs with equal text share a line."""
     if not gpu.healthy:
         return "unhealthy"
     held = ", ".join(f"{each.job} ({each.holds})" for each in gpu.holders)
     if gpu.layout is not None:
-        return f"MIG {gpu.layout}; {held or 'nobody'}"
+        return f"MIG {gpu.layout}; {held or 'no job'}"
     whole = all(each.holds == in_gpus(MILLI) for each in gpu.holders)
     if held and whole:
         return ", ".join(each.job for each in gpu.holders)

@@ -1,4 +1,4 @@
-"""How a queue stands, as text."""
+"""The explanation of a queue, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABEL: Final = 14
 
 
 def queue_text(found: QueueExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """A line or more for each thing that there is to say."""
+    """One or more lines per topic of the explanation."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = explained(f"Queue {found.queue}", found, _entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
@@ -55,7 +55,7 @@ def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
 
 
 def _tried(found: QueueExplanation) -> str:
-    """`4 jobs`, or `30 worthiest jobs` where not all were tried."""
+    """`4 jobs`, or `30 worthiest jobs` if only some were tried."""
     for_quota = (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.EXCEEDS_MAX_QUOTA)
     waiting = sum(each.jobs for each in found.waiting if each.code in for_quota)
     return counted(found.one_more_tried, "worthiest job" if found.one_more_tried < waiting else "job")

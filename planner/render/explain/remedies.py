@@ -1,4 +1,4 @@
-"""How a waiting job stands among the others, and what would make it start, as text."""
+"""The position of a waiting job among the other jobs, and what would make it start, as text."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _LEFT: Final = {
     LeftBasis.MEAN: "{} on average",
     LeftBasis.GITTINS_INDEX: "{} by its Gittins index",
 }
-"""How long a job has left, by what that rests on."""
+"""Time left of a job, by the basis of the estimate."""
 _COST: Final = 17
-"""Columns of what a remedy costs."""
+"""Columns for the cost of a remedy."""
 
 
 def standing_entries(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Label and text; a label that goes on is empty."""
+    """Pairs of label and text; a continued label is empty."""
     if (stands := found.standing) is None:
         return
     yield "room", _room(stands)
@@ -100,9 +100,10 @@ def _ahead(stands: Standing) -> str:
 
 def _urgency(found: Urgency, than: Urgency | None = None) -> str:
     """
-    `priority 4, 2 GPUs for 6h, waited 20m`; priority and weight are left out where both are equal.
+    `priority 4, 2 GPUs for 6h, waited 20m`; without priority and weight where both jobs have the same.
 
-    In place of the time left what the goal goes by: `2 GPUs, had 3 GPU-hours` or `2 GPUs, rho 1.52`.
+    Goals that do not order by the time left show their own measure: `2 GPUs, had 3 GPU-hours`, `2 GPUs,
+    rho 1.52`.
     """
     priority = "" if than and found.priority == than.priority else f"priority {found.priority:,}, "
     usual = than.weight_milli if than else MILLI
@@ -130,7 +131,7 @@ def _holder(holder: Holder, now: datetime) -> str:
 
 
 def remedy_lines(found: Explanation, style: Style) -> list[str]:
-    """A table of what would make the job start; nothing of a job that does not wait."""
+    """A table of what would make the job start; empty for a job that does not wait."""
     if (remedies := found.remedies) is None:
         return []
     if remedies.fits is not None:
@@ -161,11 +162,11 @@ _NOTHING: Final = {
     True: "By what is free it would fit now, but no places were found that the verifier accepts: so no "
     "change was tried.",
 }
-"""Said where no change is told; the second where none was tried."""
+"""Text if no change is listed; the text for True is used if no change was tried."""
 
 
 def _cost(remedy: Remedy) -> str:
-    """In its natural unit; nothing where there is none."""
+    """The cost of a remedy in its natural unit; empty if it has none."""
     if remedy.seconds is not None:
         return duration(remedy.seconds)
     if remedy.price_per_hour:
@@ -191,7 +192,7 @@ def _fits(remedies: Remedies) -> str:
 
 
 def _doubts(remedies: Remedies) -> str:
-    """What was not tried, or not found out."""
+    """What was not tried, or could not be decided."""
     text = ""
     if any(part.kind is RemedyKind.PRIORITY for each in remedies.found for part in each.parts):
         text = " A priority is the least for the jobs that it names."

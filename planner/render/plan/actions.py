@@ -1,8 +1,8 @@
 """
-The actions of a plan as lines: what starts, what is done to running jobs, what to nodes, and what waits.
+The actions of a plan as lines: starts, changes of running jobs, changes of nodes, and waiting jobs.
 
-What stays is counted, not shown. Beyond a screenful, actions of one kind share a line, and a line says how to
-see every one of them.
+Unchanged jobs are counted, not shown. If the actions exceed one screen, actions of one kind share a line,
+and a line names the command that shows each of them.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ if TYPE_CHECKING:
 
 _MOST_LINES: Final = 40
 _MOST_KIND_LINES: Final = _MOST_LINES - 2
-"""Two lines say what is not shown."""
+"""Two lines tell how many kinds are not shown."""
 _MOST_WAIT_LINES: Final = 20
 _MOST_TIMED_WAIT_LINES: Final = 40
-"""Where lines also tell when each job starts."""
+"""The limit if the lines also tell when each job starts."""
 _REASON_INDENT: Final = 16
 
 MARKS: Final = {
@@ -81,20 +81,20 @@ MARKS: Final = {
     "drain": ("~", Tone.CARE),
     "scale_down": ("-", Tone.STOP),
 }
-"""Sign and colour of each type of action."""
+"""Sign and colour per type of action."""
 
 
 def start_lines(
     starts: Sequence[Start], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
 ) -> list[str]:
-    """One entry for each start, or for each kind of start where they are many; `more` shows all."""
+    """One entry per start, or per kind of start if there are many; `more` is the command that shows all."""
     return _job_lines(starts, snapshot, style, verbose=verbose, more=more)
 
 
 def disturbance_lines(
     disturbances: Sequence[Disturbance], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
 ) -> list[str]:
-    """The same for what is done to running jobs: grow, shrink, migrate, preempt."""
+    """The same for changes of running jobs: grow, shrink, migrate, preempt."""
     return _job_lines(disturbances, snapshot, style, verbose=verbose, more=more)
 
 
@@ -118,7 +118,7 @@ def _job_lines(
 
 
 def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, more: str) -> list[str]:
-    """One entry for each GPU or node that changes, or for each kind of change where they are many."""
+    """One entry per GPU or node that changes, or per kind of change if there are many."""
     if verbose or len(actions) <= _MOST_LINES:
         lines = table([_node_row(action) for action in actions], style, uncut=verbose)
         if verbose or len(lines) <= _MOST_LINES:
@@ -133,9 +133,9 @@ def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, mo
 
 def wait_lines(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
     """
-    One entry for each job that waits, with its later start; `more` shows all.
+    One entry per waiting job, with its later start; `more` is the command that shows all.
 
-    Where they are many, one for each reason, and one for the starts of each time.
+    If there are many, one entry per reason, and one per time of the later starts.
     """
     lines = _each_wait(waits, plan, style, verbose=verbose)
     if lines is None:
@@ -149,7 +149,7 @@ def _apart(lines: list[str]) -> list[str]:
 
 
 def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool) -> list[str] | None:
-    """An entry for each job that waits; None where that takes more than a screenful."""
+    """An entry per waiting job; None if that takes more than one screen."""
     most = _MOST_TIMED_WAIT_LINES if plan.planned else _MOST_WAIT_LINES
     if len(waits) > _MOST_WAIT_LINES and not verbose:
         return None
@@ -170,13 +170,13 @@ def _job_row(action: Moving, job: Job, epoch: datetime) -> Row:
 
 
 def why_text(action: Moving, epoch: datetime) -> str:
-    """The reason of an action, and when a job that it starts is killed."""
+    """The reason of an action, and for a start the time at which the job is killed."""
     note = kill_note(action, epoch) if isinstance(action, Start) else ""
     return f"{action.reason.text}; {note}" if note else action.reason.text
 
 
 def size_and_nodes(action: Moving) -> tuple[str, str]:
-    """How large the job is and where, before and after where that differs."""
+    """The size and the nodes of the job, before and after where they differ."""
     match action:
         case Grow() | Shrink():
             return resized(action.before, action.after), _hosts(action.after)
@@ -191,7 +191,7 @@ def size_and_nodes(action: Moving) -> tuple[str, str]:
 
 
 def node_words(action: NodeAction) -> tuple[str, str]:
-    """What an action about a node is about, and what it does there."""
+    """The subject of a node action, and what the action does."""
     match action:
         case Repartition():
             layouts = f"{layout_text(action.before)} → {layout_text(action.after)}"
@@ -219,7 +219,7 @@ def _kind_row(kind: JobKind) -> Row:
 
 
 def kind_note(kind: JobKind) -> str:
-    """What changes of one kind come to: GPUs, whom they make room for, what they lose and cost."""
+    """The sum of the changes of one kind: GPUs, jobs that get room, lost work and points."""
     parts = [f"{in_gpus(kind.gpu_milli)} in all"] if kind.gpu_milli else []
     if kind.type in ("shrink", "grow"):
         before = sum(gpu_milli(action.before) for action in kind.actions)
@@ -235,8 +235,8 @@ def kind_note(kind: JobKind) -> str:
         if name
     }
     if followers:
-        whom = next(iter(followers)) if len(followers) == 1 else counted(len(followers), "job")
-        parts.append(f"makes room for {whom}")
+        waiting = next(iter(followers)) if len(followers) == 1 else counted(len(followers), "job")
+        parts.append(f"makes room for {waiting}")
     if lost := lost_text(kind.actions):
         parts.append(f"loses {lost}")
     points = round(sum(number_of(action, "points") for action in kind.actions))
@@ -271,9 +271,9 @@ def _wait_row(wait: Wait, job: Job, start: str) -> Row:
 
 
 def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
-    """Each reason code with its commonest few in words."""
+    """Each reason code with its most frequent texts."""
     kinds = wait_kinds(waits)
-    # Of the lines of each code one is its name, and one may tell of the rest.
+    # Each code needs one line for its name, and may need one for the remaining reasons.
     words = max(1, (_MOST_WAIT_LINES - 1) // len(kinds) - 2)
     lines: list[str] = []
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""What a plan found damaged, as lines: one for each finding, or for each kind where they are many."""
+"""The damage that a plan found, as lines: one per finding, or one per kind if there are many."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEFT: Final = {
 
 
 def findings_lines(findings: Sequence[Finding], style: Style, *, verbose: bool, more: str) -> list[str]:
-    """A heading, and one entry for each finding, or for each kind where they are many; `more` shows all."""
+    """A heading, then one entry per finding, or per kind if there are many; `more` shows all."""
     if not findings:
         return []
     head = [style.paint(line, Tone.CARE) for line in style.wrap(f"{counted(len(findings), 'finding')}:", 0)]
@@ -45,7 +45,7 @@ def findings_lines(findings: Sequence[Finding], style: Style, *, verbose: bool, 
 
 
 def becomes(finding: Finding) -> str:
-    """What happened, and what becomes of it."""
+    """The damage, and the action that the plan takes."""
     return f"{finding.text}; {_outcome(finding)}"
 
 
@@ -54,7 +54,7 @@ def _outcome(finding: Finding) -> str:
 
 
 def _kinds(findings: Sequence[Finding]) -> list[tuple[tuple[str, FindingOutcome], list[Finding]]]:
-    """Findings by what happened and what becomes of it, the commonest first."""
+    """Findings by kind of damage and outcome, the most frequent first."""
     found: dict[tuple[str, FindingOutcome], list[Finding]] = defaultdict(list)
     for each in findings:
         found[", ".join(each.kinds), each.outcome].append(each)

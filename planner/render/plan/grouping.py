@@ -1,4 +1,4 @@
-"""Actions sorted by type and gathered into kinds, so that a plan of thousands can be reviewed."""
+"""Actions sorted by type and grouped into kinds, so that a plan with thousands of actions can be reviewed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
-"""Rank of a reason, the most severe lowest."""
+"""Rank of a reason code; the most severe has the lowest rank."""
 
 Disturbance: TypeAlias = Grow | Shrink | Migrate | Preempt
 """A change of a running job."""
@@ -65,7 +65,7 @@ _LEAST_DISRUPTIVE_FIRST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SortedActions:
-    """The actions of a plan by what they are about, the least disruptive type first, else in its order."""
+    """The actions of a plan by subject; inside a group the least disruptive type is first."""
 
     releases: tuple[Release, ...]
     starts: tuple[Start, ...]
@@ -82,20 +82,20 @@ class SortedActions:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """Changes of jobs that share a line."""
+    """Changes of jobs that share a line of text."""
 
     type: str
     actions: tuple[Moving, ...]
     size: str
     queue: str
-    """A name, or how many queues there are."""
+    """A queue name, or the number of queues."""
     gpu_milli: int
     nodes: int
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Actions about nodes that share a line."""
+    """Actions on nodes that share a line of text."""
 
     type: str
     actions: tuple[NodeAction, ...]
@@ -105,16 +105,16 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class WaitKind:
-    """Waits with one reason code, by the words of the reason."""
+    """Waits with one reason code, grouped by the text of the reason."""
 
     code: ReasonCode
     waits: int
     by_text: tuple[tuple[str, tuple[Wait, ...]], ...]
-    """The commonest first."""
+    """The most frequent first."""
 
 
 def sort_actions(actions: Iterable[Action]) -> SortedActions:
-    """The actions by what they are about."""
+    """Sort the actions by subject."""
     actions = tuple(actions)
     rank = _LEAST_DISRUPTIVE_FIRST
     disturbances = [action for action in actions if isinstance(action, Disturbance)]
@@ -132,12 +132,12 @@ def sort_actions(actions: Iterable[Action]) -> SortedActions:
 
 
 def affected(action: Moving) -> Placement:
-    """The placement that tells the size of a change: where the job goes, or where it was."""
+    """The placement that gives the size of a change: the one after it, or the one before a preemption."""
     return action.before if isinstance(action, Preempt) else action.after
 
 
 def number_of(action: Moving, name: str) -> int | float:
-    """A figure of an action's reason; 0 where it has none."""
+    """A number of an action's reason; 0 if absent."""
     number = action.reason.numbers.get(name, 0)
     return 0 if isinstance(number, str) else number
 
@@ -154,7 +154,7 @@ def _size(action: Moving) -> str:
 
 
 def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> list[JobKind]:
-    """Kinds of changes of one or several types, as fine as so many kinds allow; most GPUs first."""
+    """Group changes into kinds, at the finest level that gives at most `most` kinds; most GPUs first."""
     queue = {job.name: job.queue for job in snapshot.jobs}
     levels: tuple[Callable[[Moving], _Key], ...] = (
         lambda action: (action.type, _size(action), queue[action.job]),
@@ -187,7 +187,7 @@ def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> li
 
 
 def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
-    """Actions about nodes by type and pool, or change of layout; the commonest of a type first."""
+    """Group node actions by type and by pool or layout change; the most frequent of a type first."""
     members: dict[_Key, list[NodeAction]] = defaultdict(list)
     for action in actions:
         members[action.type, _what(action)].append(action)
@@ -207,7 +207,7 @@ def _what(action: NodeAction) -> str:
 
 
 def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:
-    """Reasons for waiting, the most severe first."""
+    """Group waits by reason code, the most severe first."""
     by_code: dict[ReasonCode, dict[str, list[Wait]]] = defaultdict(lambda: defaultdict(list))
     for wait in waits:
         by_code[wait.reason.code][wait.reason.text].append(wait)
@@ -225,7 +225,7 @@ def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:
 
 
 def _coarse_size(placement: Placement) -> str:
-    """The size of whole GPUs; all parts of GPUs count as one size, and so does all work without GPUs."""
+    """The size in whole GPUs; all shared GPUs count as one size, and all work without GPUs as another."""
     held = [part for replica in placement.replicas for part in replica.gpus]
     if not held:
         return "no GPU"

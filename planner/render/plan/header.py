@@ -1,4 +1,4 @@
-"""The head of a plan: which plan it is, how good it is, and everything that went another way than meant."""
+"""The header of a plan: identity, quality, and everything unusual about the search."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _LARGEST_GAP: Final = 10
-"""Times the objective; from there on a gap is given in points."""
+"""A multiple of the objective; a larger gap is given in points."""
 _TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
 _TOLD_ALWAYS: Final = ("start", "preempt")
 _NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
-"""By type of action, in the order shown; a cordon is part of a removal."""
+"""Verb by type of action, in the order shown; a cordon is part of a removal."""
 
 
 def short(fingerprint: str) -> str:
-    """Enough of a fingerprint to recognise it by."""
+    """The first characters of a fingerprint, enough to recognise it."""
     return fingerprint[:8]
 
 
@@ -47,9 +47,9 @@ def percent(ratio: float) -> str:
 
 def gap_words(objective: int, gap: float | None) -> str:
     """
-    `1.6 %`, of the objective; in points where a share of that says nothing, as of a plan of 0 points.
+    `1.6 %` of the objective; in points if a percentage is not meaningful, for example with objective 0.
 
-    A plan that changes nothing is worth 0 points, and may be far from proven to be the best.
+    A plan that changes nothing has objective 0, and may be far from proven optimal.
     """
     if gap is None:
         return "unknown"
@@ -59,14 +59,14 @@ def gap_words(objective: int, gap: float | None) -> str:
 
 
 def asked_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
-    """What was asked, and of which world."""
+    """The question, and the snapshot, policy and seed that it was asked of."""
     *begun, last = style.wrap(f"{title}, at {print_timestamp(found.epoch)}", 0, hanging=2)
     about = [f"snapshot {short(found.snapshot)}", f"policy {short(found.policy)}", f"seed {found.seed}"]
     return [style.paint(line, Tone.STRONG) for line in (*begun, *style.flow([last, *about]))]
 
 
 def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
-    """Identity, solution, its terms, and whatever deserves care."""
+    """Identity, solution, its terms, and warnings."""
     solution = plan.solution
     identity = [
         f"Plan {short(plan.plan_id)}",
@@ -91,7 +91,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
 
 
 def _goal(plan: Plan) -> list[str]:
-    """The goal of the plan, unless it is that of the default."""
+    """The goal of the plan, unless it is the default goal."""
     objective = plan.policy.objective
     if objective == Objective():
         return []
@@ -100,14 +100,14 @@ def _goal(plan: Plan) -> list[str]:
 
 
 def _policy_origin(plan: Plan) -> str:
-    """` (policy.yaml)`, ` (default)`, or nothing where a program gave the policy."""
+    """` (policy.yaml)`, ` (default)`, or empty if a program gave the policy."""
     if plan.policy_file is not None:
         return f" ({PurePath(plan.policy_file).name})"
     return " (default)" if plan.base.policy == Policy().fingerprint() else ""
 
 
 def metrics_lines(plan: Plan, style: Style) -> list[str]:
-    """The cluster after the plan in figures."""
+    """Metrics of the cluster after the plan."""
     metrics = plan.metrics
     before, after = percent(metrics.gpu_allocation_ratio_before), percent(metrics.gpu_allocation_ratio)
     figures = [
@@ -130,14 +130,14 @@ def cost_text(metrics: Metrics) -> str:
 
 
 def has_free_gpus(plan: Plan) -> bool:
-    """True if something of a GPU is free after the plan on a node that takes jobs."""
+    """True if a schedulable node has a free part of a GPU after the plan."""
     nodes = (*plan.snapshot.cluster.nodes, *plan.target.added)
     open_ = {node.name for node in nodes if node.schedulable} - set(plan.target.removed)
     return any(any(state.free_gpus) for state in plan.nodes if state.name in open_)
 
 
 def shown_terms(solution: SolutionSummary) -> list[tuple[str, int]]:
-    """The parts of the objective that are not 0, and what jobs bring in any case."""
+    """The terms of the objective that are not 0; the completion term is always shown."""
     return [(name, value) for name, value in sorted(solution.terms.items()) if value or name == "completion"]
 
 
@@ -147,7 +147,7 @@ def signed(value: int) -> str:
 
 
 def change_counts(actions: SortedActions) -> list[str]:
-    """`3 to start`, `1 to preempt`, `2 nodes to add`: the first two always, reviewers ask for them first."""
+    """`3 to start`, `1 to preempt`, `2 nodes to add`; the first two also if 0."""
     by_type = [
         f"{count:,} to {type_}{_lost(actions, type_)}"
         for type_ in _TOLD_BY_TYPE
@@ -162,13 +162,13 @@ def change_counts(actions: SortedActions) -> list[str]:
 
 
 def _lost(actions: SortedActions, type_: str) -> str:
-    """` (206 GPU-hours lost)` by all actions of a type, nothing where none is."""
+    """` (206 GPU-hours lost)` by all actions of a type; empty if none is lost."""
     lost = lost_text(action for action in actions.disturbances if action.type == type_)
     return f" ({lost} lost)" if lost else ""
 
 
 def lost_text(actions: Iterable[Moving]) -> str:
-    """Work that is in no checkpoint, `206 GPU-hours`; nothing where none is lost."""
+    """Lost work, that is work after the last checkpoint, `206 GPU-hours`; empty if none is lost."""
     hours = lost_gpu_hours(actions)
     return in_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
 
@@ -183,17 +183,17 @@ def waiting_text(waiting: int, stopped: int) -> str:
 
 
 def gap_text(solution: SolutionSummary) -> str:
-    """`gap 0.9 %`, or that nobody knows it."""
+    """`gap 0.9 %`, or `bound unknown`."""
     return told_gap(solution.objective, solution.gap)
 
 
 def told_gap(objective: int, gap: float | None) -> str:
-    """`gap 0.9 %`, or that nobody knows it."""
+    """`gap 0.9 %`, or `bound unknown`."""
     return "bound unknown" if gap is None else f"gap {gap_words(objective, gap)}"
 
 
 def left_out_text(solution: SolutionSummary) -> str:
-    """`; left out: disturbing jobs that waiting ones wait for (2)`: what a proof does not speak of."""
+    """`; left out: disturbing jobs that waiting ones wait for (2)`: what the proof does not cover."""
     told = ", ".join(f"{each.what} ({each.count:,})" for each in solution.left_out)
     return f"; left out: {told}" if told else ""
 
@@ -208,7 +208,7 @@ def _quality(solution: SolutionSummary) -> list[str]:
 
 
 def _stages(solution: SolutionSummary) -> list[str]:
-    """What priorities in order have to do with the bound."""
+    """With priorities in order: the points of each priority, and which plans the bound covers."""
     if not solution.stages:
         return []
     told = [
@@ -219,7 +219,7 @@ def _stages(solution: SolutionSummary) -> list[str]:
 
 
 def cares(plan: Plan) -> list[str]:
-    """What the reviewer should know about how the answer came about, if it was not the usual way."""
+    """Warnings about a search that did not end in the usual way, and about settings without effect."""
     solution, found = plan.solution, []
     if solution.ended is Ended.INTERRUPTED:
         found.append(f"The search was interrupted after {solution.seconds:.1f} s; {gap_text(solution)}")

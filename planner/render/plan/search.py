@@ -1,4 +1,4 @@
-"""A search as people follow it: what is known by now, and afterwards how it came about."""
+"""The progress of a search: what is known now, and afterwards the log of its milestones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.style import Style
 
 WRITING: Final = "draft"
-"""The stage after the search: there is a plan, and it is being written down."""
+"""The stage after the search, in which the plan file is written."""
 
 _DOING: Final = {"place": "placing", "repack": "repacking", WRITING: "writing the plan"}
-"""Stages that read better as what is done; the others are shown by their names."""
+"""Stages shown by their activity; the others are shown by their names."""
 
 _MOST_ROWS: Final = 20
 
@@ -37,7 +37,7 @@ _WHY: Final = {
 
 
 def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> list[str]:
-    """What is known `seconds` after the search began, in two lines where the width allows it."""
+    """What is known `seconds` after the search began, in two lines if the width allows it."""
     stage = _DOING.get(now.stage, now.stage)
     known = [stage]
     if now.objective is None:
@@ -58,7 +58,7 @@ def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> 
 
 
 def search_text(search: Search, style: Style) -> str:
-    """A logged search: what was asked, what was known when, and how it ended."""
+    """A logged search: the question, the milestones, and how it ended."""
     lines = [*_asked(search.began, style), "", *_milestones(search.milestones, style)]
     lines += ["", *style.wrap(_end(search), 0)]
     return "\n".join(lines) + "\n"
@@ -100,7 +100,7 @@ def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
 
 
 def _thinned(milestones: Sequence[Milestone]) -> Sequence[Milestone]:
-    """So many milestones as fit a screen, at even distances; the first and the last always."""
+    """Evenly spaced milestones that fit a screen; always with the first and the last."""
     if len(milestones) <= _MOST_ROWS:
         return milestones
     last = len(milestones) - 1

@@ -1,4 +1,4 @@
-"""Plans and diffs as text for a terminal or a pipe: every decision was made before."""
+"""Plans and diffs as text for a terminal or a pipe; the text only shows decisions made elsewhere."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def plan_text(
     plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
 ) -> str:
     """
-    The plan for review: what it is, what is damaged, what starts, what is done to running jobs and to nodes,
-    what waits, why, and the next step.
+    The plan for review: header, damage, starts, changes of running jobs and of nodes, waiting jobs with their
+    reasons, and the next step.
 
-    Many actions are grouped unless `verbose`; nothing is left out without a line that says so. `path` is
-    where the plan file is, for the commands shown.
+    Many actions are grouped unless `verbose`; a line tells what is not shown. `path` is the plan file for the
+    commands shown.
     """
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     file = _typed(path)
@@ -69,14 +69,14 @@ def diff_text(
 ) -> str:
     """Before against after as tables; the parameters are those of `plan_text`."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    # Where the newer snapshot came from is not known here, and without it the command shows something else.
+    # The source of the newer snapshot is not known here, and without it the command shows a different diff.
     file = _typed(path) if diff.live is None else None
     more = f"gpuplan diff {file} --all" if file else "--all"
     return _text(diff_lines(diff, style, verbose=verbose, more=more))
 
 
 def _typed(path: str | None) -> str | None:
-    """The path as one types it; None where no file can be named again, as standard input cannot."""
+    """The path as typed in a shell; None if the file cannot be read again, as with standard input."""
     return None if path in (None, "-") else shlex.quote(path)
 
 
@@ -86,7 +86,7 @@ def _text(sections: list[list[str]]) -> str:
 
 
 def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """What was promised and is not kept yet."""
+    """Guarantees and drains that are not met yet."""
     found = unmet(plan)
     told = found if verbose or len(found) <= _MOST_UNMET else found[: _MOST_UNMET - 1]
     lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
@@ -96,7 +96,7 @@ def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[
 
 
 def _why_at_rest(actions: SortedActions) -> str:
-    """Why a plan that is proven best changes nothing."""
+    """Why a plan that is proven optimal changes nothing."""
     if not actions.waits:
         return "nothing waits, and no change pays"
     if any(wait.reason.code is ReasonCode.NOT_CHOSEN for wait in actions.waits):

@@ -1,4 +1,4 @@
-"""The hours ahead as a picture: for each node with later starts, who is there from when to when."""
+"""Timeline of the horizon: for each node with later starts, which jobs it runs from when to when."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ class Span:
     left: float
     width: float
     kind: str
-    """Class of the picture: running, started, promised or foreseen."""
+    """CSS class: running, started, promised or foreseen."""
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Jobs that follow each other on a node; who is there at the same time is in another lane."""
+    """Consecutive jobs on a node; jobs that overlap in time are in different lanes."""
 
     node: str
-    """Only in the first lane of a node."""
+    """The node name in the first lane of a node; empty in the others."""
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The picture; without lanes there is none."""
+    """The timeline of a plan; without lanes nothing is drawn."""
 
     lanes: tuple[Lane, ...]
     ticks: tuple[tuple[float, str], ...]
-    """Where in percent, and the time of day."""
+    """Position in percent, and the time of day."""
     more: str
-    """What is not shown; empty if all is."""
+    """What is not shown; empty if nothing is left out."""
 
 
 def timeline(plan: Plan) -> Timeline:
-    """Nodes by name, at most 40 of those on which the plan has later starts."""
+    """Lanes of the nodes with later starts, by name; at most 40 nodes."""
     future = Future(plan.snapshot, plan.policy, plan.target)
     names = sorted({replica.node for each in plan.planned for replica in each.replicas})
     shown = names[:_MOST_NODES]
@@ -63,10 +63,10 @@ def timeline(plan: Plan) -> Timeline:
 
 
 def _lanes(name: str, future: Future) -> list[Lane]:
-    """As few lanes as have no two jobs at the same time, filled in the order of their starts."""
+    """The fewest lanes in which no two jobs overlap, filled in the order of starts."""
     lanes: list[list[Stay]] = []
     for stay in sorted(future.on_node[name], key=lambda stay: (stay.start, stay.end, stay.job.name)):
-        # Until the end of its last slot nobody else has its place.
+        # A job holds its place until the end of its last slot.
         free = next((lane for lane in lanes if lane[-1].until <= stay.slot), None)
         if free is None:
             lanes.append([stay])
@@ -97,7 +97,7 @@ def _span(stay: Stay, name: str, future: Future) -> Span:
 
 
 def _ticks(future: Future, most: int = 12) -> Iterable[tuple[float, str]]:
-    """Beginnings of slots, not more than a page has room for."""
+    """Starts of slots, at most `most` of them."""
     edges, now = future.slots.edges, future.snapshot.taken_at
     step = -(-future.slots.count // most)
     for edge in edges[1:-1:step]:

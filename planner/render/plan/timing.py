@@ -1,4 +1,4 @@
-"""What a plan says about later: its horizon, projected starts, promises that changed, deadlines at risk."""
+"""The future in a plan: horizon, projected starts, changed promises, deadlines at risk."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 20
-"""Of one section."""
+"""Lines per section."""
 
 STATE_TONES: Final = {
     DeadlineState.CRITICAL: Tone.CARE,
     DeadlineState.LATE: Tone.STOP,
     DeadlineState.IMPOSSIBLE: Tone.STOP,
 }
-"""Deadlines that are at risk, and how."""
+"""Tones of the deadline states that are at risk."""
 
 
 def horizon_parts(plan: Plan) -> list[str]:
-    """`12 slots of 1h to 2026-11-21T00:00:00Z`, and how many starts are promised; empty for one slot."""
+    """`12 slots of 1h to 2026-11-21T00:00:00Z`, and the number of promised starts; empty for one slot."""
     horizon = plan.policy.horizon
     if horizon.slots == 1:
         return []
@@ -51,9 +51,9 @@ def horizon_parts(plan: Plan) -> list[str]:
 
 def projection(waiting: Waiting, epoch: datetime) -> str:
     """
-    `starts 14:00 (promised), waits until train-a ends`; empty where no start is projected.
+    `starts 14:00 (promised), waits until train-a ends`; empty if no start is projected.
 
-    What the reason of the job says itself is not said twice.
+    Leaves out what the reason of the job already says.
     """
     if waiting.projected_start is None:
         return ""
@@ -61,24 +61,24 @@ def projection(waiting: Waiting, epoch: datetime) -> str:
     start = f"starts {at} (promised)" if waiting.promised else f"foreseen {at}"
     waits = f"waits {waiting.waits_for}" if waiting.waits_for else ""
     told = waiting.reason.text.startswith(waits) or (
-        # The reason of a group names the others, and what they wait for.
+        # The reason of a group already names the other jobs and what they wait for.
         waiting.reason.code is ReasonCode.CO_START and waiting.waits_for.startswith("for its group")
     )
     return start if told else f"{start}, {waits}"
 
 
 def projections(plan: Plan) -> dict[str, str]:
-    """The projections of all jobs that have one, by name."""
+    """The projection texts by job name."""
     return {waiting.job: text for waiting in plan.waiting if (text := projection(waiting, plan.epoch))}
 
 
 def kill_note(start: Start, epoch: datetime) -> str:
-    """`killed at 15:00 if it still runs`; empty where it is not."""
+    """`killed at 15:00 if it still runs`; empty if the job has no kill time."""
     return "" if start.kill_at is None else f"killed at {clock(start.kill_at, epoch)} if it still runs"
 
 
 def change_of_promise(waiting: Waiting) -> str:
-    """`earlier`, `later` or `withdrawn`; empty of a promise that is kept as it was, or was none."""
+    """`earlier`, `later` or `withdrawn`; empty if the promise is unchanged or there was none."""
     earlier, start = waiting.earlier_promise, waiting.projected_start
     if earlier is None:
         return ""
@@ -104,7 +104,7 @@ def at_risk(plan: Plan) -> list[DeadlineOutlook]:
 
 
 def finish_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
-    """`done 16:00`, or that nobody knows when."""
+    """`done 16:00`, or `not planned` if no finish is projected."""
     if outlook.projected_finish is None:
         return "not planned"
     return f"done {clock(outlook.projected_finish, epoch)}"
@@ -116,7 +116,7 @@ def due_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
 
 
 def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
-    """Later starts by the time of the start, for where they are not told with the jobs that wait."""
+    """Later starts grouped by time, used where the waiting jobs are grouped by reason."""
     by_start: dict[tuple[datetime, bool], list[PlannedStart]] = defaultdict(list)
     for each in plan.planned:
         by_start[each.start, not each.promised].append(each)
@@ -131,7 +131,7 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
 
 
 def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Promises of jobs that go on waiting and are not as they were, and why."""
+    """Changed promises of jobs that continue to wait, and why they changed."""
     tones = {"earlier": Tone.START, "later": Tone.CARE, "withdrawn": Tone.STOP}
     changed = [(change, waiting) for waiting in plan.waiting if (change := change_of_promise(waiting))]
     changed.sort(key=lambda each: (-list(tones).index(each[0]), each[1].job))
@@ -147,7 +147,7 @@ def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list
 
 
 def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Deadlines that are missed, or nearly."""
+    """Deadlines at risk."""
     rows = [
         Row(
             (

@@ -1,4 +1,4 @@
-"""What a plan leaves undone that was promised: guarantees of queues, and nodes that should be empty."""
+"""Obligations that a plan does not meet yet: guarantees of queues, drains, and reservation windows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def unmet(plan: Plan) -> list[str]:
-    """A sentence for each missed guarantee, and for each node that is to be left and is not."""
+    """A sentence per missed guarantee, and per node that should be empty and is not."""
     return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
 
 
 def missed_guarantees(plan: Plan) -> list[str]:
-    """`queue research: 8 of 12 guaranteed GPUs`: what it holds of what it is owed and asks for."""
+    """`queue research: 8 of 12 guaranteed GPUs`: GPUs held, of the guarantee that its jobs ask for."""
     snapshot = plan.snapshot
     before = own_usage(snapshot, snapshot.running_placements)
     after = own_usage(snapshot, plan.placements, added=plan.target.added)
@@ -47,7 +47,7 @@ def missed_guarantees(plan: Plan) -> list[str]:
 
 
 def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: int) -> dict[str, int]:
-    """What jobs directly in each queue hold of a resource, and waiting ones that fit an amount ask for."""
+    """Usage of jobs directly in each queue, plus the demand of waiting jobs that fit within `amount`."""
     demand = Counter(held)
     for job in snapshot.jobs:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
@@ -58,13 +58,13 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
 
 
 def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
-    """What each queue has together with all queues below it."""
+    """Amount of each queue together with all queues below it."""
     nothing_kept = dict.fromkeys((queue.name for queue in queues), 0)
     return QueueLimits({queue.name: queue.parent for queue in queues}, nothing_kept, {}).usage(own)
 
 
 def waiting_drains(plan: Plan) -> list[str]:
-    """`node h100-2: drain waits for serve (not preemptible)`: who is left on nodes that should be empty."""
+    """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
     draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
     jobs = plan.snapshot.job_by_name
     left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -73,7 +73,7 @@ def waiting_drains(plan: Plan) -> list[str]:
             left[node][jobs[placement.job].preemptible].append(placement.job)
     found = []
     for node, names in sorted(left.items()):
-        # A job that could be stopped or moved, and is not, stays for want of room or because it pays more.
+        # A preemptible job stays if there is no room for it elsewhere or if staying gives more points.
         told = [
             f"{named(names[preemptible])} ({why})"
             for preemptible, why in ((False, "not preemptible"), (True, "stays"))
@@ -84,7 +84,7 @@ def waiting_drains(plan: Plan) -> list[str]:
 
 
 def waiting_windows(plan: Plan) -> list[str]:
-    """`maintenance m1: train-a is still on h100-2 (stays)`: who should leave for a window and does not."""
+    """`maintenance m1: train-a is still on h100-2 (stays)`: jobs that a reservation window should move."""
     if not plan.snapshot.cluster.reservations:
         return []
     windows, jobs = Future(plan.snapshot, plan.policy, plan.target).windows, plan.snapshot.job_by_name

@@ -1,1 +1,1 @@
-"""Reports: one HTML page each, complete in itself, for review and for the archive."""
+"""Reports: self-contained HTML pages for review and for the archive."""

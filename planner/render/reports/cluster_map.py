@@ -1,4 +1,4 @@
-"""The cluster as it stands: zones, racks and nodes, and what is in use in each before and after a plan."""
+"""Map of the cluster: zones, racks and nodes, and their GPU use before and after a plan."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.reports.nodes import NodePicture
 
 MOST_LARGE: Final = 32
-"""Nodes that are drawn large; if there are more, all are drawn small."""
+"""Nodes drawn large; if there are more, all are drawn small."""
 
 _PER_COLUMN: Final = 16
-"""Nodes above each other; a rack of more, or nodes of no rack, take several columns."""
+"""Nodes per column; a larger rack, or nodes without a rack, take several columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """Nodes that stand together."""
+    """Nodes of one rack."""
 
     name: str
     nodes: tuple[NodePicture, ...]
 
     @property
     def changes(self) -> bool:
-        """True if the plan does anything here."""
+        """True if the plan changes anything in the rack."""
         return any(node.changes for node in self.nodes)
 
     @property
@@ -55,14 +55,14 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Racks of one zone; without a name, of none."""
+    """Racks of one zone; an empty name stands for no zone."""
 
     name: str
     racks: tuple[Rack, ...]
 
     @property
     def nodes(self) -> list[NodePicture]:
-        """Of all its racks."""
+        """Nodes of all racks."""
         return [node for rack in self.racks for node in rack.nodes]
 
     @property
@@ -72,22 +72,22 @@ class Zone:
 
     @property
     def changed(self) -> list[Rack]:
-        """Racks in which the plan does anything."""
+        """Racks that the plan changes."""
         return [rack for rack in self.racks if rack.changes]
 
     @property
     def unchanged(self) -> list[Rack]:
-        """All others."""
+        """Racks that the plan does not change."""
         return [rack for rack in self.racks if not rack.changes]
 
     @property
     def unchanged_names(self) -> str:
-        """Of the racks in which nothing is done."""
+        """Names of the unchanged racks."""
         return hostlist(rack.name or "no rack" for rack in self.unchanged)
 
 
 def zones(pictures: Iterable[NodePicture]) -> list[Zone]:
-    """The nodes by zone and rack, each by name."""
+    """Group the nodes by zone and rack, both sorted by name."""
     found: dict[str, dict[str, list[NodePicture]]] = defaultdict(lambda: defaultdict(list))
     for picture in pictures:
         node = picture.node

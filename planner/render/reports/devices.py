@@ -1,4 +1,4 @@
-"""One GPU before and after a plan: who holds which part of it, down to MIG instances."""
+"""One GPU before and after a plan: which job holds which part of it, down to MIG instances."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 
 class Fate(StrEnum):
-    """What becomes of something on a GPU."""
+    """What the plan changes about a part of a GPU."""
 
     KEPT = "kept"
     ARRIVES = "arrives"
     LEAVES = "leaves"
     IDLE = "idle"
-    """A MIG instance that nobody uses."""
+    """An unused MIG instance."""
     CREATED = "created"
-    """The same, and it was not there before."""
+    """An unused MIG instance that the plan creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of one GPU, in thousandths of it from its foot."""
+    """A part of one GPU: start and size in thousandths of the GPU, counted from the bottom."""
 
     start: int
     size: int
     fate: Fate
     job: str
-    """With the sign of its action; empty of an idle MIG instance."""
+    """Job name with the sign of its action; empty for an idle MIG instance."""
     profile: str = ""
-    """Of a MIG instance."""
+    """MIG profile of the instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A GPU before or after; all CPUs of a node that has no GPU."""
+    """A GPU before or after; on a node without GPUs, all its CPUs."""
 
     usable: bool
     parts: tuple[Part, ...]
@@ -56,7 +56,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The same GPU, or the same CPUs, before and after; None where the node is not there."""
+    """The same GPU, or the same CPUs, before and after; None if the node does not exist then."""
 
     name: str
     before: Side | None
@@ -64,10 +64,10 @@ class Device:
 
 
 class Tenant(NamedTuple):
-    """A replica on a node, and what becomes of it there."""
+    """A replica on a node, and what the plan changes about it."""
 
     job: str
-    """With the sign of its action."""
+    """Job name with the sign of its action."""
     replica: Replica
     fate: Fate
 
@@ -79,7 +79,7 @@ _Layout: TypeAlias = frozenset[MigInstance]
 def devices_of(
     old: Node | None, new: Node | None, before: Sequence[Tenant], after: Sequence[Tenant]
 ) -> Iterator[Device]:
-    """The GPUs of a node by index, or its CPUs, given who is there before and after."""
+    """The GPUs of a node by index, or its CPUs, with the replicas before and after."""
     count = max(node.gpu_count for node in (old, new) if node)
     if not count:
         yield Device("CPUs", _cpus(old, before), _cpus(new, after))
@@ -102,7 +102,7 @@ def _cpus(node: Node | None, tenants: Iterable[Tenant]) -> Side | None:
 def _gpu(
     node: Node | None, index: int, held: Sequence[tuple[Tenant, GpuShare | MigSlice]], layout: _Layout
 ) -> Side | None:
-    """One GPU; `layout` are its MIG instances before."""
+    """One GPU; `layout` holds its MIG instances before the plan."""
     if node is None or node.gpus is None or index >= node.gpus.count:
         return None
     gpu = node.gpus.by_index[index]
@@ -134,7 +134,7 @@ def _instances(
 
 
 def _stacked(amounts: Iterable[tuple[Tenant, int]], whole: int) -> Iterator[Part]:
-    """Amounts on top of each other, those that stay first; what is beyond the whole is cut off."""
+    """Stack the amounts in the order given; cut off what exceeds `whole`."""
     foot = 0
     for tenant, amount in amounts:
         top = min(foot + amount, whole)
@@ -153,6 +153,6 @@ def _by_gpu(tenants: Iterable[Tenant]) -> dict[int, list[tuple[Tenant, GpuShare 
 
 
 def layouts_of(node: Node | None) -> dict[int, _Layout]:
-    """MIG instances of each GPU in MIG mode."""
+    """MIG instances per GPU in MIG mode."""
     details = node.gpus.details if node and node.gpus else ()
     return {gpu.index: frozenset(gpu.mig) for gpu in details if gpu.mig is not None}

@@ -1,8 +1,8 @@
 """
-Nodes drawn in SVG: large, with words on what arrives and leaves, or as small as a whole data centre asks for.
+Nodes as SVG: large, with text on arriving and leaving parts, or small enough to draw a whole data centre.
 
-A small node is two strips: before, thin, above after. What arrives is only in the lower strip and what leaves
-only in the upper one, so that nobody needs colours to tell them apart.
+A small node is two strips: a thin one for before, above a thick one for after. Arriving parts are only in the
+lower strip and leaving parts only in the upper one, so that the drawing can be read without colours.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.reports.nodes import NodePicture
 
 _PER_ROW: Final = 8
-"""GPUs side by side."""
+"""GPUs per row."""
 
 
 _CELL: Final = 7
-"""Width of a GPU of a node drawn small."""
+"""Width of a GPU in a small node."""
 _THIN: Final = 4
-"""Height of the same before."""
+"""Height of the strip for before."""
 _THICK: Final = 9
-"""Height of the same after."""
+"""Height of the strip for after."""
 _STRIPS: Final = _THIN + 1 + _THICK
 _GUTTER: Final = 9
-"""Left of the nodes of a rack, for the sign of what becomes of them."""
+"""Space left of the nodes of a rack for the sign of a node's change."""
 _NODE_GAP: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Width and height of a GPU of a node drawn large."""
+    """Width and height of a GPU in a large node."""
 
     wide: int
     tall: int
@@ -49,17 +49,17 @@ class _Scale:
 
 _WHOLE: Final = _Scale(34, 34)
 _SLICED: Final = _Scale(71, 96)
-"""Of nodes with GPUs in MIG mode, so that there are words on each slice."""
+"""Size for nodes with GPUs in MIG mode, so that each instance has room for its text."""
 _GAP: Final = 3
 _CAPTION: Final = 14
 _READABLE: Final = 9
-"""Height that a word needs."""
+"""Least height of a part with text."""
 
 _STATE_SIGNS: Final = {"added": "+", "removed": "−", "down": "×", "to be drained": "!", "cordoned": "!"}
 
 
 def column(nodes: Sequence[NodePicture], label: str) -> Markup:
-    """A column of nodes drawn small."""
+    """A column of small nodes."""
     y, drawn = 0, []
     width = _GUTTER + max(min(len(node.devices), _PER_ROW) for node in nodes) * (_CELL + 1)
     for node in nodes:
@@ -70,7 +70,7 @@ def column(nodes: Sequence[NodePicture], label: str) -> Markup:
 
 
 def _small_node(node: NodePicture, y: int, width: int, height: int) -> str:
-    """Both strips of a node; all that looks the same is one path."""
+    """Both strips of a node; parts that look the same share one path."""
     paths: dict[str, list[str]] = defaultdict(list)
     for number, device in enumerate(node.devices):
         row, place = divmod(number, _PER_ROW)
@@ -94,13 +94,13 @@ def _add_cell(paths: dict[str, list[str]], side: Side | None, left: int, foot: i
         paths["off"].append(f"M{left} {foot}l{_CELL}-{tall}m0 {tall}l-{_CELL}-{tall}")
     for part in side.parts:
         top = foot - tall * (part.start + part.size) / MILLI
-        # Instances of MIG stand apart, so that they are seen as several.
+        # Leave a space between MIG instances, so that adjacent ones can be told apart.
         height = max(0.6, tall * part.size / MILLI - (0.4 if part.profile else 0))
         paths[part.fate].append(_rectangle(left, top, _CELL, height))
 
 
 def large_node(node: NodePicture) -> Markup:
-    """One node drawn large: before above after, or once if nothing changes."""
+    """One large node: before above after, or one drawing if nothing changes."""
     sides = [side for device in node.devices for side in (device.before, device.after) if side]
     scale, per_row = (_SLICED, _PER_ROW // 2) if any(side.mig for side in sides) else (_WHOLE, _PER_ROW)
     rows = [node.devices[start : start + per_row] for start in range(0, len(node.devices), per_row)]
@@ -149,7 +149,7 @@ def _large_part(name: str, part: Part, corner: tuple[int, int], scale: _Scale) -
 
 
 def _word(part: Part) -> str:
-    """What is written on a part: the sign of the action, and the profile of a MIG instance."""
+    """The text on a part: the sign of the action, and the profile of a MIG instance."""
     sign = part.job[:1] if part.fate in (Fate.ARRIVES, Fate.LEAVES) else ""
     return " ".join(word for word in (sign, part.profile) if word)
 

@@ -1,4 +1,4 @@
-"""Every node before and after a plan: what becomes of it, who comes, who goes, and what is on its GPUs."""
+"""Every node before and after a plan: its change, arriving and leaving jobs, and the use of its GPUs."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodePicture:
-    """A node before and after."""
+    """A node before and after the plan."""
 
     node: Node
-    """As it is after, or as it was if it is removed."""
+    """The node after the plan, or before it if the plan removes the node."""
     change: NodeChange
     devices: tuple[Device, ...]
     offered: int
-    """Thousandths of its GPUs, before or after, whichever is more; of its CPUs if it has no GPU."""
+    """Thousandths of its GPUs, the larger of before and after; thousandths of CPUs if it has no GPU."""
     used_before: int
     used_after: int
     arriving: tuple[str, ...]
-    """Jobs with the signs of their actions; one that moves within the node is only here."""
+    """Jobs with the signs of their actions; a job that moves within the node is only in this list."""
     leaving: tuple[str, ...]
     staying: tuple[str, ...]
-    """Jobs that stay with all that they have here."""
+    """Jobs that keep all their parts on this node."""
     new_layout: bool
-    """MIG instances come or go."""
+    """True if MIG instances are created or destroyed."""
 
     @property
     def name(self) -> str:
-        """Of the node."""
+        """Name of the node."""
         return self.node.name
 
     @property
     def changes(self) -> bool:
-        """True if the plan does anything here."""
+        """True if the plan changes anything on the node."""
         kept = self.change is NodeChange.KEPT
         return bool(self.arriving or self.leaving or self.new_layout or not kept)
 
     @property
     def state(self) -> str:
-        """What becomes of it, or what keeps jobs away: `added`, `down`, `cordoned`; empty if nothing."""
+        """The change of the node, or why it takes no jobs: `added`, `down`, `cordoned`; empty if neither."""
         node = self.node
         if self.change is not NodeChange.KEPT:
             return self.change.value
@@ -73,7 +73,7 @@ class NodePicture:
 
     @property
     def words(self) -> str:
-        """Everything in one line, for those who hover or listen."""
+        """Everything on one line, for tooltips and screen readers."""
         name = f"{self.name} ({self.state})" if self.state else self.name
         kept = [f"= {len(self.staying):,} unchanged"] if self.staying else []
         return "; ".join([f"{name}: {self.used}", *self.arriving, *self.leaving, *kept])
@@ -83,7 +83,7 @@ _SIGNS: Final = {kind: MARKS[kind.value][0] for kind in ActionKind if kind.value
 
 
 def node_pictures(plan: Plan) -> list[NodePicture]:
-    """Every node before or after the plan, by name."""
+    """Every node that exists before or after the plan, by name."""
     changes = Changes(plan.snapshot, plan.target)
     old = plan.snapshot.cluster.node_by_name
     new = cluster_after(plan.snapshot, plan.target).node_by_name
@@ -97,7 +97,7 @@ def node_pictures(plan: Plan) -> list[NodePicture]:
 
 
 def _tenants(plan: Plan, changes: Changes) -> Iterator[Tenant]:
-    """Every replica that is somewhere before or after, those that stay first, each sort by job."""
+    """Every replica before or after the plan: unchanged ones first, by job name."""
     changed = {change.job.name: change for change in changes.jobs}
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         change = changed.get(placement.job)

@@ -1,7 +1,7 @@
 """
-What all reports share: the templates, and the pieces that pages are made of.
+The templates of all reports, and the components of their pages.
 
-A page is one file that fetches nothing and runs nothing; all text in it is escaped, as names come from users.
+A page is one file without scripts that loads nothing. All text is escaped, because names come from users.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 INDENT: Final = "\u2003"
-"""A space that pages and drawings keep."""
+"""An em space, which HTML and SVG do not collapse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One of the figures at the top."""
+    """One of the figures at the top of a page."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of words and numbers; the first cell of each names the row."""
+    """Rows of text and numbers; the first cell names the row."""
 
     caption: str
     heads: tuple[Head, ...]
@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart; without an `svg` there is none."""
+    """A chart; nothing is shown if `svg` is empty."""
 
     title: str
     svg: Markup
@@ -64,13 +64,13 @@ class Picture:
 
     @classmethod
     def of(cls, title: str, svg: str, caption: str) -> Picture:
-        """A chart as `gpuplan.planner.render.charts` draws it, which escapes all text in it."""
+        """A chart from `gpuplan.planner.render.charts`, which escapes all its text."""
         return cls(title, Markup(svg), caption)  # noqa: S704
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of the objective, and how long its bar is in percent."""
+    """A term of the objective, and the width of its bar in percent."""
 
     name: str
     points: str
@@ -79,13 +79,13 @@ class Term:
 
 
 def indented(label: str) -> str:
-    """A label of the text view, which is indented by two spaces a level."""
+    """Convert the indent of a label of the text view, two spaces per level, to em spaces."""
     text = label.lstrip()
     return INDENT * ((len(label) - len(text)) // 2) + text
 
 
 def terms_of(values: Sequence[tuple[str, int]]) -> list[Term]:
-    """The parts of an objective on one scale."""
+    """The terms of an objective on one scale."""
     scale = max((abs(value) for _, value in values), default=0) or 1
     return [
         Term(name, f"{value:+,}" if value else "0", round(100 * abs(value) / scale, 1), value < 0)
@@ -94,7 +94,7 @@ def terms_of(values: Sequence[tuple[str, int]]) -> list[Term]:
 
 
 def render(template: str, **content: Any) -> str:
-    """The page."""
+    """Render the page from a template."""
     return _environment().get_template(template).render(**content)
 
 

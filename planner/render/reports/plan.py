@@ -1,8 +1,8 @@
 """
-The plan as one HTML page for review: no script, no network, light and dark, made to be printed too.
+The plan as one HTML page for review: no script, no network, light and dark mode, printable.
 
-The page shows what `plan_text` shows, and draws what changes: the cluster before and after, GPU models,
-queues against their limits, and how the search went.
+The page shows what `plan_text` shows, and draws the changes: the cluster before and after, GPU models,
+queues and their limits, and the gap over time.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from gpuplan.planner.render.reports.cluster_map import Zone
 
 _MOST_LINES: Final = 40
-"""Lines of one section before they are gathered into kinds, and then into coarser ones."""
+"""Lines of a section; with more, actions are grouped into kinds, and if needed into coarser kinds."""
 _MOST_REASONS: Final = 8
-"""Reasons of one code shown at once."""
+"""Reasons shown per reason code; the others are folded."""
 
 
 def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
-    """The page; with the milestones of the search it also draws how the gap closed."""
+    """The page; with the milestones of the search it also draws the gap over time."""
     change, actions = diff(plan), sort_actions(plan.actions)
     starts, disturbances = _job_section(actions.starts, plan), _job_section(actions.disturbances, plan)
     node_actions = _node_section(actions.nodes)
@@ -112,7 +112,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Actions of one sort: each on a line, or gathered into kinds where they are many."""
+    """Actions of one type: one per line, or grouped into kinds if there are many."""
 
     count: int
     few: tuple[Any, ...]
@@ -161,7 +161,7 @@ def _title(plan: Plan, actions: SortedActions, waiting: str) -> str:
 
 
 def _told(plan: Plan, actions: SortedActions, waiting: str) -> list[tuple[str, str, str]]:
-    """Sign, class and words of what changes."""
+    """Sign, CSS class and text of each change."""
     told = [("", "", "no changes")]
     if plan.has_changes:
         told = [_signed(words) for words in change_counts(actions)]
@@ -177,7 +177,7 @@ def _signed(words: str) -> tuple[str, str, str]:
 
 def _summary(plan: Plan) -> list[Figure]:
     solution, metrics = plan.solution, plan.metrics
-    bound = "nobody proved a bound" if solution.bound is None else f"bound {solution.bound:,}"
+    bound = "no bound proven" if solution.bound is None else f"bound {solution.bound:,}"
     before = percent(metrics.gpu_allocation_ratio_before)
     whole = percent(1 - metrics.fragmentation_ratio) if has_free_gpus(plan) else "none free"
     figures = [
@@ -194,11 +194,11 @@ def _summary(plan: Plan) -> list[Figure]:
 
 
 def _proof(plan: Plan) -> str:
-    """How good the plan is, in a sentence."""
+    """The quality of the plan, in one sentence."""
     solution = plan.solution
     found = f"{solution.objective:,} points by {solution.solver}, in {solution.seconds:.1f} s"
     if solution.bound is None or solution.gap is None:
-        return f"{found}; nobody proved what could be reached"
+        return f"{found}; no bound proven"
     if not solution.gap:
         return f"{found}; proven: no plan scores more{left_out_text(solution)}"
     above = f"{solution.bound:,}, {gap_words(solution.objective, solution.gap)} above"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SECONDS_PER_HOUR: Final = 3600
 _MOST_LINES: Final = len(PAGE.series)
-"""Runs in one chart; the table has all."""
+"""Runs per chart; the table shows all."""
 
 _OVER_TIME: Final = (
     ("gpu_allocation_ratio", "GPUs allocated", Unit.SHARE, "After each epoch's plan."),
@@ -64,7 +64,7 @@ def _ending(run: Run, simulation: Simulation) -> str:
 
 
 def _figures(run: Run) -> list[Figure]:
-    """What a run comes to at a glance."""
+    """The main figures of a run."""
     card = run.scores
     left = {"running": card.running, "waiting": card.waiting}
     unfinished = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
@@ -116,7 +116,7 @@ def _score_table(simulation: Simulation) -> Table:
 
 
 def _epoch_table(run: Run) -> Table:
-    """A line for each epoch in which something happened."""
+    """One line per epoch in which something happened."""
     heads = ("Epoch", "At", "Submitted", "Finished", "Started", "Stopped", "Running", "Waiting", "Allocated")
     rows = tuple(_epoch_row(epoch) for epoch in run.epochs if _eventful(epoch))
     caption = f"{counted(len(rows), 'epoch')} in which something happened, of {len(run.epochs):,}"

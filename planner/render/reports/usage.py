@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _MOST_BARS: Final = 24
-"""Of one chart; the table below it has all rows."""
+"""Bars per chart; the table below it shows all rows."""
 
 
 def model_table(change: Diff) -> Table:
-    """All GPU models of which something can be used."""
+    """Table of all GPU models with usable GPUs."""
     heads = ("GPU model", "Usable", "Used", "Allocated")
     rows = (
         (
@@ -37,7 +37,7 @@ def model_table(change: Diff) -> Table:
 
 
 def model_picture(change: Diff) -> Picture:
-    """How much of each model is in use."""
+    """Chart of the allocated part of each model."""
     models = sorted(_usable(change), key=lambda model: -model.usable_after_milli)[:_MOST_BARS]
     bars = [
         ChangedBar(
@@ -54,7 +54,7 @@ def model_picture(change: Diff) -> Picture:
 
 
 def queue_table(change: Diff, snapshot: Snapshot) -> Table:
-    """All queues with their quotas, over all models and for each model that has a quota."""
+    """Table of all queues with their quotas, over all models and per model with a quota."""
     quotas = {
         (queue.name, resource): quota
         for queue in snapshot.queues
@@ -87,7 +87,7 @@ def queue_table(change: Diff, snapshot: Snapshot) -> Table:
 
 
 def queue_picture(change: Diff, snapshot: Snapshot) -> Picture:
-    """Use of each queue against its limit and its guarantee."""
+    """Chart of the use of each queue, with its limit and its guarantee."""
     queues = [queue for queue in change.queues if queue.gpu_model == ALL_MODELS]
     most = sorted(queues, key=lambda queue: -max(queue.used_before_milli, queue.used_after_milli))
     shown = {queue.queue for queue in most[:_MOST_BARS]}

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: each scenario against the base, in charts and in a table of all figures."""
+"""A comparison as one HTML page: each scenario against the base, as charts and as a table of all figures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _VERDICTS: Final = {True: "better", False: "worse", None: ""}
 _MOST_JOBS: Final = 200
-"""Of one scenario; the JSON document has all."""
+"""Jobs per scenario; the JSON document has all."""
 _MOST_BARS: Final = 24
-"""Of one chart; the table has all scenarios."""
+"""Bars per chart; the table has all scenarios."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A figure that is drawn."""
+    """A figure with a chart."""
 
     field: str
     title: str
@@ -64,17 +64,17 @@ _DRAWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A scenario at a glance."""
+    """Summary of a scenario."""
 
     name: str
     description: str
     faults: tuple[str, ...]
     differences: tuple[tuple[str, str, str], ...]
-    """Name, words and class of each figure that is not the base's."""
+    """Name, text and CSS class of each figure that differs from the base."""
     cares: tuple[str, ...]
-    """What of its policy deserves care."""
+    """Warnings about its policy."""
     fates: str
-    """How many jobs fare otherwise, in words; empty if none does."""
+    """Counts of jobs by their change against the base, in words; empty if no job changes."""
 
 
 def whatif_report(comparison: Comparison) -> str:
@@ -111,24 +111,24 @@ def _card(trial: Trial, base_trial: Trial) -> _Card:
 
 
 def _drawn(trial: Trial) -> tuple[_Compared, ...]:
-    """What of a scenario may be compared with the base."""
+    """The figures of a scenario that can be compared with the base."""
     return tuple(each for each in _DRAWN if trial.same_points or each.field not in IN_POINTS)
 
 
 def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
-    """True if a figure is better than the base's, False if it is worse; None if it is neither."""
+    """True if a figure is better than in the base, False if worse; None if equal or neither."""
     more, there = BETTER_IF_MORE.get(field), base.figure(field)
     here = None if figures is None else figures.figure(field)
     if more is None or figures is None or here is None or there is None:
         return None
     if field == "objective":
-        # What the changes stopped earns points as it starts again: no gain, as far as stopping it cost them.
+        # A job that the changes stop earns points when it starts again: no gain up to the cost of the stop.
         here -= figures.lost_by_changes_points
     return None if here == there else (here > there) is more
 
 
 def _fates(trial: Trial) -> Table:
-    """The jobs of a scenario that fare otherwise than in the base, the worst first."""
+    """The jobs of a scenario with a change against the base, the worst first."""
     shown = trial.jobs[:_MOST_JOBS]
     rows = tuple((*fate_cells(each), each.text) for each in shown)
     left = len(trial.jobs) - len(shown)
@@ -138,7 +138,7 @@ def _fates(trial: Trial) -> Table:
 
 
 def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
-    """A bar for each scenario against the base's; none where all are alike, or one is below 0."""
+    """A bar per scenario beside that of the base; no chart if all are equal or one is negative."""
     there = base.figure(compared.field)
     found = [
         (trial, trial.figures.figure(compared.field))
@@ -168,7 +168,7 @@ def _with_difference(compared: _Compared, base: float, value: float) -> str:
 
 
 def _table(base: Figures, trials: Sequence[Trial]) -> Table:
-    """All figures, those of the scenarios as differences."""
+    """All figures; those of the scenarios as differences from the base."""
     rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, trials))
     heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))
     caption = "Scenarios are told as differences from the base, shares in percentage points; = is the same"

@@ -1,4 +1,4 @@
-"""Which nodes to add so that jobs run, as text."""
+"""Which nodes to add so that waiting jobs run, as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_REASONS: Final = 10
 
 
 def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """The nodes with their price, how sure it is that none are cheaper, and the jobs that nothing helps."""
+    """The nodes with their price, the proof of the price, and the jobs that more nodes do not help."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = style.wrap(_answer(capacity), 0)
     lines[0] = style.paint(lines[0], Tone.STRONG)
@@ -46,7 +46,7 @@ def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: b
 
 def _answer(capacity: Capacity) -> str:
     jobs, runs = len(capacity.jobs), len(capacity.runs)
-    who = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
+    told = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
     verb = "runs" if runs == 1 and jobs == 1 else "run"
     if not jobs:
         return "No job waits that is not held."
@@ -56,10 +56,10 @@ def _answer(capacity: Capacity) -> str:
         )
     if not capacity.pools:
         if runs < jobs:
-            return f"{who} {verb} on what is free; no nodes of the pools help the others."
-        return f"{who} {verb} on what is free: no nodes are needed."
+            return f"{told} {verb} on what is free; no nodes of the pools help the others."
+        return f"{told} {verb} on what is free: no nodes are needed."
     count = counted(sum(each.nodes for each in capacity.pools), "node")
-    return f"{who} {verb} with {count} more, for {money(capacity.hourly_cost)} an hour, disturbing nobody."
+    return f"{told} {verb} with {count} more, for {money(capacity.hourly_cost)} an hour, disturbing no job."
 
 
 def _proof(capacity: Capacity) -> str:

@@ -1,4 +1,4 @@
-"""A comparison as text: the base in one column, and how each scenario differs from it in one more."""
+"""A comparison as text: the base in one column, and the differences of each scenario in one more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, Trial
 
 _LONGEST_NAME: Final = 14
-"""Of a scenario as the head of a column; the list above the table has it in full."""
+"""Length of a scenario name in a column head; the list above the table shows the full name."""
 
 _GAP: Final = 2
 _SAME: Final = "="
@@ -28,7 +28,7 @@ _NONE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class ComparisonLine:
-    """One row of the table before it is laid out."""
+    """One row of the table before formatting."""
 
     label: str
     base: str
@@ -36,7 +36,7 @@ class ComparisonLine:
 
 
 def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """Scenarios, their figures beside those of the base, and what is not as expected."""
+    """Scenarios, their figures beside those of the base, and unmet expectations."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = asked_lines("What if", comparison, style)
     lines += ["", *table([Row((each.name,), note=each.description) for each in comparison.scenarios], style)]
@@ -55,7 +55,7 @@ def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_o
 
 
 def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
-    """The table, in as many parts as the width asks for; each begins with the base."""
+    """The table in as many parts as the width requires; each part begins with the base."""
     base = comparison.base.figures
     planned = [trial for trial in comparison.scenarios if trial.figures is not None]
     if base is None:
@@ -73,7 +73,7 @@ def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Spans of columns that fit side by side, at least one each; one empty span if there are none."""
+    """Spans of columns that fit side by side, at least one each; one empty span without columns."""
     first = taken = 0
     for index, width in enumerate(widths):
         if index > first and taken + width + _GAP > room:
@@ -85,10 +85,10 @@ def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
 
 def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
     """
-    Every row that tells something: of what is nowhere and changes nowhere there is none.
+    All rows with information; a row of zeros only is left out.
 
-    Points are compared only where jobs are worth the same. Where they are not, rows on waits and durations
-    tell what the goal has done.
+    Points are compared only if jobs have equal worth in both policies. Otherwise rows on waits and durations
+    show the effect of the goal.
     """
     columns = [trial.figures for trial in trials if trial.figures is not None]
     comparable = [trial.same_points for trial in trials if trial.figures is not None]
@@ -135,7 +135,7 @@ def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[Compari
 
 @dataclass(frozen=True, slots=True)
 class _Differing:
-    """Rows of one figure each: the base's, and what the others have more or less."""
+    """Rows of one figure each: the value of the base, and the differences of the scenarios."""
 
     base: Figures
     columns: Sequence[Figures]
@@ -143,7 +143,7 @@ class _Differing:
     def rows(
         self, label: str, value: Callable[[Figures], float | None], *, always: bool = False
     ) -> Iterator[ComparisonLine]:
-        """A row of numbers; none where all of them are 0, unless it is shown always."""
+        """A row of numbers; left out if all are 0, unless `always`."""
         base = value(self.base)
         others = [value(each) for each in self.columns]
         if always or base or any(others):
@@ -156,7 +156,7 @@ class _Differing:
         return ComparisonLine(label, _NONE if base is None else duration(base), tuple(others))
 
     def ratios(self, label: str, value: Callable[[Figures], float | None]) -> Iterator[ComparisonLine]:
-        """A row of percentages, their differences in percentage points."""
+        """A row of percentages, with differences in percentage points."""
         base = value(self.base)
         others = [value(each) for each in self.columns]
         shown = _NONE if base is None else percent(base)
@@ -172,7 +172,7 @@ def _term(name: str) -> Callable[[Figures], float]:
 
 
 def _use(model: str) -> Callable[[Figures], float | None]:
-    """What of a model's usable GPUs is held; None where there are none."""
+    """Held part of the usable GPUs of a model; None if there are none."""
 
     def ratio(figures: Figures) -> float | None:
         uses = (use for use in figures.gpu_models if use.gpu_model == model and use.usable)
@@ -215,7 +215,7 @@ def _gap(figures: Figures) -> str:
 
 
 def _cares(comparison: Comparison, style: Style) -> list[str]:
-    """Policies that make points another way, and what of them has no effect."""
+    """Policies under which points mean something else, and policy settings without effect."""
     told = [
         f"{trial.name}: {care}"
         for trial in (comparison.base, *comparison.scenarios)
@@ -226,7 +226,7 @@ def _cares(comparison: Comparison, style: Style) -> list[str]:
 
 
 def cares(trial: Trial, base: Trial) -> list[str]:
-    """That its objective is not compared, and why; what its policy sets without effect."""
+    """Why the objective of a trial is not compared, if so, and the settings of its policy without effect."""
     if trial.same_points:
         return list(trial.warnings)
     if trial.goal == base.goal:
@@ -237,7 +237,7 @@ def cares(trial: Trial, base: Trial) -> list[str]:
 
 
 def _faults(comparison: Comparison, style: Style) -> list[str]:
-    """What failed, and what is not as expected."""
+    """Failures and unmet expectations."""
     told = [
         f"{trial.name}: {fault}"
         for trial in (comparison.base, *comparison.scenarios)
@@ -253,7 +253,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """`1 failed`, `2 of 5 expectations not met`; where all is well, whether anything was expected at all."""
+    """`1 failed`, `2 of 5 expectations not met`; if nothing is wrong, whether there were expectations."""
     failed = sum(bool(trial.failure) for trial in comparison.scenarios)
     unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
     expected = counted(comparison.expected, "expectation")

@@ -1,4 +1,4 @@
-"""How many more of a job fit, as text."""
+"""How many more copies of a job fit, as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ROWS: Final = 10
 
 
 def fit_text(fit: Fit, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """The number with its proof, where the copies go, and what keeps one more from starting."""
+    """The number with its proof, the nodes of the copies, and why one more would wait."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     asks = f"Job {fit.job}  {fit.asks_for}  queue {fit.queue}"
     lines = [style.paint(style.clean(asks), Tone.STRONG), *style.wrap(_answer(fit), 0)]
@@ -30,7 +30,7 @@ def fit_text(fit: Fit, *, width: int, colour: bool, ascii_only: bool) -> str:
 
 
 def _answer(fit: Fit) -> str:
-    beside = "beside what runs, disturbing nobody"
+    beside = "beside what runs, disturbing no job"
     if fit.at_most is None:
         return f"At least {fit.fits:,} more fit {beside}; no more were counted."
     if fit.exact and not fit.fits:
@@ -45,7 +45,7 @@ def _answer(fit: Fit) -> str:
 
 
 def _nodes(fit: Fit) -> Iterator[Row]:
-    """Nodes by how many replicas each got, most first."""
+    """Nodes grouped by the number of replicas, most first."""
     by_count: dict[int, list[str]] = {}
     for node, count in fit.nodes.items():
         by_count.setdefault(count, []).append(node)

@@ -1,4 +1,4 @@
-"""What becomes of jobs in a scenario, in words: which stop, lose, wait longer, move and gain."""
+"""The outcomes of jobs in a scenario, in words: stopped, losing work, waiting longer, moved, gaining."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TONES: Final = {
 
 
 def fate_lines(trial: Trial, style: Style) -> list[str]:
-    """The jobs of one scenario that fare otherwise than in the base; empty if there are none."""
+    """The jobs of one scenario with a change against the base; empty if there are none."""
     if not trial.jobs:
         return []
     shown = trial.jobs[:_MOST_LINES]
@@ -65,7 +65,7 @@ def fate_counts(jobs: Sequence[JobFate]) -> str:
 
 
 def fate_cells(each: JobFate) -> tuple[str, ...]:
-    """Job, queue, user, what becomes of it, GPUs more or less, and the work it loses."""
+    """Job, queue, user, outcome, difference in GPUs, and lost work."""
     gpus = f"{each.gpus:+,g} GPUs" if each.gpus else ""
     lost = f"loses {_hours(each.lost_gpu_hours)}" if each.lost_gpu_hours else ""
     return each.job, each.queue, each.user, _ONE[each.fate], gpus, lost

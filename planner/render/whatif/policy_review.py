@@ -1,4 +1,4 @@
-"""A policy review as text: what was changed, who gains, who loses, and how sure that is."""
+"""A policy review as text: changed settings, jobs that gain or lose, and how certain that is."""
 
 from __future__ import annotations
 

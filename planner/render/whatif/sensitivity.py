@@ -1,4 +1,4 @@
-"""What more nodes are worth, as text: marginal values and values found by planning again, side by side."""
+"""The value of more nodes, as text: marginal values beside values found by planning again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = "?"
 
 
 def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """One line a kind of node; below the table, what its columns say."""
+    """One line per kind of node, and notes that explain the columns."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = [*asked_lines("Value of more nodes", found, style), ""]
     lines += [*_table(found, style), ""] if found.kinds else []

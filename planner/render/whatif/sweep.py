@@ -1,4 +1,4 @@
-"""A sweep as text: one line a combination, those on the Pareto front marked."""
+"""A sweep as text: one line per combination, with a mark on those on the Pareto front."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _WORDS: Final = {
 FRONT_MARK: Final = "*"
 
 WEIGHABLE: Final = tuple(_WORDS)
-"""Figures that may be weighed against each other."""
+"""Figures that a Pareto front may use."""
 
 
 def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> str:
-    """All combinations, and what the mark says."""
+    """All combinations, and notes on the mark."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
     heads = (*_names(sweep), *(_WORDS[name] for name in shown), "")
@@ -61,7 +61,7 @@ def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> s
 
 
 def _notes(sweep: Sweep) -> Iterator[str]:
-    """What the mark says, and what may not be compared."""
+    """What the mark means, and what must not be compared."""
     one, other = sweep.weighed
     if not sweep.same_points:
         yield "Objectives are not compared: jobs are worth something else from line to line."
@@ -75,14 +75,14 @@ def _notes(sweep: Sweep) -> Iterator[str]:
 
 
 def _names(sweep: Sweep) -> list[str]:
-    """Knobs by the last part of their paths, if that tells them apart."""
+    """Knobs by the last part of their paths, if these parts differ."""
     names = [knob.name for knob in sweep.knobs]
     ends = [name.rpartition(".")[2] for name in names]
     return ends if len(set(ends)) == len(ends) else names
 
 
 def in_words(figures: Figures, name: str) -> str:
-    """One figure as people read it."""
+    """One figure as printed."""
     value = figures.figure(name)
     if name == "gap" and value is not None:
         return gap_words(figures.objective, value)

@@ -1,1 +1,1 @@
-"""YAML and JSON documents: read, put together, judged, with line numbers for every mistake."""
+"""YAML and JSON documents: parsing, joining and validation, with a line number for every error."""

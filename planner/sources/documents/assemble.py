@@ -1,4 +1,4 @@
-"""One snapshot document out of the sections that several documents hold."""
+"""Join the sections of several documents into one snapshot document."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs", "
 _OF_CLUSTER: Final = tuple(Cluster.model_fields)
 _EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
 _OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
-"""Keys by which a plan file is known, under whatever name it lies there."""
+"""Keys that identify a plan file, whatever the file name."""
 _OF_A_RESULT: Final = "plan_id"
-"""Of a plan, and of what gpuplan says about one."""
+"""Key of a plan, and of gpuplan's output about a plan."""
 _NAMED: Final = 2
-"""Keys of a document that is passed over, in the warning."""
+"""Keys of an ignored document that the warning names."""
 _HEADER: Final = frozenset({"format_version"})
-"""Keys that say nothing of what a document is."""
+"""Keys that do not identify the type of a document."""
 
 
 @dataclass
 class Assembly:
-    """The sections of all documents as one document, and where each part of it came from."""
+    """The sections of all documents as one document, with the origin of each part."""
 
     scalars: dict[Location, Any] = field(default_factory=dict)
     lists: dict[Location, list[Any]] = field(default_factory=dict)
     spots: dict[Location, Spot] = field(default_factory=dict)
-    """Of each scalar, and of each entry of a list."""
+    """Position of each scalar, and of each entry of a list."""
     problems: list[Problem] = field(default_factory=list)
     passed_over: list[Problem] = field(default_factory=list)
-    """Documents that are no part of a snapshot, each with the reason."""
+    """Documents that are not part of a snapshot, each with the reason."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The snapshot's document."""
+        """The document of the snapshot."""
         document: dict[str, Any] = {}
         for section, value in (self.scalars | self.lists).items():
             holder = document.setdefault("cluster", {}) if len(section) > 1 else document
@@ -62,19 +62,19 @@ class Assembly:
         return document
 
     def spot(self, location: Location) -> Spot | None:
-        """Where an entry of the document was written; None for what no document holds."""
+        """Position of an entry of the document in its file; None if no file contains it."""
         for length in (3, 2, 1):
             if spot := self.spots.get(location[:length]):
                 return spot.inside(location[length:])
         return None
 
     def entries(self, section: Location) -> Iterator[tuple[Any, Spot]]:
-        """The entries of a list, each with its spot."""
+        """The entries of a list, each with its position."""
         for index, entry in enumerate(self.lists.get(section, ())):
             yield entry, self.spots[*section, index]
 
     def take(self, document: Any, spot: Spot, *, among_others: bool = False) -> None:
-        """Add the sections of one document; `among_others` in a directory, a result is passed over."""
+        """Add the sections of one document; if `among_others` (a directory), ignore results of gpuplan."""
         if among_others and is_no_part(document):
             self.passed_over.append(Problem(spot, _no_part(document)))
             return
@@ -95,7 +95,7 @@ class Assembly:
                 self._put((key, "nodes"), value, here)
 
     def extend(self, section: Location, entries: Iterable[tuple[Any, Spot]]) -> None:
-        """Add entries to a list, each with its spot."""
+        """Add entries to a list, each with its position."""
         joined = self.lists.setdefault(section, [])
         for entry, spot in entries:
             self.spots[*section, len(joined)] = spot
@@ -122,13 +122,13 @@ class Assembly:
 
 def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> Assembly:
     """
-    Take all files together: lists are joined in the order of the files, all else may be given once.
+    Join all files: lists are concatenated in the order of the files, any other section may occur once.
 
-    Of a directory, documents that are no part of a snapshot are passed over.
+    In a directory, documents that are not part of a snapshot are ignored.
     """
     assembly = Assembly()
     for file in files:
-        # A document between two `---` may be empty, a file may not.
+        # A document between two `---` may be empty, but a file may not.
         given = [number for number, document in enumerate(file.documents) if document is not None]
         for number in given:
             assembly.take(file.documents[number], Spot(file, (number,)), among_others=of_directory)
@@ -138,15 +138,15 @@ def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> As
 
 
 def is_plan(document: Any) -> bool:
-    """True of the document of a plan file."""
+    """True if the document is that of a plan file."""
     return isinstance(document, dict) and document.keys() >= _OF_A_PLAN
 
 
 def is_no_part(document: Any) -> bool:
     """
-    True of a mapping that is no part of a snapshot, such as a plan, a report or a policy.
+    True if a mapping is not part of a snapshot, for example a plan, a report or a policy.
 
-    Not of one that has a section under a wrong name: passing that over would lose what it says.
+    False if a section looks misspelled: ignoring such a document would lose its content.
     """
     if not isinstance(document, dict) or not document.keys() - _HEADER:
         return False

@@ -1,8 +1,8 @@
 """
-The judgement of documents: the nouns that they state, or every problem at once.
+Build the data objects that documents state, or report every problem at once.
 
-Entries are judged one by one. One that is wrong in itself does not hide what is wrong between the others:
-it is left out, and the checks that its absence could mislead are passed over.
+Entries are validated one by one. An invalid entry does not hide problems between the other entries: it is
+left out, and the checks that its absence could mislead are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
 
 MOST_PROBLEMS: Final = 10_000
-"""Told at most; a document with more is not one that somebody wrote."""
+"""Problems reported at most; a document with more was not written by hand."""
 
 _THERE_ARE_MORE: Final = f"there are more problems than the {MOST_PROBLEMS:,} told here; correct these first."
 
@@ -69,9 +69,9 @@ def judge_noun(
     subject: str,
     near: NearMisses,
 ) -> tuple[AnyNoun | None, list[Problem]]:
-    """The noun that a document states, or all that is wrong with it in itself."""
+    """The data object that a document states, or all problems inside it."""
     try:
-        # Fields have one name in documents, even where the noun has another.
+        # Documents use the alias of a field, even if the class has another name for it.
         return noun.model_validate(document, by_alias=True, by_name=False), []
     except ValidationError as error:
         faults = faults_in(error, document, noun, subject=subject, near=near)
@@ -82,13 +82,13 @@ def judge_snapshot(
     assembly: Assembly, *, strict: bool = False
 ) -> tuple[Snapshot | None, list[Problem], list[Problem]]:
     """
-    The snapshot that all documents together state, in their order, or all that is wrong with it.
+    The snapshot that all documents state together, or all its problems.
 
-    And what of it is damaged: no error, unless `strict`.
+    The second list holds the damage in the snapshot, which is an error only if `strict`.
     """
     near = NearMisses()
     problems = list(assembly.problems)
-    # A section that was refused may be any of them, under a wrong name.
+    # A rejected section may be any of the missing ones, under a wrong name.
     missing = [section for section in _EXPECTED if section not in assembly.lists]
     incomplete = set(Section) if problems else {_SECTION[section] for section in missing}
     sound = Assembly(scalars=assembly.scalars, lists={section: [] for section in assembly.lists})
@@ -119,7 +119,7 @@ def judge_snapshot(
 
 
 def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:
-    """`job 'train-a'`, or `jobs[3]` for one without a name."""
+    """`job 'train-a'`, or `jobs[3]` if the entry has no name."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if name and isinstance(name, str):
         return f"{_WORDS.get(noun, noun.__name__.lower())} {shown(name)}"
@@ -127,7 +127,7 @@ def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:
 
 
 def _at_any_time(sound: Assembly) -> Snapshot:
-    """What is right in an assembly that states no whole snapshot."""
+    """A snapshot of the valid entries, used if the documents state no complete snapshot."""
     document = Assembly(lists={section: sound.lists.get(section, []) for section in _ENTRIES}).document
     return Snapshot.model_validate({"taken_at": _ANY_TIME, **document})
 

@@ -1,7 +1,7 @@
 """
-Documents: the plain data of a YAML or JSON file, and the line on which each entry stands.
+Documents: the plain data of a YAML or JSON file, and the line of each entry.
 
-Lines are looked up only when there is something to say about an entry; reading stays fast without them.
+Lines are looked up only if an entry has a problem, which keeps reading fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STDIN_PLACE: Final = "standard input"
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 JSON_SUFFIX: Final = ".json"
 LARGEST_BYTES: Final = 64 * 2**20
-"""Of one file; a snapshot of 100,000 GPUs and as many jobs takes half of it."""
+"""Bytes per file; a snapshot of 100,000 GPUs and as many jobs takes half of it."""
 
 _CHECK_THE_PATH: Final = "  Check the path: expected a YAML or JSON file, or - for standard input."
 _BYTE_ORDER_MARKS: Final = {
@@ -50,22 +50,22 @@ class DocumentFile:
 
     @property
     def argument(self) -> str:
-        """What a command is given to read the file."""
+        """The command line argument that reads this file."""
         return STDIN if self.place == _STDIN_PLACE else self.place
 
     def lines(self, wanted: Iterable[Location]) -> dict[Location, int]:
-        """Lines of entries and of all they stand in; a location starts with the document's number from 0."""
+        """Lines of entries and of all their parents; a location starts with the index of the document."""
         return lines_of(entries(self.tokens(self.text)), wanted)
 
 
 def read_file(source: str, *, largest: int = LARGEST_BYTES) -> DocumentFile:
     """
-    Read all documents of one file, `-` being standard input.
+    Read all documents of one file; `-` is standard input.
 
     Raises
     ------
     BadInputError
-        With one problem: the file cannot be read, or it is no YAML or JSON.
+        With one problem: the file cannot be read, or it is not YAML or JSON.
     """
     place = _STDIN_PLACE if source == STDIN else source
     try:
@@ -106,7 +106,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _parsed(text: str, place: str, suffix: str) -> DocumentFile:
-    """JSON by the file's name or its first character, otherwise YAML."""
+    """Parse as JSON if the file name or the first character says so, otherwise as YAML."""
     begins_like_json = text.lstrip().startswith(("{", "["))
     if suffix == JSON_SUFFIX or (begins_like_json and suffix not in YAML_SUFFIXES):
         return DocumentFile(place, [read_json(text)] if text.strip() else [], json_tokens, text)
@@ -114,5 +114,5 @@ def _parsed(text: str, place: str, suffix: str) -> DocumentFile:
         try:
             return DocumentFile(place, [read_json(text)], json_tokens, text)
         except RefusedError:
-            pass  # YAML in braces, or it is refused below
+            pass  # YAML in braces, or invalid: the YAML reader below decides
     return DocumentFile(place, build(entries(yaml_tokens(text))), yaml_tokens, text)

@@ -1,4 +1,4 @@
-"""pydantic's errors in the words of this product: what, the value found, what was expected."""
+"""Validation errors of pydantic as gpuplan's messages: subject, value found, value expected."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ _EXPECTED: Final = {
 }
 _PLAIN_KEY = re.compile(r"[\w./-]{1,60}")
 _MOST_FAULTS: Final = 1000
-"""Of one entry; beyond, it is not one that somebody wrote."""
+"""Errors per entry; an entry with more was not written by hand."""
 
 
 class Fault(NamedTuple):
-    """What is wrong at a location of a document."""
+    """A problem at a location of a document."""
 
     location: Location
     message: str
 
 
 class _Error(NamedTuple):
-    """One error of pydantic with its location taken apart."""
+    """One error of pydantic with its location split into parts."""
 
     details: ErrorDetails
     present: Location
-    """The part of the location that the document has."""
+    """The part of the location that exists in the document."""
     arm: tuple[Location, str] | None
-    """The entry that may be one of several nouns, and the noun that was tried."""
+    """The entry of a union type, and the member of the union that was tried."""
 
 
 def faults_in(
     error: ValidationError, document: Any, noun: type[Noun], *, subject: str, near: NearMisses
 ) -> Iterator[Fault]:
-    """Every fault of a noun's document, each once, in the order of the fields; `subject` is its name."""
+    """Every problem of a document, each once, in the order of the fields; `subject` is its name."""
     writer = _Writer(document, noun, subject, near)
     if (count := error.error_count()) > _MOST_FAULTS:
         message = f"{subject} is wrong in {count} places.\n  `gpuplan schema` prints what is expected."
@@ -97,7 +97,7 @@ def faults_in(
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, on one line, without control characters."""
+    """A value for a message: short, on one line, without control characters."""
     match value:
         case None:
             return "null"
@@ -130,7 +130,7 @@ def _keys(holder: dict[str, Any] | list[Any]) -> Collection[str | int]:
 
 
 def _worth_telling(errors: list[_Error]) -> Iterator[_Error]:
-    """Of an entry that may be one of several nouns, only the errors of the noun that comes closest."""
+    """For an entry of a union type, keep only the errors of the member with the fewest errors."""
     count = Counter(error.arm for error in errors if error.arm)
     closest: dict[Location, str] = {}
     for (entry, arm), _ in sorted(count.items(), key=itemgetter(1)):
@@ -139,7 +139,7 @@ def _worth_telling(errors: list[_Error]) -> Iterator[_Error]:
     for error in errors:
         if error.arm and closest[error.arm[0]] != error.arm[1]:
             continue
-        # pydantic calls a list too short whose entries are wrong.
+        # pydantic also reports a list as too short if its entries are wrong.
         if error.details["type"] == "too_short" and error.present in inside:
             continue
         yield error
@@ -147,7 +147,7 @@ def _worth_telling(errors: list[_Error]) -> Iterator[_Error]:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the message of each error of one document."""
+    """Writes the messages for the errors of one document."""
 
     document: Any
     noun: type[Noun]
@@ -155,7 +155,7 @@ class _Writer:
     near: NearMisses
 
     def message(self, error: _Error) -> str:
-        """What is wrong, what was found and what was expected."""
+        """The subject, the value found and the value expected."""
         location, kind, path = error.details["loc"], error.details["type"], _path(error.present)
         around = _within(_path(error.present[:-1]))
         if kind == "extra_forbidden":
@@ -175,7 +175,7 @@ class _Writer:
     def _expected(self, details: ErrorDetails) -> str:
         kind, context = details["type"], details.get("ctx", {})
         if kind == "value_error":
-            # Validators say "expected X, found Y"; Y may be long, and is told in our own way.
+            # Validators say "expected X, found Y". Y may be long, and the caller shows the value itself.
             return str(context["error"]).partition(", found ")[0].removeprefix("expected ")
         if kind == "missing":
             return f"at least {int(details['loc'][-1]) + 1} entries"
@@ -190,7 +190,7 @@ class _Writer:
         return _EXPECTED[kind].format(**bounds)
 
     def _untold(self, error: _Error, path: str) -> str:
-        """That an entry does not say which of several nouns it is."""
+        """The message for an entry of a union type with a missing or unknown tag."""
         field = error.details["ctx"]["discriminator"].strip("'")
         if error.details["type"] == "union_tag_not_found":
             return f"{self.subject} lacks field '{field}'{_within(path)}."
@@ -200,7 +200,7 @@ class _Writer:
         return f"{self.subject} has {path}.{field} = {shown(tag)}.\n  Known: {', '.join(known)}.{hint}"
 
     def _known(self, location: Location) -> str:
-        """Next steps where a field is unknown: the known ones, and the one that was meant."""
+        """Hints for an unknown field: the known fields, and the one that was probably meant."""
         holder, found = noun_at(self.noun, location[:-1]), str(location[-1])
         if holder is None:
             return ""

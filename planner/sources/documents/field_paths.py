@@ -1,4 +1,4 @@
-"""What a noun's document may hold at a location: for messages about a field that is wrong or unknown."""
+"""Fields that a document may have at a location, for messages about wrong or unknown fields."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def words_of(noun: type[Noun]) -> str:
-    """What a noun is called in a sentence: `workload profile`."""
+    """The name of a data class in a sentence: `workload profile`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", noun.__name__).lower()
 
 
 def field_names(noun: type[Noun]) -> dict[str, FieldInfo]:
-    """Fields by the names they have in documents."""
+    """Fields by their names in documents."""
     return {field.alias or name: field for name, field in noun.model_fields.items()}
 
 
 def noun_at(noun: type[Noun], location: Location) -> type[Noun] | None:
-    """The noun that a location in another noun's document leads to; None where there is no noun."""
+    """The data class at a location in the document of another; None if there is none."""
     here: Any = noun
     for key in location:
         here = _step(here, key)
@@ -36,7 +36,7 @@ def noun_at(noun: type[Noun], location: Location) -> type[Noun] | None:
 
 
 def in_document_units(noun: type[Noun], location: Location, value: Any) -> Any:
-    """A value of the field at a location as documents write it; fields hold thousandths and the like."""
+    """A field's value in the units of documents; the objects hold thousandths and other integer units."""
     holder = noun_at(noun, location[:-1]) if location else None
     field = field_names(holder).get(str(location[-1])) if holder else None
     for item in (*field.metadata, *_annotations(field.annotation)) if field else ():
@@ -46,7 +46,7 @@ def in_document_units(noun: type[Noun], location: Location, value: Any) -> Any:
 
 
 def _annotations(annotation: Any) -> list[Any]:
-    """What stands beside `X` in `Annotated[X, …] | None`, which pydantic does not take for metadata."""
+    """The annotations of `X` in `Annotated[X, …] | None`, which pydantic does not report as metadata."""
     if get_origin(annotation) is Annotated:
         return list(get_args(annotation)[1:])
     if get_origin(annotation) in (Union, UnionType):
@@ -55,7 +55,7 @@ def _annotations(annotation: Any) -> list[Any]:
 
 
 def meant_field(noun: type[Noun], found: str) -> str | None:
-    """The field that an unknown one surely stands for: one further inside, or one under another name."""
+    """The field that an unknown one probably means: one nested deeper, or one with another name."""
     for name, field in noun.model_fields.items():
         if name == found and field.alias:
             return field.alias
@@ -67,7 +67,7 @@ def meant_field(noun: type[Noun], found: str) -> str | None:
 
 
 def _step(annotation: Any, key: str | int) -> Any:
-    """The type of one entry; pydantic adds the name of a union's arm to its locations."""
+    """The type of one entry; pydantic includes the name of a union member in its locations."""
     annotation = _only_arm(annotation)
     if get_origin(annotation) in (Union, UnionType):
         return next((arm for arm in get_args(annotation) if key in _names_of(arm)), None)
@@ -79,7 +79,7 @@ def _step(annotation: Any, key: str | int) -> Any:
 
 
 def _names_of(arm: Any) -> tuple[Any, ...]:
-    """What pydantic may call an arm of a union: by its name, or by the only value of a field of its."""
+    """The names that pydantic may use for a union member: the class name, or the value of its tag field."""
     fields = arm.model_fields.values() if _is_noun(arm) else ()
     tags = [get_args(field.annotation) for field in fields if get_origin(field.annotation) is Literal]
     return (getattr(arm, "__name__", ""), *(tag[0] for tag in tags if len(tag) == 1))

@@ -1,7 +1,7 @@
 """
-JSON, read fast by the standard library, and read again in pieces when something in it is refused.
+JSON, parsed by the standard library for speed, and parsed again token by token if it is rejected.
 
-The standard parser does not say where a duplicate key or a NaN stands; the pieces do.
+The standard parser does not report the line of a duplicate key or a NaN; the token reader does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ESCAPE = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)|\\\\|\\u(d[89a-f]..)", re.IGN
 
 
 class _NotStrictError(ValueError):
-    """Something that the standard parser would accept."""
+    """Input that the standard parser would accept, but that is rejected here."""
 
 
 def read_json(text: str) -> Any:
@@ -41,16 +41,16 @@ def read_json(text: str) -> Any:
     Raises
     ------
     RefusedError
-        It is no JSON, or it has duplicate keys, NaN, Infinity, half surrogate pairs, too long numbers or too
-        deep nesting.
+        It is not JSON, or it has duplicate keys, NaN, Infinity, half surrogate pairs, numbers with too many
+        digits or nesting that is too deep.
     """
-    # There is a comma between two values; those in texts make this a little stricter.
+    # Two values have a comma between them. Commas inside texts count too, so the check is a little stricter.
     if text.count(",") >= MOST_VALUES:
         raise too_many_values(None)
     if "\\u" in text:
         _refuse_half_pairs(text)
     try:
-        # The standard parser makes integers of up to 4,300 digits, with which nothing can be reckoned.
+        # The standard parser accepts integers of up to 4,300 digits, too large for any calculation here.
         integer = _integer if _LONG_NUMBER.search(text) else None
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=integer)
     except json.JSONDecodeError as error:
@@ -58,12 +58,12 @@ def read_json(text: str) -> Any:
         raise RefusedError(error.lineno, found) from None
     except (ValueError, RecursionError):
         build(entries(json_tokens(text)))
-        # The pieces are the stricter readers, so this is never reached; if it were, no document may pass.
+        # The token reader is the stricter one, so this line should never be reached.
         raise RefusedError(None, "expected JSON, found something else.") from None
 
 
 def json_tokens(text: str) -> Iterator[Token]:
-    """Tokens of a text that the standard parser takes for JSON, at least up to what is refused here."""
+    """Tokens of a text that the standard parser accepts as JSON, up to the first value rejected here."""
     line, end = 1, 0
     for match in _TOKEN.finditer(text):
         line += text.count("\n", end, match.start())

@@ -1,4 +1,4 @@
-"""Spots: where in which file something stands, and problems told at their file and line."""
+"""Positions of entries in files, and problems with their file and line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Spot(NamedTuple):
-    """An entry of a file; the location begins with the number of its document."""
+    """An entry of a file; the location starts with the index of its document."""
 
     file: DocumentFile
     location: Location
 
     def inside(self, location: Location) -> Spot:
-        """An entry within this one."""
+        """The position of an entry within this one."""
         return Spot(self.file, (*self.location, *location))
 
 
@@ -28,16 +28,16 @@ class Problem(NamedTuple):
     """One problem before its line is looked up."""
 
     spot: Spot | None
-    """None where nothing in the files is to blame, such as a section that is missing from all of them."""
+    """None if no entry caused the problem, for example if a section is missing from all files."""
     message: str
     contradicts: Spot | None = None
-    """The earlier statement, where there is one."""
+    """Position of the earlier, contradicting statement, if there is one."""
 
 
 def located(
     problems: Iterable[Problem], files: Iterable[DocumentFile], source: str
 ) -> tuple[InputProblem, ...]:
-    """Problems with their places, in the order of the files, their lines and the messages."""
+    """Problems with their places, sorted by file, line and message."""
     told = list(problems)
     order = {file.place: number for number, file in enumerate(files)}
     wanted: dict[str, tuple[DocumentFile, set[Location]]] = {}
@@ -48,7 +48,7 @@ def located(
     lines = {place: file.lines(locations) for place, (file, locations) in wanted.items()}
 
     def line(spot: Spot) -> int:
-        """Its line, or that of the closest entry around it."""
+        """Line of the entry, or of its closest parent with a known line."""
         known = lines[spot.file.place]
         return next((known[part] for part in _parts(spot.location) if part in known), 1)
 

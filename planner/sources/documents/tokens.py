@@ -1,9 +1,9 @@
 """
-Entries of a document in the order of its text: what YAML and JSON have in common.
+Entries of a document in the order of its text, shared by YAML and JSON.
 
-A reader of either syntax turns text into tokens. Here tokens become entries that know their key and line,
-and entries become plain data, or the lines on which wanted entries stand. Nothing here recurses, so that
-nesting in a document is never nesting in the interpreter.
+The reader of either syntax turns text into tokens. This module turns tokens into entries with key and line,
+and entries into plain data or into the lines of wanted entries. Nothing here is recursive, so that deep
+nesting in a document cannot exhaust the interpreter's stack.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from gpuplan.models.validation.base import Location
 
 DEEPEST: Final = 64
-"""Levels of nesting a document may have; a snapshot has nine."""
+"""Levels of nesting that a document may have; a snapshot has nine."""
 
 LONGEST_NUMBER: Final = 400
-"""Digits of a number that are read at all; whether it is in range is judged later."""
+"""Digits of a number that are parsed; the range check comes later."""
 
 MOST_VALUES: Final = 5_000_000
-"""Values of one text; each may be wrong in itself, and all that is wrong is held in memory at once."""
+"""Values per text; each may have a problem, and all problems are in memory at once."""
 
 
 class RefusedError(Exception):
-    """A text that is no document; caught where its file is known."""
+    """A text that is not a valid document; the caller adds the file name."""
 
     def __init__(self, line: int | None, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 
 class Kind(IntEnum):
-    """What a token is."""
+    """Type of a token."""
 
     MAPPING = 0
     LIST = 1
@@ -51,24 +51,24 @@ class Token(NamedTuple):
     line: int
     value: Any = None
     text: str = ""
-    """Of a scalar, as it reads where it is a key."""
+    """Source text of a scalar, used if the scalar is a key."""
 
 
 class Entry(NamedTuple):
-    """One value of a document, with its key or index in what holds it."""
+    """One value of a document, with its key or index in its parent."""
 
     depth: int
-    """Number of lists and mappings around it; the outermost is the list of the text's documents."""
+    """Number of lists and mappings around it; the outermost is the list of documents of the text."""
     key: str | int
     kind: Kind
     value: Any
     line: int
-    """Of its key, or of itself in a list."""
+    """Line of its key, or of the entry itself in a list."""
 
 
 def entries(tokens: Iterable[Token]) -> Iterator[Entry]:
-    """The values of all documents in the order of the text; duplicate keys are refused."""
-    # One element for each open list (None) or mapping (its keys with their lines), and its current key.
+    """The values of all documents in the order of the text; raises on duplicate keys."""
+    # One element per open list (None) or mapping (its keys with their lines), and its current key.
     seen: list[dict[str, int] | None] = [None]
     current: list[Any] = [-1]
     for kind, line, value, text in tokens:
@@ -118,14 +118,14 @@ def build(of_text: Iterable[Entry]) -> list[Any]:
 
 
 def too_many_values(line: int | None) -> RefusedError:
-    """A text that no cluster is large enough for."""
+    """The error for a text with more values than any cluster needs."""
     return RefusedError(
         line, f"has more than {MOST_VALUES:,} values; a cluster of 100,000 GPUs needs half of it."
     )
 
 
 def lines_of(of_text: Iterable[Entry], wanted: Iterable[Location]) -> dict[Location, int]:
-    """Lines of wanted entries and of all they stand in; a location starts with its document's number."""
+    """Lines of wanted entries and of all their parents; a location starts with the index of its document."""
     tree: dict[str | int, Any] = {}
     wanted = {location[: length + 1] for location in wanted for length in range(len(location))}
     for location in wanted:

@@ -1,8 +1,8 @@
 """
-YAML as people mean it: the core schema of YAML 1.2, read event by event.
+YAML with the core schema of YAML 1.2, read event by event.
 
 PyYAML's own loaders follow YAML 1.1, where `no` is false, `1:30` is 90 and `2026-11-20` is a date. Anchors
-and tags are refused: nested aliases can stand for more data than there is memory.
+and tags are rejected, because nested aliases can expand to more data than fits in memory.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def yaml_tokens(text: str) -> Iterator[Token]:
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error) from None
     except yaml.YAMLError as error:
-        # Characters that YAML does not allow at all; only their offset is known.
+        # Characters that YAML does not allow; PyYAML knows only their offset, not the line.
         found = str(error).splitlines()[0][:200]
         raise RefusedError(None, f"expected YAML, found an error: {found}.") from None
 
@@ -74,7 +74,7 @@ def _refuse_anchor_and_tag(event: Any, line: int) -> None:
 
 
 def _plain(text: str, line: int) -> Any:
-    """What an unquoted scalar stands for."""
+    """The value of an unquoted scalar."""
     if text in _WORDS:
         value = _WORDS[text]
     elif text[0] in _NUMBER_STARTS:
@@ -87,7 +87,7 @@ def _plain(text: str, line: int) -> Any:
 
 
 def _number(text: str, line: int) -> int | float | str:
-    """The number a scalar stands for; the scalar itself if it is none, such as `1h30m`."""
+    """The number that a scalar states; the scalar itself if it is not a number, such as `1h30m`."""
     is_integer = _INTEGER.fullmatch(text) or _OCTAL_OR_HEX.fullmatch(text)
     if not is_integer and not _FLOAT.fullmatch(text):
         return text

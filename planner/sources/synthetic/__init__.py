@@ -1,1 +1,1 @@
-"""Synthetic workloads, drawn from profiles."""
+"""Synthetic workloads, drawn from workload profiles."""

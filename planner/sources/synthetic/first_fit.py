@@ -1,4 +1,4 @@
-"""First fit: how the generator places the running part of a workload, honouring capacities and quotas."""
+"""First fit: places the running part of a synthetic workload within capacities and quotas."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from gpuplan.models.queue import Queue
 
 _Kind: TypeAlias = tuple[object, ...]
-"""What jobs must have in common to be treated alike."""
+"""Properties that decide where a job fits; jobs with equal ones are searched together."""
 
 
 class FirstFit:
     """
-    Nodes in a fixed order that fill up; nothing is ever given back.
+    Nodes in a fixed order that fill up; resources are never freed.
 
-    A node that once had no room for a kind of job never has room for it again, so each kind goes on
-    searching where it stopped.
+    A node without room for a kind of job never gets room for it again, so the search for each kind continues
+    where it stopped.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -38,14 +38,14 @@ class FirstFit:
         self._searched: dict[_Kind, int] = {}
 
     def find(self, job: Job, *, replicas: int) -> tuple[Replica, ...] | None:
-        """So many replicas of a job on the first nodes with room, on one GPU model; None if there is none."""
+        """Places for all replicas on the first nodes with room, on one GPU model; None if they do not fit."""
         if replicas == 1 or not job.request.needs_gpu:
             return self._find_on(job, None, replicas)
         found = (self._find_on(job, model, replicas) for model in self._models)
         return next((places for places in found if places), None)
 
     def take(self, replicas: Iterable[Replica]) -> None:
-        """Fill what the replicas hold."""
+        """Mark the resources of the replicas as used."""
         for replica in replicas:
             self._free[replica.node].take(replica)
 
@@ -63,7 +63,7 @@ class FirstFit:
         return None
 
     def _nodes_for(self, job: Job, model: str | None) -> list[Node]:
-        """Nodes that may take the job as things stand, whatever is free there."""
+        """Nodes on which the job is eligible, whatever is free there."""
         alike = (filters(job), model)
         if alike not in self._candidates:
             self._candidates[alike] = [
@@ -73,7 +73,7 @@ class FirstFit:
 
 
 def _replicas(request: ResourceRequest, node: Node, free: NodeFree, *, most: int) -> list[Replica]:
-    """As many replicas as fit on one node together, up to a number."""
+    """As many replicas as fit on one node together, at most `most`."""
     replicas: list[Replica] = []
     while len(replicas) < most and (replica := _replica(request, node, free)):
         if not replicas:
@@ -85,7 +85,7 @@ def _replicas(request: ResourceRequest, node: Node, free: NodeFree, *, most: int
 
 
 def _replica(request: ResourceRequest, node: Node, free: NodeFree) -> Replica | None:
-    """One replica on the first GPUs of a node with room; None if there is none."""
+    """One replica on the first GPUs of a node with room; None if it does not fit."""
     gpus = _instances(request, node, free) if request.mig else _gpus(request, free)
     if gpus is None:
         return None
@@ -109,7 +109,7 @@ def _gpus(request: ResourceRequest, free: NodeFree) -> tuple[GpuShare, ...] | No
 
 
 def _instances(request: ResourceRequest, node: Node, free: NodeFree) -> tuple[MigSlice, ...] | None:
-    """The first idle MIG instances among those that the node has; None if there are too few."""
+    """The first idle MIG instances of the node; None if there are too few."""
     left = dict(request.mig)
     found: list[MigSlice] = []
     for gpu in node.gpus.details if node.gpus else ():
@@ -121,7 +121,7 @@ def _instances(request: ResourceRequest, node: Node, free: NodeFree) -> tuple[Mi
 
 
 class QuotaUse:
-    """What each queue holds, against the limits of the tree."""
+    """Usage of each queue, checked against the limits of the queue tree."""
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
         resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
@@ -129,7 +129,7 @@ class QuotaUse:
         self._own: dict[str, dict[str, int]] = {resource: {} for resource in self._limits}
 
     def admit(self, queue: str, gpu_model: str | None, milli: int) -> bool:
-        """Count a job that starts if no limit of the tree forbids it."""
+        """Add a starting job and return True, or return False if a limit of the tree forbids it."""
         added: dict[str, dict[str, int]] = {}
         for resource in {ALL_MODELS, gpu_model or ALL_MODELS} & self._limits.keys():
             own = self._own[resource] | {queue: self._own[resource].get(queue, 0) + milli}

@@ -1,4 +1,4 @@
-"""Draws: everything the generator leaves to chance, from one seed, equal on every machine and Python."""
+"""Random draws of the generator from one seed, equal on every machine and Python version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Draws:
     """
     A seeded source of draws.
 
-    Only `Random.random()` is used: the one method whose sequence Python promises to keep for a seed.
+    Uses only `Random.random()`: Python keeps its sequence for a seed equal in all versions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -33,7 +33,7 @@ class Draws:
         return self._random.random() < probability
 
     def below(self, bound: int) -> int:
-        """A whole number from 0 up to and without a bound."""
+        """A whole number from 0 up to but not including `bound`."""
         return int(self._random.random() * bound)
 
     def between(self, least: int, most: int) -> int:
@@ -41,7 +41,7 @@ class Draws:
         return least + self.below(most - least + 1)
 
     def by_share(self, entries: Sequence[_Shared]) -> _Shared:
-        """One of the entries, each as often as its share says."""
+        """One of the entries, with a probability proportional to its share."""
         ticket = self.below(sum(entry.share for entry in entries))
         for entry in entries:
             ticket -= entry.share
@@ -50,7 +50,7 @@ class Draws:
         raise AssertionError
 
     def shuffled(self, entries: Sequence[_T]) -> list[_T]:
-        """The entries in a drawn order (Fisher-Yates)."""
+        """The entries in random order (Fisher-Yates)."""
         order = list(entries)
         for last in range(len(order) - 1, 0, -1):
             other = self.below(last + 1)

@@ -1,7 +1,7 @@
 """
-Snapshots from a workload profile and a seed: a documented, repeatable stand-in for a real cluster.
+Snapshots from a workload profile and a seed: a documented, repeatable substitute for a real cluster.
 
-The same profile and seed give the same snapshot, to the byte, on every machine.
+The same profile and seed give the same snapshot, byte for byte, on every machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load_profile(path: Path) -> WorkloadProfile:
 
 
 def generate(profile: WorkloadProfile, *, seed: int) -> Snapshot:
-    """Make the cluster of a profile, its queues, a backlog of jobs and a part of them that runs already."""
+    """Generate the cluster and queues of a profile, its jobs, and the part of them that already runs."""
     draws = Draws(seed)
     empty = profile.without_jobs()
     roomy = FirstFit(_one_of_each(profile))
@@ -64,7 +64,7 @@ def generate(profile: WorkloadProfile, *, seed: int) -> Snapshot:
 
 
 def _one_of_each(profile: WorkloadProfile) -> list[Node]:
-    """A node of each shape, in the region where they stand."""
+    """A node of each shape, with its region."""
     return [
         shape.node.model_copy(update={"region": shape.node.region or profile.layout.region})
         for shape in profile.nodes
@@ -72,7 +72,7 @@ def _one_of_each(profile: WorkloadProfile) -> list[Node]:
 
 
 def _draining(profile: WorkloadProfile, empty: Snapshot) -> tuple[Node, ...]:
-    """The nodes, those marked that are to be drained."""
+    """The nodes, with the drain mark on the last ones of each shape."""
     last = [
         number >= shape.count - shape.draining for shape in profile.nodes for number in range(shape.count)
     ]
@@ -83,11 +83,11 @@ def _draining(profile: WorkloadProfile, empty: Snapshot) -> tuple[Node, ...]:
 
 
 def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: FirstFit) -> Job:
-    """One job of a shape: from whom, how important, how long, and on which GPU models."""
+    """One job of a shape: draw its queue, user, priority, duration and GPU models."""
     asked = [origin for origin in profile.queues if not shape.queues or origin.queue.name in shape.queues]
     origin = draws.by_share(asked)
     queue = origin.queue.name
-    # Drawn twice, so that some users submit far more than others.
+    # Two draws, so that some users submit far more jobs than others.
     user = draws.below(1 + draws.below(origin.users))
     importance = draws.by_share(origin.priorities)
     band = draws.by_share(profile.durations)
@@ -105,14 +105,14 @@ def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: Fir
         return job
     choice = draws.by_share(profile.model_choices)
     picky = job.model_copy(update={"gpu_models": choice.gpu_models})
-    # Nobody asks for a model whose nodes are too small for the request.
+    # Ignore a choice of models if their nodes are all too small for the request.
     return picky if roomy.find(picky, replicas=1) else job
 
 
 def _started(
     draws: Draws, profile: WorkloadProfile, *, empty: Snapshot, drawn: Sequence[Job]
 ) -> dict[int, tuple[Replica, ...]]:
-    """Replicas of the jobs that run, by their place in the list."""
+    """Replicas of the running jobs, by their index in the list."""
     fit = FirstFit(draws.shuffled(empty.cluster.nodes))
     quotas = QuotaUse(empty.queues)
     model_of = {node.name: node.gpu_model for node in empty.cluster.nodes}
@@ -138,12 +138,12 @@ def _started(
 
 
 def _stands_anywhere(job: Job) -> bool:
-    """False for a job that cares where its replicas, or others, stand: first fit does not."""
+    """False if the job constrains where its replicas or other jobs run, which first fit ignores."""
     return job.locality.required is None and job.spread is None and not job.anti_affinity
 
 
 def _timed(draws: Draws, profile: WorkloadProfile, job: Job, *, replicas: tuple[Replica, ...] | None) -> Job:
-    """The job with its times: a running one is somewhere between its start and its end."""
+    """The job with its times; the snapshot falls between the start and the end of a running job."""
     if replicas is None:
         submitted_at = profile.taken_at - timedelta(seconds=draws.between(0, profile.backlog))
         return job.model_copy(update={"submitted_at": submitted_at})

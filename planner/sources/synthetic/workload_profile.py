@@ -1,8 +1,8 @@
 """
-WorkloadProfile: the figures from which the generator makes a cluster and its queue.
+WorkloadProfile: the figures from which the generator makes a cluster and its jobs.
 
-Tables of shapes by count say how much there is of everything, exactly; the seed only decides which job comes
-when, from whom, and where the running ones stand. docs/scenarios.md describes the format.
+Tables of shapes with counts fix the amount of everything exactly. The seed only decides the order of the
+jobs, their queues and users, and the nodes of the running jobs. docs/scenarios.md describes the format.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gpuplan.planner.sources.traces.job_shape import GpuModels, JobShape
 
 _Many = Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
 _Share = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
-"""A part relative to the other parts of the same list."""
+"""A weight relative to the other entries of the same list."""
 
 _Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
 class NodeShape(Noun):
-    """So many equal nodes."""
+    """A number of equal nodes."""
 
     count: _Many
     node: Node
-    """Its name is the prefix of the nodes' names; rack and zone come from the layout."""
+    """The template; its name is the prefix of the nodes' names, and rack and zone come from the layout."""
     draining: Count = 0
-    """The last so many of them are to be drained: what runs there was started before."""
+    """The last nodes, as many as this, are to be drained; their jobs were started before."""
 
     @model_validator(mode="after")
     def _not_more_than_there_are(self) -> NodeShape:
@@ -44,16 +44,16 @@ class NodeShape(Noun):
 
 
 class Layout(Noun):
-    """How nodes stand in racks and zones: in the order of the shapes, each shape beginning a new rack."""
+    """Assignment of nodes to racks and zones, in the order of the shapes; each shape begins a new rack."""
 
     region: Label = ""
-    """Of nodes whose shape has none."""
+    """Region of nodes if their shape has none."""
     nodes_per_rack: _Many = 16
     racks_per_zone: _Many = 32
 
 
 class PriorityShare(Noun):
-    """How often jobs of a queue have a priority."""
+    """Share of a queue's jobs that have a priority."""
 
     share: _Share
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)]
@@ -61,25 +61,25 @@ class PriorityShare(Noun):
 
 
 class QueueShape(Noun):
-    """A queue, and who submits to it."""
+    """A queue, and the users and priorities of its jobs."""
 
     queue: Queue
     share: _Share = 0
-    """How many of the jobs come from here; 0 for a queue that only holds others."""
+    """Share of the jobs in this queue; 0 for a queue that only has child queues."""
     users: _Many = 1
     priorities: tuple[PriorityShare, ...] = (PriorityShare(share=1, priority=0),)
 
 
 class ModelChoice(Noun):
-    """How often a job names these GPU models as the only ones it may use."""
+    """Share of the jobs that allow only these GPU models."""
 
     share: _Share
     gpu_models: GpuModels = Field(default_factory=dict)
-    """Empty: the job may use any."""
+    """Empty: the job may use any model."""
 
 
 class DurationBand(Noun):
-    """How often a job's duration is between two bounds; within them all minutes are equally likely."""
+    """Share of the jobs with a duration between two bounds; all minutes in between are equally likely."""
 
     share: _Share
     shortest: Annotated[Seconds, Field(ge=60)]
@@ -93,20 +93,20 @@ class DurationBand(Noun):
 
 
 class RunningPart(Noun):
-    """What already runs when the snapshot is taken."""
+    """The part of the workload that already runs in the snapshot."""
 
     gpu_ratio: _Ratio
-    """Part of the cluster's GPUs that running jobs hold; no more jobs are started once it is reached."""
+    """Part of the cluster's GPUs that running jobs hold; no job is started once it is reached."""
     ended_ratio: _Ratio = 0.0
-    """Jobs that ran beside the running ones and have ended, for each running one: they left holes."""
+    """Ended jobs per running job: they ran beside the running jobs, and their places are free now."""
     longest_wait: Seconds = 0
-    """Running jobs waited at most this long before they started."""
+    """Longest time that running jobs waited before they started."""
     oldest_checkpoint: Seconds = 0
-    """Running jobs saved their state within this time, if they began before; 0: none ever did."""
+    """Age limit of the last checkpoint of running jobs that ran long enough; 0: no job has a checkpoint."""
 
 
 class WorkloadProfile(Noun):
-    """Everything the generator is told, the seed apart."""
+    """All input of the generator except the seed."""
 
     format_version: Literal["1.0"] = "1.0"
     name: Name
@@ -168,7 +168,7 @@ class WorkloadProfile(Noun):
         return MILLI * sum(shape.count * shape.node.gpu_count for shape in self.nodes)
 
     def without_jobs(self) -> Snapshot:
-        """The snapshot before any job: the cluster, and the queues."""
+        """The snapshot without jobs: the cluster and the queues."""
         cluster = Cluster(
             name=self.name,
             nodes=self._lay_out(),

@@ -1,1 +1,1 @@
-"""Traces of real clusters, and jobs that come over time."""
+"""Traces of real clusters, and arrivals of jobs over time."""

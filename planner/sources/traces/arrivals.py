@@ -1,8 +1,8 @@
 """
-Arrivals: jobs that come one after the other, with how long each of them truly takes.
+Arrivals: jobs that are submitted one after the other, each with its true duration.
 
-They come from a trace, or are drawn from a workload profile. What a planner is told of their durations is
-not settled here.
+They come from a trace, or are drawn from a workload profile. The simulation decides which durations the
+planner is given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
 
 _MOST_GPUS: Final = 8
-"""Of one replica, where the cluster has no GPU at all to tell."""
+"""GPUs of one replica at most, if the cluster has no GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,20 @@ class Arrival:
     """One job of a trace."""
 
     after: int
-    """Seconds from the trace's beginning until it is submitted."""
+    """Seconds from the start of the trace to the submission."""
     job: Job
-    """All but when it is submitted and how long it is expected to take."""
+    """The job; its submission time and expected duration are not used."""
     duration: int
-    """Seconds it truly takes at full size on the fastest of its GPU models."""
+    """True duration in seconds, at full size on the fastest of its GPU models."""
 
 
 def read_arrivals(path: Path, cluster: Cluster, *, seed: int) -> tuple[Arrival, ...]:
     """
     Read an openb pod list, a Philly job list (CSV), or a workload profile (YAML or JSON), by time and name.
 
-    Jobs of a trace that says no more of them than a number of GPUs become gangs as wide as the cluster's
-    largest node. Those of a profile are drawn with the seed and arrive in a time as long as its backlog.
+    A Philly job states only a number of GPUs and becomes a gang with replicas of up to the GPUs of the
+    cluster's largest node. Jobs of a profile are drawn with the seed and arrive over a time as long as its
+    backlog.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def read_arrivals(path: Path, cluster: Cluster, *, seed: int) -> tuple[Arrival, 
 
 
 def _drawn(path: Path, *, seed: int) -> list[Arrival]:
-    """The jobs of a profile; its backlog, which ends when the snapshot is taken, begins then instead."""
+    """The jobs of a profile; its backlog is the time over which they arrive."""
     profile = load_profile(path)
     if not profile.backlog:
         message = "has no backlog; expected the time over which its jobs arrive, such as backlog: 1d."
@@ -77,7 +78,7 @@ def _drawn(path: Path, *, seed: int) -> list[Arrival]:
     return [
         Arrival(
             after=profile.backlog - int((waiting.taken_at - job.submitted_at).total_seconds()),
-            # A snapshot that was made from the same profile has jobs of the same names.
+            # The prefix prevents name clashes with a snapshot generated from the same profile.
             job=job.model_copy(update={"name": f"new-{job.name}"}),
             duration=max(1, job.expected_duration or 0),
         )
@@ -86,7 +87,7 @@ def _drawn(path: Path, *, seed: int) -> list[Arrival]:
 
 
 def _from_first(jobs: Iterable[Job]) -> list[Arrival]:
-    """Jobs of a trace, which begins with the first submission; a duration nobody knows is the median."""
+    """Jobs of a trace that starts with the first submission; an unknown duration becomes the median."""
     jobs = list(jobs)
     first = min((job.submitted_at for job in jobs), default=None)
     known = sorted(job.expected_duration for job in jobs if job.expected_duration is not None)
@@ -102,7 +103,7 @@ def _from_first(jobs: Iterable[Job]) -> list[Arrival]:
 
 
 def _columns(path: Path) -> set[str]:
-    """Names in the header of a CSV file."""
+    """Column names in the header of a CSV file."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             return {name.strip() for name in file.readline().split(",")}

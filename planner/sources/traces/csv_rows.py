@@ -1,7 +1,7 @@
 """
-CSV files as rows of text cells that know their lines, and the problems found in them.
+CSV files as rows of text cells with line numbers, and the problems found in them.
 
-For traces whose cells are plain numbers and names: no quoting, so that a line of the file is a row.
+For traces with cells of plain numbers and names. Quoting is not supported, so a line of the file is a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_PER_COLUMN: Final = 20
-"""Problems told of one column; a wrong column is wrong in every line, and nobody reads the thousandth."""
+"""Problems listed per column; a wrong column has a problem in every line, and a full list would not help."""
 
 _LINE: Final = "line"
 _LONGEST_SHOWN: Final = 60
@@ -34,7 +34,7 @@ _NAME: Final = TypeAdapter[str](Name)
 
 
 def is_name(text: str) -> bool:
-    """True if a node, a job or a GPU model may bear the name."""
+    """True if the text is a valid name of a node, a job or a GPU model."""
     try:
         _NAME.validate_python(text)
     except ValidationError:
@@ -43,16 +43,16 @@ def is_name(text: str) -> bool:
 
 
 class CsvFile:
-    """One CSV file with a header; everything wrong with it is collected in `problems`."""
+    """One CSV file with a header; all its problems are collected in `problems`."""
 
     def __init__(self, path: Path, *, what: str) -> None:
         self.path = path
         self.problems: list[InputProblem] = []
         self._what = what
-        """The kind of file that was expected, for the next step of a message."""
+        """The expected kind of file, for the hint in messages."""
         self._told: Counter[str] = Counter()
         self._ragged: dict[int, int] = {}
-        """Widths of the lines that are not as wide as the header."""
+        """Number of cells of the lines that differ from the header, by line."""
         self._cells = self._read()
         self.columns: frozenset[str] = frozenset(() if self._cells is None else self._cells.columns)
 
@@ -76,13 +76,13 @@ class CsvFile:
             yield Row(self, line, dict(zip(columns, cells, strict=True)))
 
     def complain(self, line: int, column: str, message: str) -> None:
-        """Note a problem of one cell, unless enough is known about its column."""
+        """Add a problem of one cell, unless its column already has the maximum number."""
         self._told[column] += 1
         if self._told[column] <= _MOST_PER_COLUMN:
             self._refuse(line, message)
 
     def all_problems(self) -> tuple[InputProblem, ...]:
-        """The problems found, with a word on those of long lists that are not told one by one."""
+        """The problems found, with a count of those beyond the maximum per column."""
         return (
             *self.problems,
             *(
@@ -97,8 +97,8 @@ class CsvFile:
         self.problems.append(InputProblem(place, message))
 
     def _read(self) -> pd.DataFrame | None:
-        """Cells by column, with the line numbers as index; None where nothing can be read."""
-        import pandas as pd  # noqa: PLC0415 - half a second that only reading a trace pays for
+        """Cells by column, indexed by line number; None if the file cannot be read."""
+        import pandas as pd  # noqa: PLC0415 - takes half a second, only needed for traces
 
         text = self._text()
         if text is None:
@@ -112,7 +112,7 @@ class CsvFile:
         body = lines.iloc[1:]
         body = body[body.str.strip() != ""]
         widths = body.str.count(",") + 1
-        # Told once the header is known to be one; without it, every line would be wrong.
+        # Reported only if the header has the required columns; without a header every line would be wrong.
         self._ragged = {int(str(line)): width for line, width in widths[widths != len(header)].items()}
         cells = body[widths == len(header)].str.split(",", expand=True)
         if cells.empty:
@@ -133,7 +133,7 @@ class CsvFile:
             self._refuse(None, f"is larger than {LARGEST_BYTES >> 20} MiB, the most that is read.")
             return None
         try:
-            # Spreadsheets put a byte order mark before the header.
+            # Spreadsheet programs write a byte order mark before the header.
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
@@ -144,16 +144,16 @@ class CsvFile:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a CSV file; a cell that is not as expected is noted and read as a harmless value."""
+    """One line of a CSV file; an invalid cell is reported and read as a harmless value."""
 
     file: CsvFile
     line: int
     cells: Mapping[str, str]
     faulty: set[str] = field(default_factory=set)
-    """Columns that were complained about; what follows from their values need not be told."""
+    """Columns with reported problems; problems that follow from their values are not reported."""
 
     def text(self, column: str) -> str:
-        """A cell as it stands; empty if the file has no such column."""
+        """A cell without surrounding spaces; empty if the file has no such column."""
         return self.cells.get(column, "").strip()
 
     def name(self, column: str) -> str:
@@ -177,7 +177,7 @@ class Row:
         return self.whole(column, most=most) if self.text(column) else None
 
     def complain(self, column: str, expected: str) -> None:
-        """Note that a cell is not as expected."""
+        """Report that a cell is not as expected."""
         found = self.text(column)
         self.faulty.add(column)
         shown = repr(found if len(found) <= _LONGEST_SHOWN else f"{found[:_LONGEST_SHOWN]}…")

@@ -1,4 +1,4 @@
-"""JobShape: what the jobs of one entry of a workload profile have in common."""
+"""JobShape: the common properties of the jobs of one entry of a workload profile."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 def _equal_speeds(data: Any) -> Any:
-    """A list of models is one of equal speeds, as in a job."""
+    """A list of models means equal speeds, as in a job."""
     named = isinstance(data, list | tuple) and all(isinstance(model, str) for model in data)
     return dict.fromkeys(data, 1) if named else data
 
 
 GpuModels = Annotated[dict[Name, Annotated[Milli, Field(ge=1)]], BeforeValidator(_equal_speeds)]
-"""Allowed GPU models with their speeds, or a list of equally fast ones."""
+"""Allowed GPU models with their speeds, or a list of equally fast models."""
 
 
 class JobShape(Noun):
-    """So many jobs that ask for the same; the fields after `queues` are those of a job."""
+    """A number of jobs with equal requests; the fields after `queues` are those of a job."""
 
     count: Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
     request: ResourceRequest
     gang: Gang = Field(default_factory=Gang, alias="replicas")
     gpu_models: GpuModels = Field(default_factory=dict)
-    """Allowed GPU models; empty leaves it to the profile's `model_choices`."""
+    """Allowed GPU models; if empty, the profile's `model_choices` decide."""
     queues: tuple[Name, ...] = ()
-    """Queues the jobs may come from; empty is every queue with a share."""
+    """Queues that the jobs may be in; empty means every queue with a share."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[NodeMatch, ...] = ()
@@ -59,7 +59,7 @@ class JobShape(Noun):
     labels: dict[Name, Label] = Field(default_factory=dict)
 
     def dress(self, job: Job) -> Job:
-        """The job with all that the shape says."""
+        """The job with all fields of the shape."""
         return job.model_copy(update={field: getattr(self, field) for field in _OF_THE_JOB})
 
 

@@ -1,8 +1,8 @@
 """
 Snapshots from openb, the production trace of a GPU-sharing cluster at Alibaba (cluster-trace-gpu-v2023).
 
-The trace lists nodes and single pods, each with the seconds at which it was created, scheduled and deleted.
-It does not say on which node a pod ran: every pod of a snapshot waits, and placing it is the planner's work.
+The trace lists nodes and single pods, each pod with the seconds of its creation, scheduling and deletion.
+It does not say on which node a pod ran, so every pod of a snapshot waits, and the planner places it.
 Described in Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.traces.csv_rows import Row
 
 TRACE_START: Final = datetime(2023, 1, 1, tzinfo=UTC)
-"""Second 0 of the trace. The trace tells no date; this one stands for it."""
+"""Second 0 of the trace. The trace states no date; this one is a substitute."""
 
 LATEST_SECOND: Final = 10 * 366 * 24 * 3600
-"""Bound of all times in seconds since the trace's start, which spans five months."""
+"""Upper bound of all times, in seconds since the start of the trace, which spans five months."""
 
 GPU_MEMORY_MIB: Final = {"A10": 24576, "P100": 16384, "T4": 15360, "V100M16": 16384, "V100M32": 32768}
-"""Memory of one GPU by model; that of the undisclosed models G1, G2 and G3 is unknown."""
+"""Memory of one GPU in MiB by model; it is unknown for the undisclosed models G1, G2 and G3."""
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -53,14 +53,14 @@ class QosClass(StrEnum):
 
 PRIORITY: Final = {QosClass.GUARANTEED: 2, QosClass.LS: 2, QosClass.BURSTABLE: 1, QosClass.BE: 0}
 """
-Priority by quality of service, which the trace has instead of one.
+Priority by quality of service; the trace has no priorities.
 
-Kubernetes evicts best-effort pods first and guaranteed ones last; latency-sensitive pods serve requests and
-stand beside the guaranteed ones.
+Kubernetes evicts best-effort pods first and guaranteed ones last. Latency-sensitive pods serve requests and
+get the priority of guaranteed ones.
 """
 
 UNSPECIFIED: Final = "unspecified"
-"""Queue of the pods of a file without the column qos."""
+"""Queue of pods in a file without the column qos."""
 
 QOS_LABEL: Final = "openb/qos"
 
@@ -72,8 +72,8 @@ def read_openb(nodes: Path, pods: Path, *, at: int | None = None) -> Snapshot:
     Parameters
     ----------
     at
-        An instant in seconds since the trace's start: the snapshot has the pods created by then and not yet
-        deleted. None takes every pod of the list, at the instant the last one was created.
+        An instant in seconds since the start of the trace: the snapshot has the pods created by then and not
+        yet deleted. None takes every pod of the list, at the instant at which the last one was created.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def read_openb(nodes: Path, pods: Path, *, at: int | None = None) -> Snapshot:
 
 def read_openb_pods(pods: Path) -> tuple[Job, ...]:
     """
-    Read a pod list of the trace alone, in the order of the file, each pod submitted when it was created.
+    Read only a pod list of the trace, in the order of the file; a pod is submitted when it was created.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def read_openb_pods(pods: Path) -> tuple[Job, ...]:
 
 
 def _queue_names(pods: CsvFile) -> list[str]:
-    """Names of the queues: one for each quality of service."""
+    """Names of the queues: one per quality of service."""
     return [qos.lower() for qos in QosClass] if _QOS in pods.columns else [UNSPECIFIED]
 
 
@@ -162,7 +162,7 @@ def _pods(file: CsvFile, *further_columns: str) -> Iterator[tuple[int, int | Non
             request=_request(row),
             gpu_models=dict.fromkeys(_gpu_models(row), 1),
             submitted_at=_instant(created),
-            # A pod that was never scheduled tells nothing about how long it would have run.
+            # A pod that was never scheduled gives no information about its duration.
             expected_duration=None if deleted is None or scheduled is None else deleted - scheduled,
             labels={QOS_LABEL: qos.value} if qos else {},
         )
@@ -182,7 +182,7 @@ def _milli(row: Row) -> str:
 
 
 def _request(row: Row) -> ResourceRequest:
-    """Whole GPUs, or a share of one: `gpu_milli` is of each GPU, and below 1000 only of a single one."""
+    """Whole GPUs, or a share of one: `gpu_milli` is per GPU, and below 1000 only if there is one GPU."""
     gpus = row.whole("num_gpu", most=_MOST_GPUS)
     milli = row.whole("gpu_milli", most=MILLI)
     share = gpus == 1 and 0 < milli < MILLI
@@ -198,7 +198,7 @@ def _request(row: Row) -> ResourceRequest:
 
 
 def _gpu_models(row: Row) -> list[str]:
-    """Allowed models; the trace repeats some of them."""
+    """Allowed models; the trace repeats some, so duplicates are removed."""
     listed = row.text("gpu_spec")
     if not listed:
         return []

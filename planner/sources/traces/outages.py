@@ -22,7 +22,7 @@ _LATEST: Final = 100 * 366 * 24 * 3600
 
 
 class NodeEvent(StrEnum):
-    """What happens to a node."""
+    """An event of a node."""
 
     FAILS = "fails"
     RETURNS = "returns"
@@ -30,10 +30,10 @@ class NodeEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node fails, or is there again."""
+    """A node that fails or returns."""
 
     after: int
-    """Seconds from the beginning."""
+    """Seconds from the start of the simulation."""
     node: str
     event: NodeEvent
 

@@ -1,9 +1,9 @@
 """
 Jobs of the Philly trace, from a cluster for deep learning at Microsoft.
 
-One line a job: when it was submitted, how many seconds it ran, on how many GPUs, and in which virtual
-cluster, which is its queue here. The trace tells nothing of CPU and memory. Described in Jeon et al.,
-"Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019.
+Each line is a job: submission time, duration in seconds, number of GPUs, and the virtual cluster, which
+becomes its queue. The trace has no CPU and memory data. Described in Jeon et al., "Analysis of Large-Scale
+Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PHILLY_COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 
 _MOST_GPUS: Final = 100_000
 _LONGEST: Final = 100 * 366 * 24 * 3600
-"""Seconds, as long as a duration of a document may be."""
+"""Seconds; equal to the largest duration of a document."""
 
 
 def read_philly(path: Path, *, widest: int) -> tuple[Job, ...]:
@@ -62,12 +62,12 @@ def _jobs(file: CsvFile, widest: int) -> Iterator[Job]:
 
 
 def _per_replica(gpus: int, widest: int) -> int:
-    """GPUs of each replica: as many as a node may have, all replicas alike."""
+    """GPUs per replica: the largest divisor of `gpus` up to `widest`, so that all replicas are equal."""
     return max((size for size in range(1, min(gpus, widest) + 1) if gpus % size == 0), default=0)
 
 
 def _submitted(row: Row) -> datetime:
-    """The trace tells no time zone; UTC stands for it."""
+    """Submission time; the trace has no time zone, so UTC is assumed."""
     try:
         return datetime.fromisoformat(row.text("timestamp")).replace(tzinfo=UTC)
     except ValueError:

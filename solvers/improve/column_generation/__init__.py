@@ -1,9 +1,9 @@
 """
-Configurations: nodes filled anew with plain jobs, by column generation.
+Repack nodes with plain jobs, by column generation over configurations.
 
-A *configuration* is one node filled with replicas. The block model adds up floors over nodes, which is no
-more than a relaxation for shares of GPUs, for sizes that do not divide each other, and where CPU or memory
-bind. What configurations promise does find a place.
+A *configuration* is one node filled with replicas. The block model sums floors over nodes. This is only a
+relaxation for GPU shares, for sizes that do not divide each other, and where CPU or memory is scarce. An
+answer in configurations can always be placed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 _GENERATING: Final = 0.6
-"""Of the time, at most."""
+"""Maximum fraction of the time for generating columns."""
 
 _PLACING: Final = 3
-"""Placing jobs takes at most so many times as long as taking them off."""
+"""Placing jobs takes at most this many times as long as taking them off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repacked:
-    """What repacking did to a plan."""
+    """Result of repacking a plan."""
 
     before: int
     after: int
     """Objective of the ledger; never less than `before`."""
     bound: int | None = None
-    """No repacking of these nodes leads to more; None if none was proven in time."""
+    """Upper bound over all repackings of these nodes; None if none was proven in time."""
     configurations: int = 0
     rounds: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class Repacked:
 
 def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) -> Repacked:
     """
-    Fill nodes (None: all) anew with the plain jobs there and with those that wait.
+    Fill nodes (None: all) anew with the plain jobs on them and with waiting ones.
 
-    Plain are jobs for which only room and price decide where they go, and which start with a fixed number of
-    replicas. All else stays as it is, and so does everything if the ledger does not come to be worth more.
-    `deadline` is an instant of `time.monotonic`; the outcome depends on nothing else that is not given if all
-    ends before it. With more than one slot nothing is done.
+    A job is plain if only room and price decide where it goes, and if it starts with a fixed number of
+    replicas. All other jobs stay. If the objective does not rise, nothing changes. `deadline` is an instant
+    of `time.monotonic`; the result is deterministic if everything ends before it. With several slots nothing
+    is done.
     """
     before, clock = ledger.objective, _Clock()
     if ledger.problem.slots > 1 or clock.now >= deadline:
@@ -95,7 +95,7 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     def lap(self, phase: str) -> float:
-        """End a phase; how long it took."""
+        """End a phase; returns its duration."""
         began, self.now = self.now, time.monotonic()
         self.seconds[phase] = self.now - began
         return self.seconds[phase]

@@ -1,4 +1,4 @@
-"""Packing shares onto the GPUs of one node: best fit decreasing, and a search where that fails."""
+"""Pack shares onto the GPUs of one node: best fit decreasing, and a search if that fails."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STEPS: Final = 2_000
-"""Of one search; a node has few GPUs, so that hardly any search comes near."""
+"""Steps of one search; a node has few GPUs, so hardly any search comes near."""
 
 
 def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
     """
-    Positions of the GPUs, with so many thousandths free, that shares go to; each share is of one GPU.
+    GPU position of each share, given the free thousandths of each GPU; each share is of one GPU.
 
-    Best fit decreasing first (Johnson et al., Worst-case performance bounds for simple one-dimensional
-    packing algorithms, SIAM Journal on Computing 3, 1974); where it fails, depth-first search in the same
-    order, in which GPUs with the same room left count as one. None if no packing was found.
+    Best fit decreasing comes first (Johnson et al., Worst-case performance bounds for simple one-dimensional
+    packing algorithms, SIAM Journal on Computing 3, 1974). If it fails, depth-first search follows in the
+    same order; GPUs with equal room left count as one. None if no packing was found.
     """
     order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
     sizes = [shares[index] for index in order]
@@ -31,7 +31,7 @@ def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
 
 
 class _Search:
-    """Depth first; its first descent is best fit decreasing."""
+    """Depth-first search; its first descent is best fit decreasing."""
 
     def __init__(self, sizes: list[int], free: list[int]) -> None:
         self._sizes, self._free = sizes, free
@@ -39,13 +39,13 @@ class _Search:
         self.steps = 0
 
     def run(self, start: int, wanted: int) -> bool:
-        """Pack all from `start` on, of so many thousandths in all; True if that was possible."""
+        """Pack all shares from `start` on, `wanted` thousandths in all; True if that is possible."""
         if start == len(self._sizes):
             return True
         size = self._sizes[start]
         tried: set[int] = set()
         smallest = self._sizes[-1]
-        # What is left of a GPU counts only if the smallest share fits there.
+        # Room on a GPU counts only if the smallest share fits there.
         if wanted > sum(room for room in self._free if room >= smallest):
             return False
         for room, gpu in sorted((room, gpu) for gpu, room in enumerate(self._free) if room >= size):

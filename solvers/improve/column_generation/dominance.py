@@ -1,4 +1,4 @@
-"""Swaps: which places also do for replicas that take no more."""
+"""Dominance: which places also fit replicas that take no more."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def takes_no_more(shapes: Sequence[Shape], *, alike: bool) -> Bools:
     """
-    [a, b] is True if a replica of shape b fits wherever one of shape a does; True of each and itself.
+    [a, b] is True if a replica of shape b fits wherever one of shape a does; the diagonal is True.
 
-    A share finds room on a whole GPU, or where a larger share was. `alike`: if both leave as many GPUs whole.
+    A share fits on a whole GPU, or where a larger share was. With `alike` both must leave as many GPUs whole.
     """
     count = len(shapes)
     amounts = np.array([shape.amounts for shape in shapes], dtype=np.int64).reshape(
@@ -39,9 +39,9 @@ def takes_no_more(shapes: Sequence[Shape], *, alike: bool) -> Bools:
 
 def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
     """
-    (item, item that may take its places), those that follow from others left out; larger items first.
+    (item, item that may take its places), without pairs that follow from others; larger items first.
 
-    It takes no more, may be wherever the other may be, and pays the same there. With `alike`
+    The second item takes no more, may be wherever the first may be, and pays the same there. With `alike`
     both leave as many GPUs whole.
     """
     if not items:
@@ -53,9 +53,9 @@ def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
         within[giver, taker] = (
             giver != taker and one.groups <= other.groups and one.node_points == other.node_points
         )
-    # Equal ones give one way only.
+    # Of two equal items only one direction counts.
     within &= ~(within & within.T & (np.arange(count)[:, None] > np.arange(count)[None, :]))
     through = (within.astype(np.int64) @ within.astype(np.int64)) > 0
-    size = within.sum(axis=1)  # a giver has more takers than each of these
+    size = within.sum(axis=1)  # an item has more takers than each of its takers
     pairs = zip(*np.nonzero(within & ~through), strict=True)
     return sorted(((int(a), int(b)) for a, b in pairs), key=lambda pair: (-size[pair[0]], pair))

@@ -1,5 +1,5 @@
 """
-Master: how many nodes of each class carry which contents, and how many jobs have places; by HiGHS.
+Master problem: how many nodes of each class carry which contents, and which jobs get places; by HiGHS.
 
     max  Σ_{j,i} points_ji · jobs[j,i] + Σ_{t,c} points_tc · nodes[t,c] − price · Σ_g missing[g]
     Σ_c nodes[t,c]  ≤  nodes of t                                                            ∀ node classes t
@@ -7,8 +7,8 @@ Master: how many nodes of each class carry which contents, and how many jobs hav
     Σ_i jobs[j,i]  ≤  n_j                                                                        ∀ classes j
 
 and the rows (C7) and (C8) of quotas and guarantees. swap[b,i] gives places of item b to replicas of item i,
-which take no more: so one column stands for all contents below its own. Without them column generation takes
-three times as many rounds here, and the integer master gets no answer as good.
+which take no more: one column then stands for all contents that it dominates. Without swaps column generation
+takes three times as many rounds here, and the integer master finds no answer as good.
 
 Contents are generated as the linear relaxation asks for them (Gilmore and Gomory, A linear programming
 approach to the cutting-stock problem, Operations Research 9, 1961).
@@ -42,45 +42,45 @@ if TYPE_CHECKING:
     """(row, coefficient)."""
 
 _NOTHING: Final = 1e-6
-"""By so much a value may differ from what it is taken for."""
+"""Tolerance for values of the linear relaxation."""
 
 _ROUNDING: Final = 0.5
-"""Of the time for an integer answer, to round the linear relaxation."""
+"""Fraction of the time for an integer answer that is spent on rounding the linear relaxation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One column: nodes of a class that carry the same contents."""
+    """One column: nodes of a class with the same contents."""
 
     node_class: int
     contents: Contents
     points: int
-    """Of one node: what its places cost, its waste less that of an empty one included; jobs left out."""
+    """Points of one node: prices of its places, and its waste less that of an empty node; without jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What the linear relaxation says that things are worth."""
+    """Dual values of the linear relaxation."""
 
     places: tuple[int, ...]
-    """Of one of each item, in parts of a point; never negative."""
+    """Of one place of each item, in parts of a point; never negative."""
     to_beat: tuple[float, ...]
-    """What a node of each class must bring to be of use, in parts of a point."""
+    """Value that contents must exceed to be of use on a node of each class, in parts of a point."""
     rest: float
-    """What the bound has besides the nodes, in points."""
+    """Part of the bound that does not come from nodes, in points."""
     value: float
-    """Of the linear relaxation with the columns known so far, in points."""
+    """Value of the linear relaxation with the columns known so far, in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the integer master says."""
+    """Answer of the integer master."""
 
     nodes: tuple[tuple[Configuration, int], ...]
     swaps: tuple[tuple[int, int, int], ...]
-    """(item whose places are given, item that gets them, places), larger ones first."""
+    """(item that gives places, item that gets them, places), larger items first."""
     jobs: tuple[int, ...]
-    """By offer."""
+    """Number of jobs by offer."""
 
 
 class Master:
@@ -93,13 +93,13 @@ class Master:
             self._highs.setOptionValue(name, value)
         self._rows: list[tuple[float, float]] = []
         self._terms: list[tuple[int, int, float]] = []
-        """(row, column, coefficient) of the columns that are there from the start."""
+        """(row, column, coefficient) of the columns that exist from the start."""
         self._points: list[float] = []
         self._most: list[float] = []
         self._configurations: list[Configuration] = []
         self._known: set[tuple[int, Contents]] = set()
         self._relaxed: Floats = np.zeros(0)
-        """Nodes that carry each configuration in the last linear relaxation."""
+        """Nodes with each configuration in the last linear relaxation."""
         self._continuous: list[int] = []
         self._first_item = len(question.node_classes)
         for node_class in question.node_classes:
@@ -109,10 +109,10 @@ class Master:
         self._offer_jobs()
         self._keep_quotas(ledger)
         self.paid = 0
-        """Price of what guarantees lack while none of the jobs has a place."""
+        """Price of unmet guarantees while none of the jobs has a place."""
         self._meet_guarantees(ledger)
         self._real = len(self._points)
-        """Columns before those of swaps, which the bound does without: pricing finds what they stand for."""
+        """Columns before those of swaps; the bound ignores swaps, since pricing finds what they stand for."""
         self.swaps = swaps_of(question.items, alike=bool(ledger.problem.charges.fragmentation))
         for giver, taker in self.swaps:
             terms = [(self._first_item + giver, -1.0), (self._first_item + taker, 1.0)]
@@ -144,7 +144,7 @@ class Master:
                 self._terms += [(row, column, 1.0) for column in columns]
 
     def _keep_quotas(self, ledger: Ledger) -> None:
-        """No queue holds more than it may, or than it holds already without these jobs."""
+        """Limit each queue to what it may hold, or to what it holds already without these jobs."""
         problem = ledger.problem
         for index, budget in enumerate(problem.budgets):
             if not any(limit is not None for limit in budget.firm):
@@ -169,7 +169,7 @@ class Master:
                     terms[parent].append((spill, 1.0))
 
     def _spill(self, terms: list[tuple[int, float]], fixed: int, kept: int) -> int:
-        """A column for what a queue uses beyond what it keeps from lending."""
+        """A column for the usage of a queue beyond the quota that it keeps from lending."""
         most = sum(factor * self._most[column] for column, factor in terms)
         spill = self._column(0, max(0, fixed) + most, [])
         self._continuous.append(spill)
@@ -183,7 +183,7 @@ class Master:
             whole = -(-missing // MILLI)
             if whole <= 0:
                 continue
-            # What is missing now is paid for already; a column says how much of it stays so.
+            # What is missing now is paid for already; a column says how much of it stays missing.
             by_queue = self._usage(ledger, guarantee)
             row = self._row(missing, math.inf)
             self._column(-guarantee.price, whole, [(row, MILLI)])
@@ -207,7 +207,7 @@ class Master:
         nothing = np.zeros(0, dtype=np.int32)
         self._highs.addRows(len(lower), lower, upper, 0, nothing, nothing, np.zeros(0))
         self._upper = np.where(np.isfinite(upper), upper, lower)
-        """Right-hand sides, each row having one."""
+        """Right-hand side of each row; every row has exactly one."""
         self._sign = np.where(np.isfinite(upper), 1.0, -1.0)
         rows, columns, factors = (np.array(side) for side in zip(*self._terms, strict=True))
         self._sparse = rows.astype(np.int32), columns.astype(np.int64), factors.astype(float)
@@ -227,7 +227,7 @@ class Master:
         )
 
     def add(self, configuration: Configuration) -> bool:
-        """Add a column; False if it was there already."""
+        """Add a column; False if it exists already."""
         key = configuration.node_class, configuration.contents
         if key in self._known:
             return False
@@ -249,7 +249,7 @@ class Master:
     # --- solving -------------------------------------------------------------------------------------------
 
     def relax(self, deadline: float) -> Prices | None:
-        """Prices at the optimum of the linear relaxation; None if there was no time for it."""
+        """Dual values at the optimum of the linear relaxation; None if time ran out."""
         self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
         self._highs.run()
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -275,10 +275,11 @@ class Master:
 
     def maximize(self, deadline: float, target: float) -> Answer | None:
         """
-        The best integer answer found in time, no better than a target; None if none was.
+        Best integer answer found in time; the search stops at the target. None if no answer was found.
 
-        First with those columns alone that the last linear relaxation uses, each rounded up or down
-        (Berthold, RENS, Mathematical Programming Computation 6, 2014); then with all, from there on.
+        The first search uses only the columns of the last linear relaxation, each rounded up or down
+        (Berthold, RENS, Mathematical Programming Computation 6, 2014). The second uses all, and starts from
+        there.
         """
         highs, count = self._highs, len(self._points) + len(self._configurations)
         relaxed = np.zeros(len(self._configurations))
@@ -287,6 +288,7 @@ class Master:
         integer[self._continuous] = 0
         highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), integer)
         highs.setOptionValue("mip_rel_gap", 0.0)
+        # Points are integers: a gap below one point is a proof.
         highs.setOptionValue("mip_abs_gap", 0.999)
         highs.setOptionValue("objective_target", self.paid - target + _NOTHING)
         self._bound_nodes(np.floor(relaxed + _NOTHING), np.ceil(relaxed - _NOTHING))
@@ -304,12 +306,12 @@ class Master:
         return None if best is None else self._answer(best)
 
     def _bound_nodes(self, lower: Floats, upper: Floats) -> None:
-        """Say how many nodes carry each configuration."""
+        """Set limits on the number of nodes with each configuration."""
         columns = len(self._points) + np.arange(len(lower), dtype=np.int32)
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
     def _search(self, deadline: float) -> Floats | None:
-        """Values of all columns in the best integer answer found in time."""
+        """Values of all columns in the best integer answer found in time; None without one."""
         self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
         self._highs.run()
         if self._highs.getInfo().primal_solution_status != int(highspy.kSolutionStatusFeasible):
@@ -318,7 +320,7 @@ class Master:
         return values
 
     def _cost(self, values: Floats) -> float:
-        """The objective of HiGHS, without what it adds to it."""
+        """Objective that HiGHS minimizes, without its constant."""
         points = [*self._points, *(one.points for one in self._configurations)]
         return -float(np.array(points, dtype=float) @ values)
 

@@ -1,4 +1,4 @@
-"""Patterns: the ways to cut one GPU into shares of given sizes, as far as none is better than another."""
+"""Patterns: the undominated ways to cut one GPU into shares of given sizes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST: Final = 3_000
-"""Patterns of one GPU that are looked at."""
+"""Maximum number of patterns of one GPU that are enumerated."""
 
 
 @lru_cache(maxsize=4096)
 def patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...], ...] | None:
     """
-    Patterns of a GPU with so many thousandths free, none of which holds only what another has places for.
+    Patterns of a GPU with `room` thousandths free, without dominated ones; None if there are too many.
 
-    `sizes` are distinct, the largest first. A pattern says for each size how many of its shares are at least
-    as large: a smaller share may have the place of a larger one, so that shares fit the patterns of some GPUs
-    if and only if there are enough places at least as large as each size (Hall's condition for nested sets).
-    None if there are too many.
+    `sizes` are distinct, the largest first. A pattern gives for each size the number of its shares that are
+    at least as large. A smaller share may have the place of a larger one, so shares fit the patterns of some
+    GPUs if and only if there are enough places at least as large as each size (Hall's condition for nested
+    sets).
     """
     found: list[tuple[int, ...]] = []
     for counts in _maximal(sizes, 0, room):

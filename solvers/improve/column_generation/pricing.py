@@ -1,13 +1,13 @@
 """
-Pricing: the contents of one node that bring most at given prices of places, by CP-SAT.
+Pricing problem: the contents of one node that bring most at given prices of places; by CP-SAT.
 
     max  Σ_i w_i · x_i + price · saved
     Σ_i a_ir · x_i  ≤  free_r                                                        ∀ resources r
     Σ_i g_i · x_i + opened  ≤  whole
     Σ_i ⌊h_i/d⌋ · x_i  ≤  Σ_{GPUs shared already} ⌊free/d⌋ + ⌊1000/d⌋ · opened       ∀ divisors d
 
-The last rows are those of (C4), a relaxation: it gives a bound quickly, and contents from which shares are
-left out that cannot be packed. Where these are not good enough, patterns p of cut GPUs make it exact:
+The last rows are those of (C4), a relaxation. They quickly give a bound, and contents from which shares that
+cannot be packed are left out. Where these are not good enough, patterns p of cut GPUs make the model exact:
 
     Σ_{i: h_i ≥ h} x_i  ≤  Σ_p (places of p of at least h) · cut[p]                  ∀ sizes h
     Σ_{p of whole GPUs} cut[p]  ≤  opened,   Σ_{p of GPUs with f free} cut[p]  ≤  their number
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from gpuplan.solvers.improve.column_generation.subproblem import Contents, Item, NodeClass
 
 SCALE: Final = 1_000
-"""Prices of places are whole numbers of so many parts of a point."""
+"""Prices of places are integers; this many units are one point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """The best contents of one node at some prices."""
+    """Best contents of one node at given prices."""
 
     bound: float
-    """No contents bring more, in parts of a point; infinite if nothing is known."""
+    """Upper bound on the value of any contents, in parts of a point; infinite if unknown."""
     contents: Contents = ()
-    """The best found."""
+    """Best contents found."""
     value: int = 0
-    """What they bring at least, in parts of a point."""
+    """Lower bound on their value, in parts of a point."""
 
 
 class Pricer:
@@ -58,9 +58,9 @@ class Pricer:
     def __init__(self, items: Sequence[Item], node_class: NodeClass, charges: Charges, seed: int) -> None:
         self._items, self._node_class, self._charges, self._seed = items, node_class, charges, seed
         self._room: dict[int, int] = {}
-        """Replicas of each item that fit, were it all for them."""
+        """Replicas of each item that fit if the node is used for them alone."""
         self._points: dict[int, int] = {}
-        """Of one replica of each item."""
+        """Points of one replica of each item."""
         for index, item in enumerate(items):
             if node_class.group in item.groups and (room := node_class.room(item.shape)):
                 self._room[index] = room
@@ -70,7 +70,7 @@ class Pricer:
         self._within = self._fitting_in()
 
     def quick(self, prices: Sequence[int], deadline: float) -> Priced:
-        """A bound by the relaxation, and good contents made from its answer."""
+        """Bound of the relaxation, and good contents made from its answer."""
         worth = self._worth(prices)
         model = _Model(self._items, self._node_class, self._charges, self._most(worth))
         priced = model.solve(worth, self._seed, deadline)
@@ -80,31 +80,31 @@ class Pricer:
         return Priced(priced.bound, contents, sum(count * worth[index] for index, count in contents))
 
     def exact(self, prices: Sequence[int], deadline: float) -> Priced:
-        """The best contents; a bound at least, where there are too many patterns."""
+        """Best contents by the exact model; nothing is known if there are too many patterns."""
         worth = self._worth(prices)
         model = _Model(self._items, self._node_class, self._charges, self._most(worth))
         if not model.cut():
             return Priced(inf)
         priced = model.solve(worth, self._seed, deadline)
-        # Shares that fit in principle, though the search for how was given up.
+        # The shares fit in principle, but the search for a packing may have given up.
         found = _Box(self._items, self._node_class).holds(priced.contents)
         return priced if found else Priced(priced.bound)
 
     def _fitting_in(self) -> Bools:
-        """[a, b] is True if a replica of item b fits wherever one of item a does, by position."""
+        """[a, b] is True if a replica of item b fits wherever one of item a does; indices are positions."""
         shapes = [self._items[index].shape for index in self._room]
         return takes_no_more(shapes, alike=bool(self._charges.fragmentation))
 
     def _worth(self, prices: Sequence[int]) -> dict[int, int]:
-        """What a replica brings, for items of use: no other one brings as much and takes no more."""
+        """Value of a replica of each useful item: no other item brings as much and takes no more."""
         worth = np.array(
             [prices[index] + SCALE * points for index, points in self._points.items()], dtype=np.int64
         )
         better = self._within & self._ample[None, :] & (worth[None, :] >= worth[:, None])
-        # Of equals the first is of use.
+        # Of equal items the first is useful.
         mutual = better & better.T
         better &= ~(mutual & (np.arange(len(worth))[None, :] >= np.arange(len(worth))[:, None]))
-        # What costs a little may leave fewer fragments.
+        # An item that costs a little may reduce fragmentation.
         useful = (worth > -SCALE * self._charges.fragmentation * self._node_class.whole) & ~better.any(axis=1)
         return dict(zip(self._order[useful].tolist(), worth[useful].tolist(), strict=True))
 
@@ -112,7 +112,7 @@ class Pricer:
         return {index: min(self._items[index].most, self._room[index]) for index in worth}
 
     def _packed(self, contents: Contents, worth: dict[int, int]) -> Contents:
-        """The same contents if their shares can be packed; else without some, but with what then fits."""
+        """The contents if their shares can be packed; otherwise without some, but with what then fits."""
         box = _Box(self._items, self._node_class)
         if box.holds(contents):
             return contents
@@ -127,7 +127,7 @@ class Pricer:
 
 
 class _Model:
-    """The relaxation for some items, with at most so many replicas of each."""
+    """Relaxed pricing model for some items, with at most `most` replicas of each."""
 
     def __init__(
         self, items: Sequence[Item], node_class: NodeClass, charges: Charges, most: dict[int, int]
@@ -139,13 +139,13 @@ class _Model:
         self._whole = self._sum((index, items[index].shape.gpus) for index in most)
         self._shares = {index: milli for index in most if (milli := items[index].shape.gpu_milli)}
         self._saved: Any = 0
-        """Wholly free GPUs of no use, fewer than on an empty node."""
+        """Wholly free GPUs of no use, as a reduction against an empty node."""
         for resource, free in enumerate(node_class.amounts):
             self._model.add(
                 self._sum((index, items[index].shape.amounts[resource]) for index in most) <= free
             )
         self._model.add(self._whole + self._opened <= node_class.whole)
-        # Each GPU that is opened has a share.
+        # An opened GPU must have a share.
         self._model.add(self._opened <= self._sum((index, 1) for index in self._shares))
         if self._shares:
             self._limit_shares()
@@ -153,7 +153,7 @@ class _Model:
             self._count_blocks()
 
     def solve(self, worth: dict[int, int], seed: int, deadline: float) -> Priced:
-        """The contents that bring most, as far as the model knows."""
+        """Contents of largest value in this model."""
         gain = self._sum(worth.items())
         self._model.maximize(gain + SCALE * self._charges.fragmentation * self._saved)
         solver = cp_model.CpSolver()
@@ -193,6 +193,7 @@ class _Model:
 
     def _limit_shares(self) -> None:
         partly = [free for free in self._node_class.gpus if free < MILLI]
+        # Of shares larger than 1/(k + 1) of a GPU at most k fit on it.
         halves = (MILLI // (most + 1) + 1 for most in range(1, 5))
         for divisor in sorted({1, *self._shares.values(), *halves}):
             taken = self._sum((index, milli // divisor) for index, milli in self._shares.items())
@@ -208,7 +209,7 @@ class _Model:
 
 
 class _Box:
-    """One node of a class that is filled by hand, shares where they fit best."""
+    """One node of a class that is filled item by item; shares go where they fit best."""
 
     def __init__(self, items: Sequence[Item], node_class: NodeClass) -> None:
         self._items = items
@@ -217,13 +218,13 @@ class _Box:
         self.counts: Counter[int] = Counter()
 
     def holds(self, contents: Contents) -> bool:
-        """True if contents that keep all else can be packed."""
+        """True if the shares of contents can be packed; all other limits must hold already."""
         used = sum(count * self._items[index].shape.gpus for index, count in contents)
         shares = [self._items[index].shape.gpu_milli for index, count in contents for _ in range(count)]
         return pack([milli for milli in shares if milli], self._gpus[used:]) is not None
 
     def put(self, index: int, count: int) -> None:
-        """Put up to so many replicas of an item in."""
+        """Add up to `count` replicas of an item."""
         shape = self._items[index].shape
         for _ in range(count):
             if any(amount > free for amount, free in zip(shape.amounts, self._amounts, strict=True)):

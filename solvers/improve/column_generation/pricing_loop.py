@@ -1,4 +1,4 @@
-"""Column generation: contents are added to the master while its prices ask for more."""
+"""Column generation: add configurations to the master while its prices ask for more."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from gpuplan.solvers.improve.column_generation.subproblem import Contents, Question
 
 _RELATIVE_ERROR: Final = 1e-9
-"""Of a bound that was computed in floating point."""
+"""Relative error of a bound that was computed in floating point."""
 
 _STEP: Final = 1
-"""Part of a point by which contents must be better, so that rounding errors are not taken for gains."""
+"""Parts of a point by which contents must be better, so that rounding errors do not count as gains."""
 
 _MANY: Final = 32
-"""Configurations that are found before prices are looked at again."""
+"""Configurations found before the master is solved for new prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What came of column generation."""
+    """Result of column generation."""
 
     configurations: int
-    """All that the master has."""
+    """Number of configurations of the master."""
     rounds: int
     bound: int | None
-    """Points that no packing exceeds; None if none was proven."""
+    """Upper bound over all packings, in points; None if none was proven."""
 
 
 def generate(
@@ -47,13 +47,13 @@ def generate(
     """
     Add configurations to the master until none pays, the bound is reached, or time is up.
 
-    First come those that were there. A round ends early once it has found many, since better prices are then
-    at hand; the next one goes on with the node class after. The exact pricing problem is solved only where
-    the quick one finds nothing.
+    The contents of the current plan come first. A round ends early once it has found many configurations,
+    since better prices are then available; the next round continues with the following node class. The exact
+    pricing problem is solved only where the quick one finds nothing.
 
-    In a round that looked at all node classes the bound is that of Lagrangian relaxation at its prices
-    (Lasdon, Optimization Theory for Large Systems, 1970; Farley, Operations Research 38, 1990): what the rest
-    of the master brings, and each node the most that contents bring on it.
+    After a round over all node classes the bound is that of Lagrangian relaxation at its prices (Lasdon,
+    Optimization Theory for Large Systems, 1970; Farley, Operations Research 38, 1990): the rest of the
+    master, plus for each node the most that contents bring on it.
     """
     search = _Search(master, question, charges, seed)
     rounds, least = 0, inf
@@ -67,7 +67,7 @@ def generate(
 
 
 class _Search:
-    """Rounds of pricing, one node class after the other."""
+    """Rounds of pricing over the node classes."""
 
     def __init__(self, master: Master, question: Question, charges: Charges, seed: int) -> None:
         self._master, self._question, self._charges = master, question, charges
@@ -97,7 +97,7 @@ class _Search:
         return added, prices.rest + sum(each / SCALE * len(one.nodes) for each, one in nodes)
 
     def _offer(self, index: int, priced: Priced, prices: Prices) -> bool:
-        """Add contents if they bring more than nodes do already and are new; True if so."""
+        """Add contents if they are new and bring more than nodes already do; True if so."""
         return priced.value > prices.to_beat[index] + _STEP and self._add(index, priced.contents)
 
     def _add(self, index: int, contents: Contents) -> bool:
@@ -111,7 +111,7 @@ def _whole(bound: float) -> int:
 
 
 def _before(question: Question) -> Iterator[tuple[int, Contents]]:
-    """(node class, what some node of it was filled with)."""
+    """(node class, contents that some node of it had before)."""
     for index, node_class in enumerate(question.node_classes):
         for node in node_class.nodes:
             if node in question.before:

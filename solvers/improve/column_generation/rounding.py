@@ -1,4 +1,4 @@
-"""An answer of the master on the nodes of a ledger: GPUs for replicas, places for jobs."""
+"""Place an answer of the master on the nodes of a ledger: GPUs for replicas, places for jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def realize(ledger: Ledger, question: Question, answer: Answer) -> None:
-    """Place the jobs of an answer on nodes from which those of the question were lifted."""
+    """Place the jobs of an answer on the nodes from which the jobs of the question were lifted."""
     wanted = [0] * len(question.items)
     for offer, jobs in zip(question.offers, answer.jobs, strict=True):
         wanted[offer.item] += jobs * offer.replicas
@@ -37,7 +37,7 @@ def realize(ledger: Ledger, question: Question, answer: Answer) -> None:
 
 
 def _settle(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[Site]) -> None:
-    """Make jobs of sites; those of one job are all on the nodes of one option."""
+    """Form jobs from sites; all sites of one job are on the nodes of one option."""
     job_class = ledger.problem.classes[index]
     for position in options:
         option = job_class.options[position]
@@ -46,7 +46,7 @@ def _settle(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[Si
 
 
 def _filled(question: Question, answer: Answer, wanted: list[int]) -> dict[int, list[int]]:
-    """Items by node: contents dealt out to nodes in order, places swapped, and no more than are wanted."""
+    """Items by node: contents assigned to nodes in order, places swapped, unused places left out."""
     filled: dict[int, list[int]] = {}
     free = [iter(node_class.nodes) for node_class in question.node_classes]
     for configuration, count in answer.nodes:
@@ -69,7 +69,7 @@ def _filled(question: Question, answer: Answer, wanted: list[int]) -> dict[int, 
 
 
 def _take(ledger: Ledger, question: Question, node: int, items: list[int]) -> list[tuple[int, Site]]:
-    """Take sites for items on one node: whole GPUs first, then the rest, and shares as they can be packed."""
+    """Take sites for items on one node: whole GPUs first, then items without GPUs, then packed shares."""
     taken: list[tuple[int, Site]] = []
     shapes = [question.items[item].shape for item in items]
     order = sorted(range(len(items)), key=lambda each: (-shapes[each].gpus, each))
@@ -89,9 +89,9 @@ def _take(ledger: Ledger, question: Question, node: int, items: list[int]) -> li
 
 def _gpus(free: list[int], shares: dict[int, int]) -> Iterator[tuple[int, int]]:
     """
-    (share, GPU) for shares, in thousandths by number, on GPUs with so many thousandths free.
+    (share, GPU) for shares, in thousandths by number, on GPUs with `free` thousandths each.
 
-    They can be packed, as what they stand for was; should the search for how be given up, some are left out.
+    A packing exists, since the contents were packed before. If the search for it gives up, some are left out.
     """
     if (gpus := pack(list(shares.values()), free)) is not None:
         yield from zip(shares, gpus, strict=True)

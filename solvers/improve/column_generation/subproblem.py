@@ -1,4 +1,4 @@
-"""What is to be packed anew: replicas of plain kinds of jobs, and what nodes have free for them."""
+"""The packing question: replicas of plain kinds of jobs, and the free capacity of nodes for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 Contents: TypeAlias = tuple[tuple[int, int], ...]
-"""(item, number of it), sorted: what one node is filled with."""
+"""(item, number of it), sorted: the contents of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Item:
     """A place for one replica of a kind, on the node groups of one of its tiers."""
 
     taker: int
-    """Class in whose name sites are taken; the others of the kind have the same shape."""
+    """Class for which sites are taken; the other classes of the kind have the same shape."""
     shape: Shape
     groups: frozenset[int]
     node_points: tuple[tuple[int, int], ...]
     """(group, points of a replica there)."""
     most: int
-    """Replicas that all its jobs together may have."""
+    """Maximum replicas of all its jobs together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +46,32 @@ class Offer:
     job_class: int
     item: int
     options: tuple[int, ...]
-    """Positions among those of the class that belong to the item."""
+    """Positions of the class's options that belong to the item."""
     points: int
-    """Of one job."""
+    """Points of one job."""
     replicas: int
-    """Of one job."""
+    """Replicas of one job."""
     most: int
-    """Jobs."""
+    """Maximum number of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """Nodes of one group with the same free."""
+    """Nodes of one group with equal free capacity."""
 
     nodes: tuple[int, ...]
     group: int
     gpus: tuple[int, ...]
-    """Thousandths free of each GPU, most first; GPUs with nothing free are left out."""
+    """Free thousandths of each GPU, most first; GPUs with nothing free are left out."""
     amounts: tuple[int, ...]
 
     @property
     def whole(self) -> int:
-        """Wholly free GPUs."""
+        """Number of wholly free GPUs."""
         return self.gpus.count(MILLI)
 
     def room(self, shape: Shape) -> int:
-        """Replicas of a shape that fit on one of the nodes, were it all for them, and counted up to 2^30."""
+        """Replicas of a shape that fit on one of the nodes if it is used for them alone; at most 2^30."""
         room = [free // amount for free, amount in zip(self.amounts, shape.amounts, strict=True) if amount]
         if shape.gpus:
             room.append(self.whole // shape.gpus)
@@ -82,17 +82,17 @@ class NodeClass:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which contents for how many nodes of each class, and which jobs then have a place?"""
+    """Which contents do how many nodes of each class get, and which jobs then have a place?"""
 
     items: tuple[Item, ...]
     offers: tuple[Offer, ...]
     node_classes: tuple[NodeClass, ...]
     before: dict[int, Contents] = field(default_factory=dict)
-    """What nodes were filled with before their jobs were taken off."""
+    """Contents of nodes before their jobs were taken off."""
 
 
 def lift(ledger: Ledger, nodes: Ints | None) -> Question:
-    """Take all plain jobs off some nodes (None: off all), and say what may now be packed there."""
+    """Take all plain jobs off some nodes (None: off all); returns what may now be packed there."""
     scope = _scope(ledger, nodes)
     plain = {
         index: kind
@@ -119,7 +119,7 @@ def lift(ledger: Ledger, nodes: Ints | None) -> Question:
 
 
 def is_whole(ledger: Ledger) -> bool:
-    """True if packing plain jobs on all nodes is all that there is to decide."""
+    """True if packing plain jobs on all nodes is the whole decision."""
     problem = ledger.problem
     if problem.incumbents or problem.pools or problem.power_caps:
         return False
@@ -129,9 +129,10 @@ def is_whole(ledger: Ledger) -> bool:
 
 def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
     """
-    Those of the nodes that exist, share no power cap with others, and have nothing free that was preempted.
+    The nodes that exist, are under no power cap, and have nothing free through preemption.
 
-    What may take the place of a victim, and what has to fit beside it, configurations do not tell apart.
+    Configurations do not tell apart jobs that may take the place of a victim and jobs that must fit beside
+    it.
     """
     among = range(len(ledger.problem.nodes)) if nodes is None else nodes.tolist()
     capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
@@ -142,19 +143,19 @@ def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
 
 
 def _is_plain(ledger: Ledger, kind: Kind) -> bool:
-    """True if only room and price decide where replicas of a kind go, and their number is no choice."""
+    """True if only room and price decide where replicas of a kind go, and if their number is fixed."""
     free = kind.together == Togetherness() and ledger.tenants[kind.classes[0]].manners == NOBODY_MINDS
     return free and kind.rigid and not kind.per_replica and not kind.shape.mig
 
 
 def _may_go(ledger: Ledger, index: int) -> bool:
-    """True if jobs of a class wait, and nothing is said about when they start."""
+    """True if jobs of a class wait, without a promised start or a co-start group."""
     job_class = ledger.problem.classes[index]
     return job_class.starts_alone and not job_class.firm
 
 
 def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[list[Item], list[Offer]]:
-    """Items that may be on these groups, and the jobs that want them."""
+    """Items that may be on these groups, and the jobs that ask for them."""
     items: list[Item] = []
     offers: list[Offer] = []
     known: dict[tuple[int, int], int] = {}

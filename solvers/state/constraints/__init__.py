@@ -1,1 +1,1 @@
-"""What the ledger keeps for each rule."""
+"""State that the ledger keeps for each rule."""

@@ -1,5 +1,5 @@
 """
-Company: who shares domains and nodes with whom.
+Anti-affinity and interference: which jobs share domains and nodes.
 
 Two rules look at pairs of different jobs: anti-affinity, which is hard, and interference, which has a price.
 Jobs are counted once per domain, however many replicas they have there.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Manners:
-    """What of a job matters to those it shares a node or a domain with."""
+    """Attributes of a job that matter to other jobs on the same node or in the same domain."""
 
     workload: str = ""
     carries: tuple[int, ...] = ()
@@ -38,20 +38,20 @@ class Manners:
 NOBODY_MINDS: Final = Manners()
 
 Resident: TypeAlias = tuple[Manners, frozenset[int]]
-"""A job on nodes."""
+"""Attributes of a job, and the nodes that it is on."""
 
 
 class _Meeting:
-    """Two workload classes that had better not meet on a node."""
+    """A pair of workload classes with a price for sharing a node."""
 
     def __init__(self, pair: tuple[str, str], points: int, nodes: int) -> None:
         self.pair = pair
         self.points = points
         self.before: Bools = np.zeros(nodes, dtype=bool)
-        """Nodes where they met from the start."""
+        """Nodes that they shared from the start."""
 
     def now(self, present: dict[str, Ints], nodes: Ints) -> Bools:
-        """True for each of the nodes where they meet."""
+        """True for each of the nodes that they share."""
         one, other = self.pair
         if one == other:
             return present[one][nodes] > 1
@@ -76,7 +76,7 @@ class _Tags:
                 self.avoiders[index][touched] += times
 
     def barred(self, manners: Manners, own: list[tuple[Manners, Ints]]) -> Bools:
-        """Nodes on which somebody other than the job itself minds it, or is minded by it."""
+        """Nodes on which another job avoids this one, or is avoided by it."""
         barred: Bools = np.zeros(len(self._domains.of(Level.NODE)), dtype=bool)
         for index, (tag, level) in enumerate(self._pairs):
             of = self._domains.of(level)
@@ -113,22 +113,22 @@ class Company:
             workload: np.zeros(self._count, dtype=np.int64) for workload in sorted(workloads)
         }
         self.points = 0
-        """Of interference that was not there at first; never positive."""
+        """Points of interference that is new; never positive."""
 
     def minds(self, manners: Manners) -> Manners:
-        """What of a job anybody minds, so that jobs nobody minds are alike."""
+        """The attributes of a job that matter to other jobs; jobs without any then compare equal."""
         workload = manners.workload if manners.workload in self._present else ""
         return Manners(workload, manners.carries, manners.avoids)
 
     def begin(self) -> None:
-        """Take everybody counted so far as having been there before."""
+        """Take all jobs counted so far as present from the start."""
         everywhere = np.arange(self._count)
         for meeting in self._meetings:
             meeting.before = meeting.now(self._present, everywhere)
         self.points = 0
 
     def count(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
-        """Count a job on nodes, with -1 one that is gone."""
+        """Count a job on nodes; `times` -1 removes it."""
         if not nodes:
             return
         where = np.array(sorted(nodes), dtype=np.int64)
@@ -140,7 +140,7 @@ class Company:
             self.points -= sum(self._paid(meeting, where) for meeting in concerned)
 
     def count_newcomer(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
-        """Count new replicas of a job, with -1 such as are gone, beside what `count` counts."""
+        """Count new replicas of a job, in addition to `count`; `times` -1 removes them."""
         self._newcomers.count(manners, np.array(sorted(nodes), dtype=np.int64), times)
 
     def _paid(self, meeting: _Meeting, nodes: Ints) -> int:
@@ -148,7 +148,7 @@ class Company:
         return meeting.points * int(np.count_nonzero(met))
 
     def concerned(self, manners: Manners, nodes: Iterable[int]) -> list[Ints]:
-        """Nodes to which somebody on these nodes makes a difference."""
+        """Nodes to which a job on these nodes makes a difference."""
         where = np.array(sorted(nodes), dtype=np.int64)
         levels = {
             level for tag, level in self._pairs if tag in manners.carries or (tag, level) in manners.avoids
@@ -161,7 +161,7 @@ class Company:
         return [*found, where] if manners.workload in self._present else found
 
     def barred(self, manners: Manners, own: Iterable[Resident]) -> Bools | None:
-        """Nodes that a job, counted as `own` so far, may not come to; None if no rule is about it."""
+        """Nodes that a job, counted as `own` so far, may not use; None if no rule concerns it."""
         if not manners.carries and not manners.avoids:
             return None
         return self._all.barred(
@@ -169,7 +169,7 @@ class Company:
         )
 
     def may_return(self, residents: Iterable[Resident]) -> bool:
-        """True if no newcomer minds a running job that is back on nodes; what ran before is used to it."""
+        """True if no new job conflicts with a restored running job; jobs that ran before do not count."""
         for manners, nodes in residents:
             if nodes and (manners.carries or manners.avoids):
                 barred = self._newcomers.barred(manners, [])

@@ -1,7 +1,7 @@
 """
-Capacity: what is free on concrete nodes, and what the state of their GPUs costs.
+Free capacity of nodes, and what the state of their GPUs costs.
 
-It never takes what is not there. Each change notes its node, so that boards look again only at what changed.
+No more is taken than is free. Each change records its node, so that boards look again only at changed nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class MigOutlook:
-    """`mig_state.Outlook` for many nodes."""
+    """`mig_state.Outlook` for many nodes, as arrays."""
 
     def __init__(self, count: int) -> None:
         self.room: Bools = np.zeros(count, dtype=bool)
@@ -48,7 +48,7 @@ class Capacity:
         widest = max((group.gpus for group in problem.groups), default=0)
         count = len(problem.nodes)
         self.gpu_free: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
-        """Thousandths free, shape (nodes, GPUs)."""
+        """Free thousandths, shape (nodes, GPUs)."""
         for index, node in enumerate(problem.nodes):
             self.gpu_free[index, : len(node.gpus)] = node.gpus
         self.free: Ints = np.array([node.amounts for node in problem.nodes], dtype=np.int64).reshape(
@@ -56,7 +56,7 @@ class Capacity:
         )
         """Shape (nodes, resources)."""
         self.balance: list[list[int]] = [list(node.amounts) for node in problem.nodes]
-        """The same, but negative where running jobs hold more than there is."""
+        """The same, but negative where running jobs hold more than the node has."""
         for balance, node in zip(self.balance, problem.nodes, strict=True):
             for resource, overdrawn in enumerate(node.overdrawn):
                 balance[resource] -= overdrawn
@@ -65,7 +65,7 @@ class Capacity:
             [self.mig.free_milli(node) for node in range(count)], dtype=np.int64
         )
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
-        """Wholly free GPUs of each node."""
+        """Number of wholly free GPUs of each node."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
         self.stranding = Stranding(*self._once_empty(problem))
         self.usable: Bools = np.ones(count, dtype=bool)
@@ -74,7 +74,7 @@ class Capacity:
             if group.pool is not None:
                 self.usable[list(group.nodes)] = False
         self.changes: list[int] = []
-        """Nodes that changed, one after the other: whoever looked before looks again at those since."""
+        """Nodes that changed, in order: a reader looks again at those recorded since its last look."""
         self._power_left = [cap.left for cap in problem.power_caps]
         self._caps: dict[int, list[tuple[int, int]]] = {}
         for index, cap in enumerate(problem.power_caps):
@@ -86,7 +86,7 @@ class Capacity:
         self._waste_points = 0
 
     def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
-        """Thousandths of GPUs and amounts of each node once every incumbent has left."""
+        """Free thousandths of GPUs and free amounts of each node without running jobs that may leave."""
         gpu_left, free = self.gpu_left.copy(), np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
@@ -97,7 +97,7 @@ class Capacity:
 
     @property
     def points(self) -> int:
-        """Of MIG layouts changed and of free GPUs that no replica of the reference gang fits on."""
+        """Points of changed MIG layouts, and of free GPUs too few for a replica of the reference gang."""
         return self._waste_points + self.mig.points
 
     def touch(self, nodes: int | Ints) -> None:
@@ -108,16 +108,16 @@ class Capacity:
             self.changes += nodes.tolist()
 
     def set_usable(self, node: int, usable: bool) -> None:
-        """Open a node, or close it."""
+        """Open or close a node."""
         self.usable[node] = usable
         self._waste_points += self._waste(int(self.whole[node])) * (-1 if usable else 1)
         self.touch(node)
 
     def find(self, shape: Shape, node: int, first: Collection[int] = (), shut: Collection[int] = ()) -> Site:
         """
-        The site a replica gets on a node that has room: whole GPUs close together, or the fullest it fits.
+        Site of a replica on a node with room: whole GPUs close together; for a share the fullest that fits.
 
-        GPUs to be taken first, if they are enough, are `first`; none of `shut` is taken.
+        GPUs in `first` are preferred if they are enough; GPUs in `shut` are never taken.
         """
         if shape.mig:
             return Site(node, slices=tuple(self.mig.find(node, shape.mig, self.whole_gpus(node))[0]))
@@ -140,7 +140,7 @@ class Capacity:
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
     def fits(self, shape: Shape, site: Site, *, power: bool = True, amounts: bool = True) -> bool:
-        """True if this very site is free, all of it with `amounts`, and with `power` no cap forbids it."""
+        """True if exactly this site is free; `amounts` and `power` say whether these are checked too."""
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
             bool(self.usable[node])
@@ -151,7 +151,7 @@ class Capacity:
         )
 
     def charge(self, shape: Shape, site: Site, replicas: int) -> None:
-        """Take a site, or give it back with -1."""
+        """Take a site; `replicas` -1 gives it back."""
         node = site.node
         if site.gpus:
             free, milli = self.gpu_free[node], replicas * (shape.gpu_milli or MILLI)
@@ -176,7 +176,7 @@ class Capacity:
         self.changes.append(node)
 
     def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
-        """Keep MIG instances on a GPU for jobs that come later, if it is free for that."""
+        """Keep MIG instances on a GPU for jobs placed later, if the GPU is free for that."""
         if self.mig.in_mode(node, gpu) or (self.gpu_free[node, gpu] == MILLI and self.mig.offers(node)):
             if self.mig.reserve(node, gpu, places):
                 self.gpu_free[node, gpu] -= MILLI
@@ -184,7 +184,7 @@ class Capacity:
             self.touch(node)
 
     def release(self, node: int, gpu: int) -> None:
-        """Keep nothing on a GPU any longer."""
+        """Keep no instances on a GPU any longer."""
         if self.mig.in_mode(node, gpu):
             if self.mig.release(node, gpu):
                 self.gpu_free[node, gpu] += MILLI
@@ -192,13 +192,13 @@ class Capacity:
             self.touch(node)
 
     def powers(self, milli: int, node: int) -> bool:
-        """True if so many thousandths of GPUs more on a node draw no more power than there is."""
+        """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
         return milli == 0 or all(
             milli * watts <= self._power_left[cap] for cap, watts in self._caps.get(node, ())
         )
 
     def room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
-        """Replicas that fit on each of the nodes, were it all for them; counted up to `most`."""
+        """Replicas that fit on each of the nodes if used for them alone; at most `most`."""
         room: Ints = np.full(len(nodes), most, dtype=np.int64)
         if shape.gpus:
             room = np.minimum(room, self.whole[nodes] // shape.gpus)
@@ -219,11 +219,11 @@ class Capacity:
         return room
 
     def offers_mig(self, nodes: Ints) -> Bools:
-        """Nodes that have GPUs in MIG mode, or may switch some."""
+        """True for nodes with GPUs in MIG mode, or with GPUs that may be switched to it."""
         return np.array([self.mig.offers(node) for node in nodes.tolist()], dtype=bool)
 
     def mig_outlook(self, wish: Wish, nodes: Ints, where: Bools) -> MigOutlook:
-        """What one more replica with MIG instances would cost on the nodes at the marked positions."""
+        """Cost of one more replica with MIG instances on the nodes at the marked positions."""
         found = MigOutlook(len(nodes))
         for position in np.flatnonzero(where).tolist():
             node = int(nodes[position])
@@ -237,7 +237,7 @@ class Capacity:
         return found
 
     def waste_price(self, shape: Shape, nodes: Ints) -> Ints | None:
-        """Points of what one more replica changes in free GPUs of no use; None if that has no price."""
+        """Points of the change in useless free GPUs by one more replica; None if these have no price."""
         if not self._waste_price or not shape.quota_milli:
             return None
         whole = self.whole[nodes]

@@ -1,4 +1,4 @@
-"""Parties: classes whose jobs start in the same slot or not at all; most classes are alone."""
+"""Co-start groups: classes with jobs that start in the same slot or not at all; most start alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 Party: TypeAlias = tuple[int, ...]
-"""Classes, by index; more than one only of one job each."""
+"""Indices of classes; a group of several classes has one job per class."""
 
 
 def party_of(problem: Problem) -> dict[int, Party]:
-    """The party of each class that does not start alone."""
+    """The co-start group of each class that does not start alone."""
     groups: dict[int, list[int]] = defaultdict(list)
     for index, job_class in enumerate(problem.classes):
         if job_class.co_start is not None:
@@ -25,7 +25,7 @@ def party_of(problem: Problem) -> dict[int, Party]:
 
 
 def start(ledger: Ledger, party: Party) -> bool:
-    """Start one job of every class of a party in slot 0; False, and nothing done, if they do not all fit."""
+    """Start one job of every class of a group in slot 0; False, and nothing changes, if not all fit."""
     mark = ledger.mark()
     for index in party:
         options = ledger.problem.classes[index].options
@@ -36,7 +36,7 @@ def start(ledger: Ledger, party: Party) -> bool:
 
 
 def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
-    """Book one job of every class of a party in a slot, where it is paid best; None if not all fit."""
+    """Reserve one job of every class of a group in a slot, on its best option; None if not all fit."""
     mark, numbers = ledger.mark(), list[int]()
     for index in party:
         for position in _best_first(ledger, index, slot):
@@ -50,7 +50,7 @@ def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
 
 
 def worths(ledger: Ledger, party: Party) -> Iterator[tuple[int, int]]:
-    """(points, slot) of a party's starts in later slots, each on the options paid best, earliest first."""
+    """(points, slot) of a group's starts in later slots, each class on its best option, earliest first."""
     classes = ledger.problem.classes
     for slot in range(max(1, *(classes[index].earliest for index in party), 0), ledger.problem.slots):
         best = []

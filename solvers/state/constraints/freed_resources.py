@@ -1,9 +1,10 @@
 """
-Freed: what preempted jobs have freed of quotas and of racks' power, for classes that may follow them.
+Quota and rack power that preempted jobs have freed, for classes that may take their place.
 
-For each set of victims (`outranking`) there is a tally: what queues use and racks draw had all of them
-stayed, and no class come or moved that may follow any of them. Whatever else comes has to fit there too, as
-long as one of the victims is out. What preemption frees on nodes is a matter of `floors`.
+There is a tally for each set of victims (`preemption_order`): what queues use and racks draw if all these
+victims had stayed, and if no class that may take the place of any of them had come or migrated. As long as
+one of the victims is out, every other class must also fit there. `preemption_ranks` treats what preemption
+frees on nodes.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class _Tally:
-    """Quotas and power without what a view leaves out."""
+    """Quota usage and power without what a view leaves out."""
 
     def __init__(self, problem: Problem) -> None:
         self.usage = QuotaUsage(problem)
         self.power_left = [cap.left for cap in problem.power_caps]
         self.victims = 0
-        """Replicas that the victims have been made to give up."""
+        """Number of replicas that the victims were made to give up."""
 
 
 class Freed:
-    """What classes may take beside victims that they may not follow."""
+    """What classes may take beside victims that they may not replace."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -49,7 +50,7 @@ class Freed:
                 self._caps[node].append((index, watts))
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
-        """How many more portions of so many replicas the class's queue may hold on this option."""
+        """How many more portions of `replicas` replicas the class's queue may hold on this option."""
         milli = job_class.shape.quota_milli * replicas
         if not milli:
             return UNLIMITED
@@ -57,26 +58,26 @@ class Freed:
         return self.room(job_class.queue, option.gpu_model, job_class, known=known) // milli
 
     def room(self, queue: int, gpu_model: str | None, comer: Comer, *, known: bool) -> int:
-        """Thousandths of GPUs that a queue may still take for a comer; see `QuotaUsage.room`."""
+        """Thousandths of GPUs that a queue may still take for `comer`; see `QuotaUsage.room`."""
         views = self._beside(comer)
         return min((view.usage.room(queue, gpu_model, known=known) for view in views), default=UNLIMITED)
 
     def obstacle(
         self, queue: int, gpu_model: str | None, milli: int, comer: Comer
     ) -> tuple[QueueBudget, int] | None:
-        """The first limit that so much more for a comer would break; see `QuotaUsage.obstacle`."""
+        """The first limit that `milli` more for `comer` would break; see `QuotaUsage.obstacle`."""
         found = (view.usage.obstacle(queue, gpu_model, milli) for view in self._beside(comer))
         return next((obstacle for obstacle in found if obstacle is not None), None)
 
     def powers(self, milli: int, node: int, comer: Comer) -> bool:
-        """True if so many thousandths of GPUs more for a comer draw no more power than there is."""
+        """True if `milli` more thousandths of GPUs for `comer` stay within all power caps."""
         caps = self._caps.get(node, ()) if milli else ()
         return all(
             milli * watts <= view.power_left[cap] for cap, watts in caps for view in self._beside(comer)
         )
 
     def allows(self, index: int) -> bool:
-        """True if an incumbent may be preempted, given who has come where others have moved away."""
+        """True if a running job may be preempted, given the new jobs where other jobs have migrated away."""
         incumbent = self._problem.incumbents[index]
         nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
         caps = {cap for node in nodes for cap, _ in self._caps.get(node, ())}
@@ -95,11 +96,11 @@ class Freed:
                 tally.usage.change(job_class.queue, option.gpu_model, milli, new=new)
 
     def enter(self, job_class: JobClass, site: Site, times: int) -> None:
-        """Count a replica of a class on a site, with -1 off it."""
+        """Count a replica of a class on a site; `times` -1 removes it."""
         self._draw(site.node, times * job_class.shape.quota_milli, job_class)
 
     def preempt(self, index: int, positions: Iterable[int], times: int) -> None:
-        """Count replicas that an incumbent is made to give up, with -1 those that it has back."""
+        """Count replicas that a running job is made to give up; `times` -1 restores them."""
         positions, incumbent = list(positions), self._problem.incumbents[index]
         for view, tally in self._views.items():
             if view.keeps(incumbent):
@@ -107,7 +108,7 @@ class Freed:
         self._leave(index, positions, times, incumbent)
 
     def move(self, index: int, positions: Iterable[int], times: int) -> None:
-        """Count replicas of an incumbent that leaves to be moved, with -1 back."""
+        """Count replicas of a running job that leaves to migrate; `times` -1 restores them."""
         move = self._problem.incumbents[index].move
         if move is not None:
             self._leave(index, list(positions), times, self._problem.classes[move])
@@ -129,5 +130,5 @@ class Freed:
                     tally.power_left[cap] -= milli * watts
 
     def _beside(self, comer: Comer) -> Iterator[_Tally]:
-        """Tallies in which a comer counts and of which a victim is out."""
+        """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
         return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))

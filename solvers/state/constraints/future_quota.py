@@ -1,4 +1,4 @@
-"""QuotaAhead: what queues may still take in later slots, by the arithmetic of `solvers.quota`."""
+"""QuotaAhead: remaining quota of queues in later slots, by the arithmetic of `constraints.quota`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class QuotaAhead:
-    """Usage of every queue in every budget by slot, as running jobs end and others come; not of slot 0."""
+    """Usage of every queue in every budget by slot, as jobs end and others start; without slot 0."""
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
         self._usage: list[Ints] = []
-        """Shape (queues, slots) of each budget."""
+        """Usage of each budget, shape (queues, slots)."""
         for budget in problem.budgets:
             usage = np.repeat(np.array(budget.own, dtype=np.int64)[:, None], problem.slots, axis=1)
             for slot, queue, milli, _ in budget.returns:
@@ -36,14 +36,14 @@ class QuotaAhead:
         self._newcomers = [np.zeros_like(usage) for usage in self._usage]
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int, span: tuple[int, int]) -> int:
-        """How many more portions of so many replicas the class's queue may hold in all slots of a span."""
+        """How many more portions of `replicas` replicas the class's queue may hold in all slots of a span."""
         milli = job_class.shape.quota_milli * replicas
         if milli == 0:
             return UNLIMITED
         return self.room(job_class.queue, option.gpu_model, span, known=job_class.role is Role.MOVE) // milli
 
     def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> int:
-        """Thousandths of GPUs of a model that a queue may still take in a span; see `QuotaLedger.room`."""
+        """Thousandths of GPUs of a model that a queue may still take in a span; see `QuotaUsage.room`."""
         if span[1] <= span[0]:
             return UNLIMITED
         return min(
@@ -58,7 +58,7 @@ class QuotaAhead:
     def change(
         self, queue: int, gpu_model: str | None, milli: int, span: tuple[int, int], *, new: bool = False
     ) -> None:
-        """Count GPUs taken in a span of slots, or given back if negative, up the tree."""
+        """Count GPUs taken in a span of slots, or given back if negative, up the queue tree."""
         where = slice(*span)
         for budget, usage, newcomers in zip(self._budgets, self._usage, self._newcomers, strict=True):
             if budget.counts(gpu_model) and span[1] > span[0]:
@@ -72,7 +72,7 @@ class QuotaAhead:
     def _count(
         budget: QueueBudget, usage: Ints, newcomers: Ints | None, queue: int, where: slice, amount: Ints
     ) -> Ints:
-        """What goes on to the queue above."""
+        """Count at one queue; returns what counts at the queue above."""
         here, kept = usage[queue, where], budget.kept[queue]
         spilled = np.maximum(0, here - kept)
         here += amount
@@ -85,16 +85,16 @@ class QuotaAhead:
         most = UNLIMITED // 2  # a sum of two stays within 64 bits
         *way, root = self._budgets[index].upwards(queue)
         available = self._left(index, root, span, known=known)
-        # From the root down: trees may be deeper than the interpreter's stack.
+        # From the root down: trees may be deeper than the recursion limit.
         for each in reversed(way):
             own = self._left(index, each, span, known=known)
             unspilled = np.maximum(0, self._budgets[index].kept[each] - self._usage[index][each, span])
-            # What a queue keeps to itself does not count above, whatever is used there already.
+            # Quota that a queue keeps does not count above, whatever is used there already.
             available = np.minimum(own, np.minimum(unspilled, most) + np.clip(available, 0, most))
         return available
 
     def _left(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
-        """What of its own limit a queue has left."""
+        """What is left of a queue's own limit."""
         budget, usage = self._budgets[index], self._usage[index][queue, span]
         firm, limit = budget.firm[queue], budget.limit[queue]
         own: Ints = np.full(len(usage), UNLIMITED, dtype=np.int64)

@@ -1,7 +1,7 @@
 """
-Where one more MIG instance may stand on a GPU, and what it costs there.
+Where one more MIG instance fits on a GPU, and what it costs there.
 
-A layout is a value, and what may be added to it is looked up once: a cluster has few different ones.
+A layout is an immutable value, and what may be added to it is cached: a cluster has few different layouts.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A GPU in MIG mode, or one that could be switched to it."""
+    """Layout of a GPU in MIG mode, or of one that could be switched to it."""
 
     gpu_model: str
     existing: frozenset[Place]
-    """Instances there were at first, whoever used them."""
+    """Instances that exist at first, used or not."""
     used: frozenset[Place] = frozenset()
     reserved: frozenset[Place] = frozenset()
-    """Instances kept for jobs that come later; they take these and nobody else's."""
+    """Instances kept for jobs placed later: new instances take these first, and never conflict with them."""
     fresh: bool = False
-    """True if the plan switches the GPU to MIG mode: there it may create any instance."""
+    """True if the plan switches the GPU to MIG mode: then it may create any instance."""
 
     def holding(self, place: Place) -> Layout:
-        """With one instance more in use."""
+        """The layout with one more instance in use."""
         return replace(self, used=self.used | {place}, reserved=self.reserved - {place})
 
 
@@ -43,11 +43,11 @@ class Spot:
     """One way to add an instance to a layout, better ones first in order."""
 
     created: bool
-    """True if the instance does not exist."""
+    """True if the instance must be created."""
     destroyed: int
-    """Idle instances in the way."""
+    """Idle instances that must be destroyed."""
     lost: int
-    """Room that wanted instances then lack (see `room_in`)."""
+    """Loss of room for wanted instances (see `room_in`)."""
     start: int
 
 
@@ -56,7 +56,7 @@ def best_spot(layout: Layout, profile: str, wanted: frozenset[str], *, may_creat
     """
     The best way to add an instance; None if there is none. Reserved instances come first.
 
-    `wanted` are the profiles for which it ought to leave room.
+    `wanted` are the profiles for which room should be left.
     """
     spots = [
         spot
@@ -68,7 +68,7 @@ def best_spot(layout: Layout, profile: str, wanted: frozenset[str], *, may_creat
 
 
 def is_legal(layout: Layout) -> bool:
-    """True if the instances in use and reserved may exist together."""
+    """True if the used and reserved instances may exist together."""
     geometry = mig_geometry(layout.gpu_model)
     if geometry is None:
         return layout.used | layout.reserved <= layout.existing
@@ -76,7 +76,7 @@ def is_legal(layout: Layout) -> bool:
 
 
 def slices_of(gpu_model: str, profile: str) -> int:
-    """Memory slices of a profile; 1 where the GPU model or the profile is not known."""
+    """Memory slices of a profile; 1 if the GPU model or the profile is not known."""
     geometry = mig_geometry(gpu_model)
     known = geometry.profiles.get(profile) if geometry else None
     return known.memory_slices if known else 1
@@ -110,7 +110,7 @@ def _spot(layout: Layout, place: Place, wanted: frozenset[str]) -> Spot | None:
 
 @lru_cache(maxsize=1 << 16)
 def room_in(layout: Layout, wanted: frozenset[str]) -> int:
-    """Memory slices of every wanted instance that could still be added, one at a time."""
+    """Sum of memory slices over all wanted instances that could be added, each by itself."""
     geometry = mig_geometry(layout.gpu_model)
     if geometry is None:
         return 0

@@ -22,18 +22,18 @@ Wish: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the MIG instances of one more replica would cost on a node."""
+    """Cost of the MIG instances of one more replica on a node."""
 
     points: int
-    """Never positive."""
+    """Points, never positive."""
     lost: int
-    """Room that other instances then lack."""
+    """Loss of room for other instances."""
     switches: bool
-    """True if a GPU is switched to MIG mode for it."""
+    """True if a GPU must be switched to MIG mode."""
 
 
 class MigBoard:
-    """Instances in use on every GPU in MIG mode, and what changing layouts has cost."""
+    """Instances in use on every GPU in MIG mode, and the cost of layout changes so far."""
 
     def __init__(self, problem: Problem) -> None:
         charges = problem.charges
@@ -59,7 +59,7 @@ class MigBoard:
         )
         self._outlooks: dict[tuple[object, ...], Outlook | None] = {}
         self.points = 0
-        """Of instances created and GPUs switched to MIG mode; never positive."""
+        """Points of instances created and GPUs switched to MIG mode; never positive."""
 
     def free_milli(self, node: int) -> int:
         """Thousandths of GPUs that instances in use leave on the GPUs in MIG mode."""
@@ -70,9 +70,9 @@ class MigBoard:
 
     def find(self, node: int, wish: Wish, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
         """
-        Instances for up to so many replicas, in the best places one after the other.
+        Instances for up to `copies` replicas, each in the best position.
 
-        `whole` are the GPUs that are wholly free and may be switched to MIG mode if that is allowed.
+        `whole` are the wholly free GPUs, which may be switched to MIG mode if that is allowed.
         """
         layouts = dict(self._layouts[node])
         fresh = list(whole) if self._may_switch(node) else []
@@ -93,8 +93,8 @@ class MigBoard:
         return found
 
     def outlook(self, node: int, wish: Wish, whole: Sequence[int]) -> Outlook | None:
-        """What one more replica would cost on a node; None if it has no place there."""
-        # Nodes with equal layouts look alike, whatever the numbers of their GPUs.
+        """Cost of one more replica on a node; None if it does not fit there."""
+        # Nodes with equal layouts give equal results, whatever the indices of their GPUs.
         spare = min(len(whole), sum(count for _, count in wish)) if self._may_switch(node) else 0
         alike = (tuple(sorted(map(hash, self._layouts[node].values()))), self._model.get(node), spare, wish)
         if alike not in self._outlooks:
@@ -120,11 +120,11 @@ class MigBoard:
         return gpu in self._layouts[node]
 
     def offers(self, node: int) -> bool:
-        """True if the node has GPUs in MIG mode, or may switch some."""
+        """True if the node has GPUs in MIG mode, or GPUs that may be switched to it."""
         return bool(self._layouts[node]) or self._may_switch(node)
 
     def fits(self, node: int, slices: Iterable[Slice], whole: Sequence[int]) -> bool:
-        """True if these very instances may be used."""
+        """True if exactly these instances may be used."""
         layouts = dict(self._layouts[node])
         for gpu, profile, start in slices:
             if gpu not in layouts:
@@ -140,7 +140,7 @@ class MigBoard:
         return True
 
     def charge(self, node: int, slices: Iterable[Slice], replicas: int) -> list[int]:
-        """Take instances, or give them back with -1; the GPUs that are switched on, or off again, by that."""
+        """Take instances, or give them back with -1; returns the GPUs that this switches on or off."""
         turned = []
         for gpu, profile, start in slices:
             if gpu not in self._layouts[node]:
@@ -156,7 +156,7 @@ class MigBoard:
         return turned
 
     def reserve(self, node: int, gpu: int, places: Iterable[Place]) -> bool:
-        """Keep instances for jobs that come later, as far as that is legal; True if that switches the GPU."""
+        """Keep instances for jobs placed later, as far as legal; True if that switches MIG mode on."""
         turned = gpu not in self._layouts[node]
         if turned:
             self._switch_on(node, gpu)
@@ -168,7 +168,7 @@ class MigBoard:
         return turned
 
     def release(self, node: int, gpu: int) -> bool:
-        """Keep nothing any longer; True if that switches MIG mode off again."""
+        """Keep no instances any longer; True if that switches MIG mode off again."""
         self._layouts[node][gpu] = replace(self._layouts[node][gpu], reserved=frozenset())
         return self._switch_off(node, gpu)
 
@@ -195,7 +195,7 @@ class MigBoard:
         return self._may_create or layout.fresh or place in layout.existing
 
     def _by_size(self, node: int, wish: Wish) -> list[str]:
-        """Every instance of a replica, large ones first."""
+        """Profile of every instance of a replica, the largest first."""
         model = self._model.get(node, "")
         return sorted(
             (profile for profile, count in wish for _ in range(count)),
@@ -203,7 +203,7 @@ class MigBoard:
         )
 
     def _best(self, layouts: dict[int, Layout], profile: str) -> tuple[int, int] | None:
-        """(GPU, start): one reserved, then the cheapest, then the one that leaves the most useful room."""
+        """(GPU, start): a reserved instance, then the cheapest, then the one that leaves most useful room."""
         ways = []
         for gpu, layout in sorted(layouts.items()):
             spot = best_spot(layout, profile, self._wanted, may_create=self._may_create or layout.fresh)

@@ -1,4 +1,4 @@
-"""Victims: who may be preempted from each node, and the least that making room there would lose."""
+"""Victims: jobs that may be preempted from each node, and a lower bound on the loss of making room."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 _FEW: Final = 16
-"""Up to so many nodes are looked at one by one."""
+"""Up to this many nodes are examined one by one."""
 
 
 class Victim(NamedTuple):
-    """An incumbent that may leave a node, or one replica of it that may."""
+    """A running job that may leave a node, or one replica of it that may."""
 
     incumbent: int
     positions: tuple[int, ...]
-    """In its `holds`, those on the node."""
+    """Positions in its `holds`, those on the node."""
     loss: int
-    """Points, positive."""
+    """Points lost, not negative."""
     milli: int
-    """Thousandths of GPUs it frees on the node; 1 if none, since it frees something else."""
+    """Thousandths of GPUs that it frees on the node; 1 if none, since it frees something else."""
     shrinks: bool
     order: Order
-    """Of the incumbent."""
+    """Rank of the running job, and the claims on it."""
 
     @property
     def density(self) -> float:
-        """Loss for each thousandth of a GPU it frees."""
+        """Loss per thousandth of a GPU that it frees."""
         return self.loss / self.milli
 
 
 class Victims:
-    """The victims of every node, who lose least per GPU first, kept up to date with a ledger."""
+    """The victims of every node, least loss per GPU first, kept up to date with a ledger."""
 
     def __init__(self, ledger: Ledger, hopes: Mapping[int, int]) -> None:
-        """`hopes` are points that incumbents may regain, once stopped, by resuming."""
+        """`hopes` are points that preempted jobs may regain by resuming."""
         self._ledger = ledger
         self._on_node: dict[int, list[Victim]] = defaultdict(list)
         self._below: dict[tuple[str, int], list[Victim]] = {}
@@ -69,7 +69,7 @@ class Victims:
         self._node: Ints = np.array(
             [node for node, victims in sorted(self._on_node.items()) for _ in victims], dtype=np.int64
         )
-        """Of every victim, by node and density."""
+        """Node of every victim; victims are sorted by node and density."""
         self._first: Ints = np.searchsorted(self._node, np.arange(len(ledger.problem.nodes)))
         self._milli: Ints = np.array([victim.milli for victim in everyone], dtype=np.int64)
         self._loss: Ints = np.array([victim.loss for victim in everyone], dtype=np.int64)
@@ -81,11 +81,11 @@ class Victims:
         self._seen = 0
 
     def any_for(self, tenant: Tenant) -> bool:
-        """True if a class may follow any victim."""
+        """True if a class may replace any victim."""
         return tenant.rank >= self._least or tenant.claim in self._claimed
 
     def there(self, node: int, tenant: Tenant) -> list[Victim]:
-        """Victims on a node that a class may follow, who lose least per GPU first."""
+        """Victims on a node that a class may replace, least loss per GPU first."""
         return [
             victim
             for victim in self._on_node.get(node, ())
@@ -93,7 +93,7 @@ class Victims:
         ]
 
     def below(self, budget: QueueBudget, queue: int, tenant: Tenant) -> Iterator[Victim]:
-        """Victims that count against a limit of a queue, who lose least per GPU first."""
+        """Victims that count against a limit of a queue, least loss per GPU first."""
         key = budget.resource, queue
         if key not in self._below:
             self._below[key] = self._counted(budget, queue)
@@ -114,10 +114,11 @@ class Victims:
 
     def least_losses(self, tenant: Tenant, nodes: Ints) -> Floats:
         """
-        At least so much is lost on each of the nodes to fit one more replica; infinite if none can be.
+        Lower bound on the loss of fitting one more replica on each of the nodes; infinite if none fits.
 
-        The fractional knapsack over thousandths of GPUs (Dantzig, "Discrete-variable extremum problems",
-        Operations Research 5, 1957): whoever loses least per GPU leaves first, the last one in part.
+        It is the fractional knapsack over thousandths of GPUs (Dantzig, "Discrete-variable extremum
+        problems", Operations Research 5, 1957): the victims of least loss per GPU leave first, the last one
+        in part.
         """
         self._refresh()
         missing = self._missing(tenant.shape, nodes)
@@ -149,7 +150,7 @@ class Victims:
         return float(np.inf)
 
     def least_of(self, tenant: Tenant, nodes: Ints) -> list[float]:
-        """The loss of whoever loses least on each of the nodes."""
+        """Loss of the victim that loses least on each of the nodes."""
         return [
             min((victim.loss for victim in self.there(node, tenant)), default=np.inf)
             for node in nodes.tolist()
@@ -181,7 +182,7 @@ class Victims:
 
 
 def hopes_of(problem: Problem) -> dict[int, int]:
-    """Points that stopped incumbents regain at their best, if they resume in a later slot."""
+    """Points that preempted jobs regain at their best, if they resume in a later slot."""
     return {
         index: problem.classes[incumbent.resume].best_later_points
         for index, incumbent in enumerate(problem.incumbents)
@@ -190,7 +191,7 @@ def hopes_of(problem: Problem) -> dict[int, int]:
 
 
 def _of_incumbent(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple[int, Victim]]:
-    """An incumbent as a victim on each of its nodes, whole and replica by replica."""
+    """A running job as a victim on each of its nodes, as a whole and replica by replica."""
     on_node: dict[int, list[int]] = {}
     for position, hold in enumerate(incumbent.holds):
         if hold.node is not None:

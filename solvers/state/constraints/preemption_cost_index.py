@@ -1,4 +1,4 @@
-"""Offers: the nodes on which room for one more replica costs least, the cheapest in front."""
+"""Offers: the nodes on which room for one more replica costs least, the cheapest first."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 class Offers:
     """
-    Lower bounds of what is lost to fit one more replica of a tenant on each of some nodes.
+    Lower bounds on the loss of fitting one more replica of a tenant on each of some nodes.
 
-    They are kept up to date: only nodes that changed since the last look are looked at again.
+    They are kept up to date: only nodes that changed since the last look are examined again.
     """
 
     def __init__(
         self, ledger: Ledger, victims: Victims, tenant: Tenant, nodes: Ints, whole: Offers | None = None
     ) -> None:
-        """`whole` are the offers of more nodes, these among them, from which and for which to learn."""
+        """`whole` are the offers of more nodes, which include these; it shares what either learns."""
         self.nodes = nodes
         self._ledger, self._victims, self._tenant, self._whole = ledger, victims, tenant, whole
         self._at: Ints = np.full(len(ledger.problem.nodes), -1, dtype=np.int64)
@@ -37,7 +37,7 @@ class Offers:
         self._seen = len(ledger.capacity.changes)
         self._bounds: Floats = np.zeros(len(nodes))
         self._learnt: Ints = np.zeros(len(nodes), dtype=np.int64)
-        """Changes of nodes before a bound was learnt do not matter to it."""
+        """Changes of a node before its bound was learnt do not matter to that bound."""
         if whole is None:
             self._look(np.arange(len(nodes)))
         else:
@@ -48,11 +48,11 @@ class Offers:
         return Offers(self._ledger, self._victims, self._tenant, nodes, self)
 
     def positions(self, nodes: Ints) -> Ints:
-        """Where the nodes are among those of the offers."""
+        """Positions of the nodes among those of the offers."""
         return self._at[nodes]
 
     def cheapest_first(self) -> Iterator[tuple[float, int]]:
-        """(bound, node) in order, as things stand at the start; infinite bounds are left out."""
+        """(bound, node), the cheapest first, with the bounds at the start; infinite bounds are left out."""
         self._refresh()
         bounds = self._bounds.copy()
         while len(bounds):
@@ -64,14 +64,14 @@ class Offers:
             yield bound, int(self.nodes[position])
 
     def learn(self, node: int, loss: float) -> None:
-        """Know what is really lost on a node, until it changes."""
+        """Store the exact loss on a node, until the node changes."""
         self._bounds[self._at[node]] = loss
         self._learnt[self._at[node]] = len(self._ledger.capacity.changes)
         if self._whole is not None:
             self._whole.learn(node, loss)
 
     def bounds(self) -> Floats:
-        """Of all nodes."""
+        """Bounds of all nodes."""
         self._refresh()
         return self._bounds
 

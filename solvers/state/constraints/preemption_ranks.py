@@ -1,10 +1,10 @@
 """
-Floors: what preemption has freed on nodes, which is for classes that may follow the victims.
+What preemption has freed on nodes, which is for classes that may replace the victims.
 
-The GPUs that a stopped or shrunk incumbent has left take only classes that may follow it (`outranking`). Of
-all else on its node, for each set of victims, classes that may follow none of them have what they had if
-these were still there, and no class had come or moved away that may follow any of them. A node from which a
-job was preempted is not removed.
+GPUs that a preempted or shrunk job has left accept only classes that may take its place (`preemption_order`).
+For all other resources of the node there is a rule for each set of victims: classes that may replace none of
+them get what they would have if the victims were still there, and if no class that may replace any of them
+had come or migrated away. A node from which a job was preempted is not removed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 
 class Floors:
-    """For each node who was preempted there, who moved away, and who came."""
+    """By node, the replicas that were preempted, migrated away, or came."""
 
     def __init__(self, problem: Problem) -> None:
         self._incumbents = problem.incumbents
         self._classes = problem.classes
         self.least: Ints = np.zeros((problem.claims, len(problem.nodes)), dtype=np.int64)
-        """The rank from which on a class may take all that is free, by its claim and node."""
+        """The rank from which a class may take all that is free, by its claim and node."""
         self._left: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._moved: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._came: dict[int, Counter[tuple[int, Site]]] = defaultdict(Counter)
 
     def preempt(self, index: int, position: int, times: int) -> None:
-        """Count a replica that an incumbent is made to give up, with -1 one that is back."""
+        """Count a replica that a running job is made to give up; `times` -1 restores it."""
         incumbent = self._incumbents[index]
         if (node := incumbent.holds[position].node) is not None:
             self._left[node][index, position] += times
@@ -58,30 +58,30 @@ class Floors:
                 self.least[claim, node] = max(ranks, default=0)
 
     def move(self, index: int, position: int, times: int) -> None:
-        """Count a replica of an incumbent that leaves to be moved, with -1 one that is back."""
+        """Count a replica of a running job that leaves to migrate; `times` -1 restores it."""
         incumbent = self._incumbents[index]
         node, move = incumbent.holds[position].node, incumbent.move
         if node is not None and move is not None:
             self._moved[node][index, position] += times
 
     def come(self, index: int, site: Site, times: int) -> None:
-        """Count a new replica of a class, with -1 one that is gone."""
+        """Count a new replica of a class; `times` -1 removes it."""
         self._came[site.node][index, site] += times
 
     def was_left(self, node: int) -> bool:
-        """True if somebody was preempted from a node."""
+        """True if a job was preempted from a node."""
         return node in self._left and any(self._left[node].values())
 
     def _gone(self, node: int) -> list[Incumbent]:
-        """Incumbents that were preempted on a node."""
+        """Running jobs that were preempted from a node."""
         gone = self._left.get(node, Counter())
         return [self._incumbents[index] for (index, _), count in gone.items() if count]
 
     def allows(self, node: int, incumbent: Incumbent) -> bool:
         """
-        True if an incumbent may be preempted from a node, given who has come there.
+        True if a running job may be preempted from a node, given the new jobs there.
 
-        What has come while it was there takes nothing of it, unless it took what others left that moved away.
+        A job that came while it was there takes nothing of it, unless it took what migrated jobs left.
         """
         if not any(self._moved.get(node, Counter()).values()):
             return True
@@ -90,7 +90,7 @@ class Floors:
         return all(may_follow(self._classes[index], order) for (index, _), count in came if count)
 
     def freed(self, node: int) -> set[int]:
-        """Indices of GPUs that were given up on a node."""
+        """Indices of GPUs that preempted jobs gave up on a node."""
         gone = self._left.get(node, Counter()).items()
         return {
             gpu
@@ -100,7 +100,7 @@ class Floors:
         }
 
     def room(self, capacity: Capacity, tenant: Tenant, node: int) -> int:
-        """Replicas for which a node has room, were all of that for them; of MIG instances none."""
+        """Replicas that fit on a node if it is used for them alone; 0 for MIG instances."""
         (gpus, amounts), shape = self._free(capacity, tenant, node), tenant.shape
         room = [free // amount for free, amount in zip(amounts, shape.amounts, strict=True) if amount]
         if shape.gpus:
@@ -112,14 +112,14 @@ class Floors:
         return max(0, min(room, default=2**31))
 
     def shut(self, capacity: Capacity, tenant: Tenant, node: int) -> set[int]:
-        """Indices of GPUs of which a replica may not take what it needs."""
+        """Indices of GPUs that do not have what a replica needs."""
         if self.least[tenant.claim, node] <= tenant.rank:
             return set()
         needed = tenant.shape.gpu_milli or MILLI
         return {gpu for gpu, free in enumerate(self._free(capacity, tenant, node)[0]) if free < needed}
 
     def fits(self, capacity: Capacity, comer: JobClass | Incumbent, site: Site) -> bool:
-        """True if this very site is free for a comer, as far as preemption is concerned."""
+        """True if exactly this site is free for a class or a returning job, as far as preemption goes."""
         if not any(is_bound(view, comer) for view in views(self._gone(site.node))):
             return True
         (gpus, amounts), shape = self._free(capacity, comer, site.node), comer.shape
@@ -131,7 +131,7 @@ class Floors:
         )
 
     def _free(self, capacity: Capacity, comer: Comer, node: int) -> tuple[list[int], list[int]]:
-        """Thousandths by GPU and amounts by resource that are free on a node for a comer."""
+        """Free thousandths by GPU and free amounts by resource on a node, for a class or a returning job."""
         gpus, amounts = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
         for view in views(self._gone(node)):
             if not is_bound(view, comer):
@@ -146,7 +146,7 @@ class Floors:
         return gpus, amounts
 
     def _besides(self, node: int, view: View) -> Iterator[tuple[int, Shape, set[int]]]:
-        """What would be there less, and more, without what a view leaves out: sign, shape, GPUs."""
+        """Corrections for what a view leaves out: sign (1 more, -1 less is free), shape, GPUs."""
         for (index, site), count in self._came[node].items():
             if count and not view.binds(self._classes[index]):
                 held = {*site.gpus, *(gpu for gpu, _, _ in site.slices)}
@@ -160,5 +160,5 @@ class Floors:
                     yield -1, self._incumbents[index].shape, held
 
     def _moves_beside(self, view: View, incumbent: Incumbent) -> bool:
-        """True if an incumbent moves as a class that a view does not bind."""
+        """True if a running job migrates as a class that a view does not bind."""
         return incumbent.move is not None and not view.binds(self._classes[incumbent.move])

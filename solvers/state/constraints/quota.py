@@ -1,4 +1,4 @@
-"""What queues may still take, and are still owed, by Kueue's arithmetic."""
+"""Remaining quota of queues, and the shortage of their guarantees, by Kueue's arithmetic."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class QuotaUsage:
         self._budgets = problem.budgets
         self._usage = [budget.up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
-        """Thousandths of GPUs that started and grown jobs have come to hold, as they count at each queue."""
+        """Thousandths of GPUs that started and grown jobs hold, as they count at each queue."""
         self._counted: dict[str | None, list[int]] = {}
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
-        """How many more portions of so many replicas the class's queue may hold on this option."""
+        """How many more portions of `replicas` replicas the class's queue may hold on this option."""
         milli = job_class.shape.quota_milli * replicas
         if milli == 0:
             return UNLIMITED
@@ -35,8 +35,8 @@ class QuotaUsage:
         """
         Thousandths of GPUs of a model that a queue may still take.
 
-        A `known` job ran before, and may be there though a queue holds too much, as long as nobody new counts
-        there.
+        A `known` job ran before. It may be there although a queue holds too much, as long as no new job
+        counts there.
         """
         return min(
             (self._available(index, queue, known=known) for index in self.counting(gpu_model)),
@@ -44,7 +44,7 @@ class QuotaUsage:
         )
 
     def obstacle(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
-        """The first limit that so many thousandths of GPUs more would break, and the lowest queue with it."""
+        """The first limit that `milli` more thousandths of GPUs would break, and the lowest queue with it."""
         for budget, usage in zip(self._budgets, self._usage, strict=True):
             above: int | None = queue
             amount = milli if budget.counts(gpu_model) else 0
@@ -71,7 +71,7 @@ class QuotaUsage:
                 above = budget.parent[above]
 
     def held(self, index: int) -> list[int]:
-        """Thousandths of GPUs held directly in each queue in a budget: all that counts but what was lent."""
+        """Thousandths of GPUs held directly in each queue in a budget: its usage without what was lent."""
         budget, usage = self._budgets[index], self._usage[index]
         own = list(usage)
         for queue, parent in enumerate(budget.parent):
@@ -80,7 +80,7 @@ class QuotaUsage:
         return own
 
     def counting(self, gpu_model: str | None) -> list[int]:
-        """Budgets, by index, in which GPUs of a model count."""
+        """Indices of the budgets in which GPUs of a model count."""
         if gpu_model not in self._counted:
             self._counted[gpu_model] = [
                 index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
@@ -88,22 +88,22 @@ class QuotaUsage:
         return self._counted[gpu_model]
 
     def _available(self, index: int, queue: int, *, known: bool) -> int:
-        """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
+        """Largest amount a job in this queue may take: up the tree, each queue first uses what it keeps."""
         budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
         available = UNLIMITED
-        # From the root down: trees may be deeper than the interpreter's stack.
+        # From the root down: trees may be deeper than the recursion limit.
         for each in reversed(budget.upwards(queue)):
             settled = known and newcomers[each] <= 0
             limit = (budget.limit if settled else budget.firm)[each]
             own = UNLIMITED if limit is None else limit - usage[each]
             unspilled = max(0, budget.kept[each] - usage[each])
-            # What a queue keeps is its own, however much too much is used above it.
+            # What a queue keeps is its own, however far the usage above it is over the limit.
             available = own if budget.parent[each] is None else min(own, unspilled + max(0, available))
         return available
 
 
 class QuotaLedger(QuotaUsage):
-    """Usage of every queue, and what is missing from every guarantee."""
+    """Usage of every queue, and the shortage of every guarantee."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -116,7 +116,7 @@ class QuotaLedger(QuotaUsage):
                 self._guarantees[queue].append((index, guarantee))
         self._helped: dict[tuple[int, str | None], list[int]] = {}
         self.points = 0
-        """What changes have saved of the price of missed guarantees."""
+        """Price of unmet guarantees that changes have saved, in points."""
 
     def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
         """Count GPUs taken, or given back if negative, at a queue, every queue above, and guarantees."""
@@ -132,7 +132,7 @@ class QuotaLedger(QuotaUsage):
         return tuple(self._missing)
 
     def guarantees_of(self, queue: int, gpu_model: str | None) -> list[int]:
-        """Guarantees, by index, that jobs of a queue on GPUs of a model help to meet."""
+        """Indices of the guarantees that jobs of a queue on GPUs of a model help to meet."""
         key = queue, gpu_model
         if key not in self._helped:
             self._helped[key] = [
@@ -141,11 +141,11 @@ class QuotaLedger(QuotaUsage):
         return self._helped[key]
 
     def owed(self, queue: int, gpu_model: str | None) -> list[tuple[int, int]]:
-        """(thousandths of GPUs missing, price) of each guarantee that jobs of a queue help to meet."""
+        """(thousandths of GPUs missing, price) of each unmet guarantee that jobs of a queue help to meet."""
         helped = self.guarantees_of(queue, gpu_model)
         return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
 
 
 def _gpus(missing: int) -> int:
-    """Whole GPUs that are paid for, rounded up."""
+    """Missing GPUs that have a price, rounded up to whole GPUs."""
     return max(0, -(-missing // MILLI))
