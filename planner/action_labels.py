@@ -60,7 +60,7 @@ def label(change: Change) -> str:
 
 def counted_kinds(changes: Iterable[Change], *, done: bool) -> str:
     """`3 starts, 1 preemption and 1 node to add`, or `1 node added` if done; `nothing` if there are none."""
-    found = Counter(change.type for change in changes)
+    found = Counter[str](change.type for change in changes)
     parts = []
     for kind, info in ACTIONS.items():
         if number := found[kind.value]:

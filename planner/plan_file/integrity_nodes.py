@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.actions import NodeAction, Repartition, ScaleUp
+from gpuplan.models.plan.actions import NodeAction, PoolAction, Repartition, ScaleUp, info_of
 from gpuplan.models.plan.plan import NodeChange
-from gpuplan.models.plan.precondition import GpuLayout
+from gpuplan.models.plan.precondition import GpuLayout, NodeAbsent
 from gpuplan.planner.analysis.cluster_after import layout_changes
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ def nodes_and_layouts(plan: Plan) -> Iterator[str]:
     yield from _layouts(plan)
     for action in plan.actions:
         if isinstance(action, NodeAction) and not any(
-            isinstance(one, info_of(action).needs) and one.node == action.node for one in action.preconditions
+            isinstance(one, info_of(action).needs) and getattr(one, "node", None) == action.node
+            for one in action.preconditions
         ):
             yield f"action {action.id} does not ask whether node {action.node} is as it expects"
 
@@ -50,9 +51,9 @@ def _pools(plan: Plan) -> Iterator[str]:
             yield f"action {action.id} adds another node than it says"
         elif isinstance(action, PoolAction) and node is not None and node.pool != action.pool:
             yield f"action {action.id} removes node {action.node} from a pool that it is not in"
-    for (type_, node), count in sorted(seen.items()):
+    for (type_, name), count in sorted(seen.items()):
         if count > 1:
-            yield f"node {node} has {count} actions {type_}"
+            yield f"node {name} has {count} actions {type_}"
 
 
 def _states(plan: Plan) -> Iterator[str]:

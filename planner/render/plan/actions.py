@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import (
-    Cordon,
-    Drain,
+    ACTIONS,
     Grow,
+    Impact,
     Migrate,
+    PoolAction,
     Preempt,
     Repartition,
-    ScaleDown,
     ScaleUp,
     Shrink,
     Start,
@@ -68,19 +68,9 @@ _MOST_TIMED_WAIT_LINES: Final = 40
 """The limit if the lines also tell when each job starts."""
 _REASON_INDENT: Final = 16
 
-MARKS: Final = {
-    "release": ("!", Tone.CARE),
-    "start": ("+", Tone.START),
-    "grow": ("~", Tone.START),
-    "scale_up": ("+", Tone.START),
-    "shrink": ("~", Tone.CARE),
-    "migrate": (">", Tone.CARE),
-    "preempt": ("-", Tone.STOP),
-    "repartition": ("±", Tone.CARE),
-    "cordon": ("~", Tone.CARE),
-    "drain": ("~", Tone.CARE),
-    "scale_down": ("-", Tone.STOP),
-}
+_TONES: Final = {Impact.GAIN: Tone.START, Impact.CHANGE: Tone.CARE, Impact.LOSS: Tone.STOP}
+
+MARKS: Final = {kind.value: (info.sign, _TONES[info.impact]) for kind, info in ACTIONS.items()}
 """Sign and colour per type of action."""
 
 
@@ -198,10 +188,8 @@ def node_words(action: NodeAction) -> tuple[str, str]:
             return f"{action.node} gpu {action.gpu}", layouts
         case ScaleUp():
             return action.node, f"pool {action.pool}, {node_size(action.after)}"
-        case ScaleDown():
-            return action.node, f"pool {action.pool}"
-        case Cordon() | Drain():
-            return action.node, ""
+        case _:
+            return action.node, f"pool {action.pool}" if isinstance(action, PoolAction) else ""
 
 
 def _node_row(action: NodeAction) -> Row:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.actions import (
-    Cordon,
-    Drain,
+    ACTIONS,
     Grow,
     Keep,
     Migrate,
+    NodeAction,
+    PoolAction,
     Preempt,
     Release,
     Repartition,
-    ScaleDown,
-    ScaleUp,
     Shrink,
     Start,
     Wait,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import Action, NodeAction
+    from gpuplan.models.plan.actions import Action
     from gpuplan.models.snapshot import Snapshot
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
@@ -44,23 +43,7 @@ Moving: TypeAlias = Start | Disturbance
 
 _Key: TypeAlias = tuple[str, ...]
 
-_LEAST_DISRUPTIVE_FIRST: Final = {
-    type_: rank
-    for rank, type_ in enumerate(
-        (
-            "start",
-            "grow",
-            "scale_up",
-            "shrink",
-            "migrate",
-            "preempt",
-            "repartition",
-            "cordon",
-            "drain",
-            "scale_down",
-        )
-    )
-}
+_LEAST_DISRUPTIVE_FIRST: Final = {kind.value: rank for rank, kind in enumerate(ACTIONS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +101,7 @@ def sort_actions(actions: Iterable[Action]) -> SortedActions:
     actions = tuple(actions)
     rank = _LEAST_DISRUPTIVE_FIRST
     disturbances = [action for action in actions if isinstance(action, Disturbance)]
-    nodes = [
-        action for action in actions if isinstance(action, Repartition | Cordon | Drain | ScaleUp | ScaleDown)
-    ]
+    nodes = [action for action in actions if isinstance(action, NodeAction)]
     return SortedActions(
         releases=tuple(action for action in actions if isinstance(action, Release)),
         starts=tuple(action for action in actions if isinstance(action, Start)),
@@ -198,12 +179,10 @@ def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
 
 def _what(action: NodeAction) -> str:
     match action:
-        case ScaleUp() | ScaleDown():
-            return f"pool {action.pool}"
         case Repartition():
             return f"{layout_text(action.before)} → {layout_text(action.after)}"
         case _:
-            return ""
+            return f"pool {action.pool}" if isinstance(action, PoolAction) else ""
 
 
 def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:

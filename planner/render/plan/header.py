@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.solution import Ended
 from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import BudgetMode, Policy
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _LARGEST_GAP: Final = 10
 """A multiple of the objective; a larger gap is given in points."""
-_TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
-_TOLD_ALWAYS: Final = ("start", "preempt")
-_NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
-"""Verb by type of action, in the order shown; a cordon is part of a removal."""
+_ALWAYS_COUNTED: Final = (ActionKind.START, ActionKind.PREEMPT)
+_NOT_COUNTED: Final = ActionKind.CORDON
+"""A cordon is part of a removal."""
 
 
 def short(fingerprint: str) -> str:
@@ -146,19 +146,22 @@ def signed(value: int) -> str:
     return f"{value:+,}" if value else "0"
 
 
-def change_counts(actions: SortedActions) -> list[str]:
-    """`3 to start`, `1 to preempt`, `2 nodes to add`; the first two also if 0."""
-    by_type = [
-        f"{count:,} to {type_}{_lost(actions, type_)}"
-        for type_ in _TOLD_BY_TYPE
-        if (count := actions.count(type_)) or type_ in _TOLD_ALWAYS
-    ]
-    of_nodes = [
-        f"{counted(count, 'node')} to {verb}"
-        for type_, verb in _NODE_VERBS.items()
-        if (count := actions.count(type_))
-    ]
-    return [*by_type, *of_nodes]
+def change_counts(actions: SortedActions) -> list[tuple[ActionKind, str]]:
+    """
+    Kinds of change in the plan with text: `3 to start`, `1 to preempt`, `2 nodes to add`.
+
+    Starts and preemptions are always counted, because reviewers ask for them first.
+    """
+    jobs, nodes = [], []
+    for kind, info in ACTIONS.items():
+        count = actions.count(kind)
+        if kind is _NOT_COUNTED or not (count or kind in _ALWAYS_COUNTED):
+            continue
+        if info.nouns[0] == "node":
+            nodes.append((kind, f"{counted(count, 'node')} to {info.verb}"))
+        else:
+            jobs.append((kind, f"{count:,} to {info.verb}{_lost(actions, kind)}"))
+    return [*jobs, *nodes]
 
 
 def _lost(actions: SortedActions, type_: str) -> str:

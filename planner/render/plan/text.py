@@ -108,7 +108,8 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
     jobs = plan.metrics.jobs
     counts = f"{waiting_text(jobs.waiting, jobs.preempted)}, {len(actions.keeps):,} unchanged."
     if plan.has_changes:
-        text = f"Plan: {', '.join(change_counts(actions))}, {counts}"
+        changes = ", ".join(text for _, text in change_counts(actions))
+        text = f"Plan: {changes}, {counts}"
     elif plan.solution.gap == 0:
         proof = f"proven, {gap_text(plan.solution)}{left_out_text(plan.solution)}"
         text = f"No changes: {_why_at_rest(actions)} ({proof}). {counts}"

@@ -6,13 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.analysis.job_changes import Changes
 from gpuplan.planner.formatting import decimal, in_cpus, in_gpus
-from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.reports.devices import Fate, Tenant, devices_of, layouts_of
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class NodePicture:
         return "; ".join([f"{name}: {self.used}", *self.arriving, *self.leaving, *kept])
 
 
-_SIGNS: Final = {kind: MARKS[kind.value][0] for kind in ActionKind if kind.value in MARKS}
+_SIGNS: Final = {kind: info.sign for kind, info in ACTIONS.items()}
 
 
 def node_pictures(plan: Plan) -> list[NodePicture]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import jinja2
 from markupsafe import Markup
 
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.formatting import counted, node_size
-from gpuplan.planner.render.plan.actions import MARKS, kind_note, node_words, size_and_nodes, why_text
+from gpuplan.planner.render.plan.actions import kind_note, node_words, size_and_nodes, why_text
 from gpuplan.planner.render.plan.header import short
 from gpuplan.planner.render.plan.timing import change_of_promise, changed_start, due_text, finish_text
 from gpuplan.planner.render.reports.drawing import large_node
@@ -115,7 +116,8 @@ def _environment() -> jinja2.Environment:
         finish=finish_text,
         kind_note=kind_note,
         large=large_node,
-        mark=lambda type_: f"{MARKS[type_][0]} {type_}",
+        mark=lambda type_: f"{ACTIONS[ActionKind(type_)].sign} {type_}",
+        impact=lambda type_: ACTIONS[ActionKind(type_)].impact.value,
         node_words=node_words,
         number=lambda value: f"{value:,}",
         short=short,

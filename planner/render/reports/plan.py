@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.plan.actions import ACTIONS
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.formatting import counted, gang_size
 from gpuplan.planner.render.charts.gap import gap_svg
 from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.findings import becomes
 from gpuplan.planner.render.plan.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
 from gpuplan.planner.render.plan.header import (
@@ -156,7 +156,7 @@ def _node_section(actions: Sequence[NodeAction]) -> _Section:
 
 def _title(plan: Plan, actions: SortedActions, waiting: str) -> str:
     """`3 to start, 0 to preempt, 4 waiting, 2 unchanged`."""
-    changes = change_counts(actions) if plan.has_changes else ["no changes"]
+    changes = [text for _, text in change_counts(actions)] if plan.has_changes else ["no changes"]
     return ", ".join([*changes, waiting, f"{len(actions.keeps):,} unchanged"])
 
 
@@ -164,15 +164,10 @@ def _told(plan: Plan, actions: SortedActions, waiting: str) -> list[tuple[str, s
     """Sign, CSS class and text of each change."""
     told = [("", "", "no changes")]
     if plan.has_changes:
-        told = [_signed(words) for words in change_counts(actions)]
+        told = [
+            (ACTIONS[kind].sign, ACTIONS[kind].impact.value, text) for kind, text in change_counts(actions)
+        ]
     return [*told, (".", "", waiting), ("=", "", f"{len(actions.keeps):,} unchanged")]
-
-
-def _signed(words: str) -> tuple[str, str, str]:
-    """The sign and class of `3 to start` or `1 node to add`."""
-    verb = words.partition(" to ")[2].partition(" ")[0]
-    type_ = {"add": "scale_up", "remove": "scale_down"}.get(verb, verb)
-    return MARKS[type_][0], type_, words
 
 
 def _summary(plan: Plan) -> list[Figure]:
