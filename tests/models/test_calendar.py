@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import build
 import pytest
-from build import NOW
 from pydantic import ValidationError
 
 from gpuplan.models.calendar import Recurring, Reservation, Tariff
+from tests.support.builders import build
+from tests.support.builders.build import NOW
 
 HOUR = 3600
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from build import job, node, pool
 from pydantic import ValidationError
 
 from gpuplan.models.cluster import Level, NodePool
 from gpuplan.models.job import NodeMatch
+from tests.support.builders.build import job, node, pool
 
 
 @pytest.mark.parametrize(

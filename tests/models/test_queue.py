@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from build import queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.queue import ALL_MODELS, queue_limits
+from tests.support.builders.build import queue
 
 
 def fits(limits, **own):

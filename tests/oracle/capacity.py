@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Term
     from gpuplan.models.mig import MigGeometry
     from gpuplan.models.problem.problem import Problem
-    from oracle.columns import ReferenceColumns
+    from tests.oracle.columns import ReferenceColumns
 
 POWER: Final = "GPU power in thousandths of GPUs"
 """The countable resource that caps of single nodes are stated in."""

@@ -8,8 +8,8 @@ from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry, profile_milli
 from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI
-from oracle.encoding import encoded
-from oracle.index import SLICES, Candidate, ReferenceIndex
+from tests.oracle.encoding import encoded
+from tests.oracle.index import SLICES, Candidate, ReferenceIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import Target
     from gpuplan.models.problem.jobs import Hold
     from gpuplan.models.problem.problem import QueueBudget, Standing
-    from oracle.columns import ReferenceColumns
-    from oracle.index import Candidate
+    from tests.oracle.columns import ReferenceColumns
+    from tests.oracle.index import Candidate
 
 Place: TypeAlias = tuple[object, ...]
 

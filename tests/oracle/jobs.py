@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.formulation.rows import Row, row
-from oracle.index import SLICES
+from tests.oracle.index import SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem, Standing
-    from oracle.columns import ReferenceColumns
+    from tests.oracle.columns import ReferenceColumns
 
 
 def assignment(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from solver_doubles import __name__ as doubles
 
 from gpuplan.solvers.worker import run_apart
+from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
 
