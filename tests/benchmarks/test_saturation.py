@@ -1,13 +1,10 @@
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.saturation.fragmentation import Fragmentation
 from benchmarks.saturation.online import ORDERS, fill, in_batches, interleaved, largest_first

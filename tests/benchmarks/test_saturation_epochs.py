@@ -1,11 +1,8 @@
 import os
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.saturation import epochs, inventory
 from benchmarks.saturation.report import Settings, report

@@ -1,4 +1,4 @@
-"""Nouns of clusters and jobs: what they say about themselves, and what they refuse to be."""
+"""Nodes and pools: what they say about themselves, and what they refuse to be."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuplan.models.cluster import Level, NodePool
-from gpuplan.models.job import NodeMatch
-from tests.support.builders.build import job, node, pool
+from tests.support.builders.build import node, pool
 
 
 @pytest.mark.parametrize(
@@ -45,35 +44,8 @@ def test_domains_are_paths_and_missing_ones_are_none():
     assert (here.domain(Level.REGION), here.domain(Level.NVLINK_ISLAND)) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "meets"),
-    [
-        ("In", ["a", "b"], {"a": True, "c": False, None: False}),
-        ("NotIn", ["a", "b"], {"a": False, "c": True, None: True}),
-        ("Exists", [], {"a": True, "": True, None: False}),
-        ("DoesNotExist", [], {"a": False, "": False, None: True}),
-    ],
-)
-def test_a_condition_compares_a_label(operator, values, meets):
-    match = NodeMatch(key="k", operator=operator, values=values)
-
-    assert {label: match.holds({} if label is None else {"k": label}) for label in meets} == meets
-
-
-@pytest.mark.parametrize(("operator", "values"), [("In", []), ("Exists", ["a"]), ("NotIn", [])])
-def test_values_stand_where_they_are_compared(operator, values):
-    with pytest.raises(ValidationError, match=r"expected (no )?values with operator"):
-        NodeMatch(key="k", operator=operator, values=values)
-
-
 def test_a_pool_has_a_range_and_a_template_of_its_own():
     assert (pool(least=2, most=2).minimum, pool(template=node("t", pool="spot")).maximum) == (2, 4)
     for wrong in ({"min": 3, "max": 2}, {"max": 2, "template": node("t", pool="other")}):
         with pytest.raises(ValidationError):
             NodePool(**{"name": "spot", "template": node("t")} | wrong)
-
-
-def test_a_job_on_a_model_it_may_not_use_runs_at_its_slowest():
-    picky = job(gpu_models={"A": 1, "B": 4})
-
-    assert [picky.speed_milli(model) for model in ("B", "A", "T4", None)] == [1000, 250, 250, 1000]
