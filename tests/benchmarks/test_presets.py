@@ -1,4 +1,4 @@
-"""The benchmark of the starter policies: each has a load, and its table says who was measured."""
+"""The benchmark of the starter policies: each has a load, and its table names what was measured."""
 
 from __future__ import annotations
 
@@ -34,11 +34,18 @@ def test_the_load_of_research_is_work_for_six_to_eight_hours():
 def test_a_table_shows_the_median_and_the_largest():
     figures = {"worst": 1.5, "unfair": 0.1, "worst_by_trace": 0.9, "unfair_by_trace": 0.0, "restarts": 3}
     both = [
-        {"case": "batch", "who": who, "seed": seed, "makespan": 3600 * seed, "completion": 1800, "p95": 3600}
+        {
+            "case": "batch",
+            "who": entrant,
+            "seed": seed,
+            "makespan": 3600 * seed,
+            "completion": 1800,
+            "p95": 3600,
+        }
         | figures
         | {"services": None, "lost": 1.25}
         for seed in (1, 2, 6)
-        for who in ("batch", "easy")
+        for entrant in ("batch", "easy")
     ]
 
     shown = tables(both)

@@ -93,7 +93,7 @@ def test_a_span_begins_in_one_way_and_lasts(about):
         ({"nodes": ("a",), "queues": ("q",), "kind": "maintenance"}, "no queues or users"),
     ],
 )
-def test_a_reservation_says_which_nodes_and_for_whom(about, words):
+def test_a_reservation_says_which_nodes_and_for_which_jobs(about, words):
     with pytest.raises(ValidationError, match=words):
         Reservation(name="r", start=NOW, duration=60, **about)
 

@@ -106,7 +106,7 @@ class _Encoding:
         node = self.node_of.get(replica.node)
         if node is None:
             return (None,)
-        # What nobody else could use once it is left, as on an unhealthy GPU, is no part of a hold.
+        # What no other job could use once it is left, as on an unhealthy GPU, is no part of a hold.
         gpus = self.problem.nodes[node].gpus
         sound = [
             held

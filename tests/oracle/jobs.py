@@ -1,4 +1,4 @@
-"""Families of the plain model about one job at a time, and about whom it may follow or meet."""
+"""Families of the plain model about one job at a time, and about the jobs it may follow or meet."""
 
 from __future__ import annotations
 

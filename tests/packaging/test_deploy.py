@@ -1,4 +1,4 @@
-"""What is shipped to deploy names metrics and options that there are, and is accepted by whom it is for."""
+"""Files to deploy name metrics and options that there are, and are accepted by the tools they are for."""
 
 from __future__ import annotations
 

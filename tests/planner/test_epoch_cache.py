@@ -127,7 +127,7 @@ def test_what_is_known_of_running_jobs_is_taken_over():
     assert after.holds is before[0].holds
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten():
+def test_what_is_no_longer_asked_for_is_forgotten():
     jobs = [
         build.job(name, gpus=2, at=[build.replica("n0", gpus=at)])
         for name, at in (("a", (0, 1)), ("b", (2, 3)))

@@ -113,7 +113,7 @@ def test_a_gang_that_lost_a_node_starts_again_as_a_whole():
     assert plan.solution.terms.keys() == {"completion"}
 
 
-def test_a_gang_without_room_waits_and_stops_nobody():
+def test_a_gang_without_room_waits_and_stops_no_job():
     gang = job("gang", gpus=8, replicas=2, priority=0, at=[replica("n0", gpus=range(8)), replica("gone")])
     other = job("other", gpus=8, at=[replica("n1", gpus=range(8))])
 

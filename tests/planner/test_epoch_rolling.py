@@ -35,7 +35,7 @@ def policy(slots=6, *, disruption=CALM, **backfill):
 
 @pytest.mark.parametrize("seed", range(60) if EVERY_SEED else (0, 1, 4))
 def test_every_promise_is_met_exactly_or_earlier_while_nothing_unforeseen_happens(seed):
-    """Whoever starts in front of a promise is gone in time, and nobody who comes later takes its place."""
+    """A job that starts in front of a promise is gone in time, and none that comes later takes its place."""
     rolled = world(seed, preempt=bool(seed % 2))
     rolling = rolled.rolling
 
@@ -56,7 +56,7 @@ def test_every_promise_is_met_in_worlds_of_all_kinds(seed):
 
 
 @pytest.mark.parametrize("seed", range(30) if EVERY_SEED else (1, 3, 5))
-def test_who_may_be_delayed_starts_no_later_than_first_promised_and_the_delay(seed):
+def test_a_job_that_may_be_delayed_starts_no_later_than_first_promised_and_the_delay(seed):
     """However often it is planned again: delays do not add up."""
     rolled = world(seed, mode="aggressive", max_delay=SECONDS)
     rolling, first, seen = rolled.rolling, {}, Counter()
@@ -119,7 +119,7 @@ def test_planned_again_at_once_nothing_changes_and_all_is_promised_as_before(chu
             again = rolling.plan()
             rolling.advance(SECONDS, rolled.arrivals(SECONDS))
             if any(isinstance(action, Preempt | Migrate) for action in (*plan.actions, *again.actions)):
-                continue  # who had to leave for a window is planned anew
+                continue  # a job that had to leave for a window is planned anew
             assert starts(promises_of(again)) == starts(promises_of(plan)), seed
             assert not again.has_changes, seed
             promised += len(promises_of(plan))
@@ -244,7 +244,7 @@ def test_a_slip_names_the_job_that_overran_and_once_more_where_it_holds_power_or
         assert "long on n0 is expected to run until" in found.promise_changed, (name, found)
 
 
-def test_who_slips_since_another_promise_slipped_names_that_one():
+def test_a_promise_delayed_by_another_promise_names_that_one():
     jobs = [
         job("long", gpus=4, expected_duration="90m", at=[replica("n0", gpus=range(4))]),
         job("a", gpus=4, expected_duration="1h", priority=1),
@@ -263,7 +263,7 @@ def test_who_slips_since_another_promise_slipped_names_that_one():
 
 
 def test_a_promise_that_rests_on_a_job_promised_to_start_now_is_kept():
-    """Though it is worth nothing, and somebody who is worth much wants its place."""
+    """Though it is worth nothing, and a job that is worth much needs its place."""
     jobs = [
         job("a", gpus=2, expected_duration="90m"),
         job(
@@ -288,7 +288,7 @@ def test_a_promise_that_rests_on_a_job_promised_to_start_now_is_kept():
     assert "b" in rolling.started
 
 
-def test_who_runs_is_not_stopped_while_a_promise_rests_on_that():
+def test_a_running_job_is_not_stopped_while_a_promise_rests_on_that():
     jobs = [
         job("low", gpus=4, expected_duration="9h", at=[replica("n0", gpus=range(4))]),
         job("busy", gpus=4, expected_duration="2h", at=[replica("n1", gpus=range(4))], preemptible=False),

@@ -23,7 +23,7 @@ from tests.support.builders.solution_builders import drafted
 from tests.support.strategies import instances
 
 HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))
-"""No time but for the last plan and who is new to it."""
+"""No time but for the last plan and the jobs that are new to it."""
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)
 
 
@@ -113,8 +113,8 @@ def test_a_job_withdrawn_while_it_waits_is_not_missed(at_rest):
     assert not plan.waiting
 
 
-def test_what_a_job_leaves_is_given_to_who_waits_and_fits(at_rest):
-    """Nobody is new, and there is room."""
+def test_what_a_job_leaves_is_given_to_a_waiting_job_that_fits(at_rest):
+    """No job is new, and there is room."""
     waiting = planned(with_jobs(at_rest.snapshot, build.job("next", gpus=4)), at_rest)
     assert changes(waiting) == set()
 
@@ -123,7 +123,7 @@ def test_what_a_job_leaves_is_given_to_who_waits_and_fits(at_rest):
     assert changes(plan) == {"start/next"}
 
 
-def test_nobody_is_stopped_for_a_job_that_had_its_turn(at_rest):
+def test_no_job_is_stopped_for_a_job_that_had_its_turn(at_rest):
     """Its turn came when the last plan was made, whatever that made of it."""
     again = planned(with_jobs(at_rest.snapshot, build.job("new", gpus=4, priority=9)), at_rest)
     left_out = again.model_copy(

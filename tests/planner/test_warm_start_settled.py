@@ -96,7 +96,7 @@ def test_that_nothing_better_is_left_is_proven_at_rest_too():
             update={"jobs": tuple(job.model_copy(update={"priority": 9}) for job in live.jobs)}
         ),
     ],
-    ids=["somebody finished", "a job more", "a job less", "a job stopped", "other nodes", "another priority"],
+    ids=["a job finished", "a job more", "a job less", "a job stopped", "other nodes", "another priority"],
 )
 def test_whatever_changes_ends_the_rest(change):
     first = planned(contested(), GREEDY)
@@ -106,7 +106,7 @@ def test_whatever_changes_ends_the_rest(change):
     assert not is_settled(change(live), EXACT, first)
 
 
-def test_a_cluster_is_at_rest_after_a_preemption_until_who_runs_was_preempted_more_often():
+def test_a_cluster_is_at_rest_after_a_preemption_until_the_running_job_was_preempted_more_often():
     low = build.job("low", gpus=2, at=[build.replica(gpus=(0, 1))])
     high = build.job("high", gpus=2, priority=9)
     first = planned(build.snapshot(nodes=[build.node(gpus=2)], jobs=[low, high]), GREEDY)
@@ -167,7 +167,7 @@ def test_a_time_that_came_before_the_last_plan_was_made_changes_nothing():
     assert is_settled(carried_out(first, later=HOUR), GREEDY, first)
 
 
-def test_whoever_has_run_long_enough_makes_room():
+def test_a_job_that_has_run_long_enough_makes_room():
     patient = Policy(solvers=(), disruption=Disruption(minimum_runtime=3600))
     low = build.job("low", gpus=2)
     alone = build.snapshot(nodes=[build.node(gpus=2)], jobs=[low])
@@ -179,7 +179,7 @@ def test_whoever_has_run_long_enough_makes_room():
     assert not first.has_changes
     assert is_settled(early, patient, first)
     assert planned(due, patient, first).metrics.jobs.preempted == 1
-    # Without anybody who waits there is nobody to make room for.
+    # Without waiting jobs there is none to make room for.
     assert is_settled(carried_out(planned(started, patient), later=HOUR), patient, planned(started, patient))
 
 
@@ -253,7 +253,7 @@ def test_a_job_starts_after_the_checkpoint_that_it_waited_for():
 
 
 def test_what_is_left_of_the_room_that_a_plan_made_is_taken_next():
-    """Where somebody was stopped only higher priorities follow, until the plan is carried out."""
+    """Where a job was stopped only higher priorities follow, until the plan is carried out."""
     held = [build.replica(gpus=(0, 1))]
     jobs = [
         build.job("victim", gpus=2, at=held, held=True),
@@ -268,7 +268,7 @@ def test_what_is_left_of_the_room_that_a_plan_made_is_taken_next():
     assert [placement.job for placement in again.placements] == ["high", "low"]
 
 
-def test_who_came_to_borrow_by_the_last_plan_may_be_reclaimed_from_now_on():
+def test_a_borrower_by_the_last_plan_may_be_reclaimed_from_now_on():
     queues = [
         build.queue("root"),
         build.queue("owner", parent="root", nominal=1),

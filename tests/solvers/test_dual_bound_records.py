@@ -1,5 +1,5 @@
 """
-No plan beats a bound, and no bound denies a plan, whoever found them and when.
+No plan beats a bound, and no bound denies a plan, from whatever solver and time.
 
 GPUPLAN_TIGHTEN=60 lets each solver search each case for a minute and writes down what got tighter.
 """

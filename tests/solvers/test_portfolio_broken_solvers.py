@@ -94,7 +94,7 @@ def test_the_plan_is_sound_and_its_bound_no_lower(double):
     assert judged(contested(), solution.target).objective == solution.objective
     assert solution.greedy_objective == GREEDY
     assert GREEDY <= solution.objective <= solution.bound <= CEILING
-    # What nobody can find wrong is believed.
+    # What cannot be found wrong is believed.
     assert solution.bound >= OPTIMUM or double == "bound_in_between"
     assert isinstance(solution.bound, int)
     assert (solution.status is SolveStatus.OPTIMAL) == (solution.objective == solution.bound)
@@ -153,7 +153,7 @@ def test_nothing_of_a_solver_outlives_its_time(double, monkeypatch, tmp_path):
 
     assert here.exists()
     pid = int(here.read_text())
-    # Whoever inherits a dead grandchild may take a moment; ten minutes would be its own time.
+    # The process that inherits a dead grandchild may take a moment; ten minutes would be its own time.
     for _ in range(500):
         if not alive(pid):
             break
@@ -181,7 +181,7 @@ def test_what_is_found_on_the_way_is_placed_before_the_solver_ends():
 
     stages = [each.stage for each in solution.milestones if each.objective == OPTIMUM]
     assert stages[0] == "place"
-    assert "milp" in stages, "nobody was told of the solver, once the plan was there"
+    assert "milp" in stages, "no report of the solver, once the plan was there"
 
 
 def test_an_interruption_before_there_is_a_plan_is_passed_on():

@@ -1,8 +1,8 @@
 """
-Nobody is disturbed for nothing, in any plan.
+No job is disturbed for nothing, in any plan.
 
 Of every stop, shrink and move: if it alone is taken back, either the plan breaks a rule or it is worth no
-more; and if whoever took the places it left is taken back with it, the plan is worth no more either.
+more; and if the job that took the places it left is taken back with it, the plan is worth no more either.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def restored(target, *placements):
 
 
 def without_followers(snapshot, target, nodes):
-    """The target without new replicas on some nodes: who starts there waits, who runs stays as it is."""
+    """The target without new replicas on some nodes: starts there wait, running jobs stay as they are."""
     running = {each.job: each for each in snapshot.running_placements}
     kept = []
     for each in target.placements:
@@ -105,7 +105,7 @@ def check_plans(seeds, solvers):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_nobody_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
+def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
     monkeypatch.setattr(portfolio, "_improve", lambda _: None)
 
     tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ())
@@ -115,7 +115,7 @@ def test_nobody_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_nobody_is_disturbed_for_nothing_by_a_solver(chunk):
+def test_no_job_is_disturbed_for_nothing_by_a_solver(chunk):
     tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ("cpsat",))
 
     assert tally["stopped"] >= 20, tally

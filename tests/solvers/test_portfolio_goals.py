@@ -114,7 +114,7 @@ def test_over_a_horizon_the_sum_of_weighted_completion_times_is_least(seed):
 
 
 def with_times(seed):
-    """A tiny world whose jobs have durations, ages and pasts, and a goal."""
+    """A tiny world of jobs with durations, ages and pasts, and a goal."""
     draw = random.Random(f"goals {seed}")
     made = instances.tiny(seed)
 

@@ -1,4 +1,4 @@
-"""Jobs whose further replicas bring less: sizes, GPU models, and what running ones give up."""
+"""Jobs with diminishing returns of replicas: sizes, GPU models, and what running ones give up."""
 
 from __future__ import annotations
 

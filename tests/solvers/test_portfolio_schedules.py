@@ -51,7 +51,7 @@ def with_promises(seed):
     waiting = [job for job in jobs if job.running is None]
     if any(job.co_start for job in waiting):
         return None
-    # Those that wait depend on smaller names only, so the first ones depend on nobody who is left out.
+    # Those that wait depend on smaller names only, so the first ones depend on none that is left out.
     early = tuple(job for job in jobs if job.running or job in waiting[:2])
     plan = planned(given.snapshot.model_copy(update={"jobs": early}), given.policy)
     snapshot = carry_over(given.snapshot, plan)

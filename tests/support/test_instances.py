@@ -21,7 +21,7 @@ from tests.support.strategies.random_targets import judged, nothing_changed
 MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)
 FULL_MAKERS = MAKERS[:2]
 OF_TIME = ("deadlines", "tariffs")
-"""Terms of plans that look ahead; `timed` makes instances for these."""
+"""Terms of plans that look ahead; `time_strategies` makes instances for these."""
 CHANGES = ("started", "moved", "grown", "shrunk", "stopped", "node added", "node removed")
 
 

@@ -26,7 +26,7 @@ RULES = set(Rule) - {
     Rule.SPREAD,
     Rule.WINDOWS,
 }
-"""Rules that these snapshots have something of; the others are for `instances` and `targets`."""
+"""Rules that these snapshots have something of; the others are for `instances` and `random_targets`."""
 
 
 def test_candidates_break_every_rule_and_most_alone_and_are_often_legal():

@@ -1,4 +1,4 @@
-"""Layouts after a plan: instances in use, and the idle ones that are in nobody's way."""
+"""Layouts after a plan: instances in use, and the idle ones that are in no job's way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_idle_media_extensions_give_way_to_those_in_use():
     assert found == layout(("1g.10gb", 1), ("1g.10gb+me", 5))
 
 
-def test_mig_mode_stays_off_until_somebody_uses_an_instance():
+def test_mig_mode_stays_off_until_an_instance_is_used():
     assert layout_after(Gpu(index=0), H100, ()) is None
     assert layout_after(Gpu(index=0), H100, layout(("1g.10gb", 3))) == layout(("1g.10gb", 3))
     assert layout_after(Gpu(index=0, mig=()), H100, ()) == ()

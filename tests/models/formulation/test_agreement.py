@@ -46,7 +46,7 @@ COMPARED = {
     "quota": "quota",
     "pools": "pools",
 }
-"""What is compared by rule; whose fault a full GPU is, a whole holder's or a share's, rows cannot tell."""
+"""What is compared by rule; whether a whole holder or a share fills a GPU, rows cannot tell."""
 
 ALONE = ("assignment", "selection")
 """Where one of these is broken, nothing else is compared: what the rest of the target means is then open."""
@@ -57,9 +57,10 @@ NOT_ROWS = {
 """
 What is damaged is no part of a problem.
 
-Who may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in which
-order moves can be made. What has to do with time is compared in `test_horizon_agreement`, priorities in order
-in `tests/solvers/test_priorities`.
+Which jobs may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in
+which order moves can be made. What has to do with time is compared in
+`tests/models/formulation/time_indexed/test_horizon_agreement.py`, priorities in order in
+`tests/solvers/test_priority_stages.py`.
 """
 
 OF_ONE_SLOT = [family.__name__ for family in FAMILIES if family.__name__ not in ("horizon", "priority")]

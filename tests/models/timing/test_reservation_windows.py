@@ -1,4 +1,4 @@
-"""Windows: whom they bar, whom they expel, and which nodes are chosen for them."""
+"""Windows: which jobs they bar and expel, and which nodes are chosen for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reservation(name="m", *, start=1, lasts=1, owned=False, **more):
         (0, 9 * HOUR, True),
     ],
 )
-def test_who_is_there_for_a_second_of_a_window_is_barred(start, seconds, barred):
+def test_a_job_that_is_there_for_a_second_of_a_window_is_barred(start, seconds, barred):
     found = windows(reservation())
 
     assert (found.bars(waits(), "n0", start, seconds) is not None) == barred
@@ -67,13 +67,13 @@ def test_owners_are_users_and_queues_with_all_below():
 
 
 @pytest.mark.parametrize(("start", "expelled"), [(-0.5, True), (0.9, True), (1, False), (-1, False)])
-def test_who_runs_into_a_window_leaves_in_the_slot_before_it(start, expelled):
+def test_a_job_that_runs_into_a_window_leaves_in_the_slot_before_it(start, expelled):
     job = runs(left=3)
 
     assert (windows(reservation(start=start), jobs=[job]).expels(job) is not None) == expelled
 
 
-def test_who_is_gone_by_then_or_owns_the_window_stays():
+def test_a_job_that_is_gone_by_then_or_owns_the_window_stays():
     gone, owner = runs(left=0.5), runs(left=3, user="eve")
 
     assert windows(reservation(start=0.5), jobs=[gone]).expels(gone) is None
@@ -117,7 +117,7 @@ def test_chosen_nodes_are_of_the_kind_that_is_asked_for():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_span_that_somebody_could_reach_is_a_window(seed):
+def test_every_span_within_reach_of_a_job_is_a_window(seed):
     instance = time_strategies.instance(seed)
     snapshot, policy = instance.snapshot, instance.policy
     durations = Durations(snapshot, policy)

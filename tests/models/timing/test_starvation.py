@@ -1,4 +1,4 @@
-"""Nodes held for the job that has waited too long: which, from when on, and who may still start there."""
+"""Nodes held for the job that has waited too long: which, from when on, and which jobs may start there."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_higher_priorities_start_on_nodes_that_are_held_and_equal_ones_do_not():
     assert started(*jobs, gang()) == {"better"}
 
 
-def test_nobody_who_runs_has_to_leave():
+def test_no_running_job_has_to_leave():
     """Four of eight GPUs are held from two hours on, beside a job of ten days."""
     others = [runs("long", "n0", range(4, 8), 240), runs("c", "n1", range(8), 300)]
     snapshot = build.snapshot(jobs=[runs("a", "n0", range(4), 2), *others, waits("four", 4, 5, days=8)])
@@ -123,7 +123,7 @@ def test_a_job_that_has_room_starts_before_jobs_that_are_worth_more():
     assert started(*minutes, gang(days=0)) == {each.name for each in minutes}
 
 
-def test_the_verifier_lets_nobody_start_who_would_be_in_the_way():
+def test_the_verifier_lets_no_job_start_that_would_be_in_the_way():
     snapshot = build.snapshot(jobs=[*BUSY, gang(), waits("long", 1, 4)])
     target = Target((*snapshot.running_placements, build.placement("long", build.replica("n1", gpus=(5,)))))
 
@@ -133,7 +133,7 @@ def test_the_verifier_lets_nobody_start_who_would_be_in_the_way():
     assert "only job gang, which starves" in broken.allowed
 
 
-def test_a_job_that_is_kept_from_held_nodes_says_for_whom():
+def test_a_job_that_is_kept_from_held_nodes_names_the_job_they_are_held_for():
     snapshot = build.snapshot(jobs=[*BUSY, gang(), waits("long", 1, 4)])
     plan = plan_epoch(snapshot, GREEDY, seed=0, created_at=NOW)
 

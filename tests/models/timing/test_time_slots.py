@@ -1,4 +1,4 @@
-"""Slots: where the clock cuts time, and which of them somebody takes."""
+"""Slots: where the clock cuts time, and which of them a job takes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_after_is_the_first_slot_that_does_not_begin_before(count, length, minut
 
 
 @given(st.integers(1, 20), LENGTHS, st.integers(0, 59), st.integers(0, 10**6), st.data())
-def test_nobody_is_gone_before_he_ends(count, length, minutes, seconds, data):
+def test_no_job_is_gone_before_it_ends(count, length, minutes, seconds, data):
     found = slots(count, length=length, minutes=minutes)
     start = data.draw(st.integers(0, count - 1))
 
@@ -68,7 +68,7 @@ def test_an_end_on_an_edge_frees_the_slot_that_begins_there(start, seconds, unti
 
 
 @given(st.integers(0, 59), st.integers(0, 10**5))
-def test_who_starts_later_is_gone_no_earlier(minutes, seconds):
+def test_a_job_that_starts_later_is_gone_no_earlier(minutes, seconds):
     found = slots(9, minutes=minutes)
     untils = [found.until(slot, seconds) for slot in range(9)]
 

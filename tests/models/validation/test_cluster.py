@@ -108,7 +108,7 @@ def test_a_template_that_takes_no_jobs_is_told(flag, words):
     ]
 
 
-def test_a_template_whose_name_leaves_no_room_for_a_number_is_told():
+def test_a_template_with_a_name_that_leaves_no_room_for_a_number_is_told():
     assert found(world(pools=[pool("a", template=node("t" * 241)), pool("b", template=node("t" * 240))])) == [
         (
             (*POOLS, 0, "template", "name"),

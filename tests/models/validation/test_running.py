@@ -142,5 +142,5 @@ def test_a_node_that_holds_more_cpu_than_it_has_is_no_error():
     assert one.damage.cause == "its jobs hold more CPU than it offers"
 
 
-def test_a_job_whose_replicas_hold_other_than_it_asks_for_is_no_contradiction():
+def test_replicas_that_hold_other_than_the_job_asks_for_are_no_contradiction():
     assert found(world(jobs=[job("a", gpus=8, at=[replica("n0", gpus=[0])])])) == []

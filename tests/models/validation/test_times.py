@@ -140,7 +140,7 @@ def test_an_owner_that_is_no_queue_is_told_with_the_one_meant():
     ]
 
 
-def test_a_dependency_on_nobody_is_told_with_the_one_meant():
+def test_a_dependency_on_an_unknown_job_is_told_with_the_one_meant():
     assert found(world(jobs=[after("a", "train-l"), job("train-1")], finished=[over()])) == [
         (
             ("jobs", 0, "depends_on", 0, "job"),
@@ -208,7 +208,7 @@ def test_a_circle_of_jobs_is_told_at_its_first(jobs, location, path):
         [after("a", "b", "c", depends_on_at_least=1), job("b"), after("c", "a")],
     ],
 )
-def test_a_circle_that_hinders_nobody_is_no_contradiction(jobs):
+def test_a_circle_that_hinders_no_job_is_no_contradiction(jobs):
     assert found(world(jobs=jobs)) == []
 
 
@@ -224,7 +224,7 @@ def test_each_circle_is_told_once_and_a_long_one_is_cut():
 
 
 def _can_all_start(jobs):
-    """Start whoever can, until nobody is left or nobody can."""
+    """Start each job that can, until none is left or none can."""
     left = {each.name: each for each in jobs if each.running is None}
     while left:
         ready = {

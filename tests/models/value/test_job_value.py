@@ -177,7 +177,7 @@ def test_by_least_attained_service_lost_work_counts_and_elastic_jobs_by_the_repl
     assert worth(jobs[0], goal="completion") == worth(job("a", 60, progress=Progress()), goal="completion")
 
 
-def test_service_that_nobody_has_counted_is_what_was_completed_at_full_size():
+def test_uncounted_service_is_what_was_completed_at_full_size():
     progress = Progress(completed=3 * HOUR)
     jobs = [job("a", 60, gpus=2, progress=progress), job("b", 60, gpus=2, progress=Progress(served="6h"))]
 
@@ -204,7 +204,7 @@ def test_by_critical_path_a_job_that_all_wait_for_goes_first_and_others_by_time_
     assert each_gpu["wide"] == pytest.approx(worth(job("a", 10), goal="completion")["a"], rel=0.01)
 
 
-def test_by_critical_path_who_declares_an_hour_goes_before_who_declares_nothing():
+def test_by_critical_path_a_declared_hour_goes_before_no_declaration():
     """Beside a job of 900 hours none of the two is on the critical path."""
     found = worth(job("long", 900), job("declared", 1), job("unknown", None), goal="critical-path")
 
@@ -219,7 +219,7 @@ def test_by_critical_path_no_job_is_urgent_while_there_is_more_to_do_than_the_lo
     assert found["long"] == worth(job("a", 20), goal="completion")["a"] < found["j0"]
 
 
-def test_by_critical_path_what_runs_and_may_not_be_stopped_holds_nobody_up():
+def test_by_critical_path_what_runs_and_may_not_be_stopped_delays_no_job():
     """A service of 700 hours: the batch beside it ends when its own longest job does."""
     service = running("service", 700, ran=1, preemptible=False)
 

@@ -47,7 +47,7 @@ def schedules(draw):
 
 
 def held_by_slot(world, planned, policy):
-    """Who holds each GPU in each slot, and how many GPUs are held, by a plain count."""
+    """Holders of each GPU in each slot, and how many GPUs are held, by a plain count."""
     slots, durations = Slots.of(policy.horizon, world.taken_at), Durations(world, policy)
     spans = [
         (job.running.replicas, 0, slots.until(0, durations.remaining(job)))
@@ -159,7 +159,7 @@ def test_leaving_everything_as_it_is_breaks_promises_at_most(seed):
 @given(st.integers(0, 10_000))
 @few
 def test_a_plan_of_this_instant_does_not_ask_how_far_another_looks(seed):
-    """With one slot its length means nothing, but for who has to leave for a window."""
+    """With one slot its length means nothing, but for jobs that have to leave for a window."""
     instance = time_strategies.instance(seed, slots=1)
     world = instance.snapshot
     cluster = world.cluster.model_copy(update={"reservations": ()})

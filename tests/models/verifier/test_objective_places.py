@@ -244,7 +244,7 @@ def test_jobs_that_met_before_cost_nothing():
     assert meeting(*met, ("serve", at("n0"), False)) == -5
 
 
-def test_a_job_that_is_stopped_meets_nobody():
+def test_a_job_that_is_stopped_meets_no_other():
     jobs = [
         job("r", cpus=1, workload_class="train", at=at("n0")),
         job("a", cpus=1, workload_class="serve", priority=1),

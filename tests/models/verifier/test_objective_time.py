@@ -209,7 +209,7 @@ def left(*held, begins=0.5, nodes=("n0",), lasts=2, slots=10, **more):
     return earned([r], *held, slots=slots, prices=priced, reservations=[closed]).get("drain", 0)
 
 
-def test_who_has_to_go_for_a_window_and_goes_is_paid_for():
+def test_a_job_that_has_to_go_for_a_window_and_goes_is_paid_for():
     for slots in (1, 10):
         assert left(slots=slots) == 7000
         assert left(placement("r", replica("n1", gpus=(0,))), slots=slots) == 7000
@@ -217,19 +217,19 @@ def test_who_has_to_go_for_a_window_and_goes_is_paid_for():
         assert left(placement("r", TWO), slots=slots) == 0
 
 
-def test_who_need_not_go_yet_or_at_all_is_not():
+def test_a_job_that_need_not_go_yet_or_at_all_is_not_paid_for():
     assert left(begins=1) == 0
     assert left(hours=0.5) == 0
     assert left(nodes=("n1",)) == 0
 
 
-def test_who_moves_to_a_node_that_will_be_closed_too_has_not_left():
+def test_a_job_moved_to_a_node_that_will_be_closed_too_has_not_left():
     moved = placement("r", replica("n1", gpus=(0,)))
 
     assert left(moved, nodes=("n0", "n1")) == 0
 
 
-def test_who_moves_is_there_for_longer():
+def test_a_moving_job_is_there_for_longer():
     """The hour it has run is lost, so that it meets a window that it would have missed."""
     first = Reservation(name="m", kind="maintenance", nodes=["n0"], start=at(0.5), duration="2h")
     second = Reservation(name="o", kind="maintenance", nodes=["n1"], start=at(5.5), duration="1h")
@@ -243,7 +243,7 @@ def test_who_moves_is_there_for_longer():
     assert judged(4)["drain"] == 7000
 
 
-def test_who_shrinks_off_the_closed_nodes_has_left():
+def test_a_job_that_shrinks_off_the_closed_nodes_has_left():
     r = runs("r", ONE, replica("n1", gpus=(0,)), hours=5, replicas=(1, 2))
     closed = Reservation(name="m", kind="maintenance", nodes=["n0"], start=at(0.5), duration="2h")
     prices = FREE.model_copy(update={"drain": 7000})

@@ -113,7 +113,7 @@ def test_a_plan_leaves_what_its_placements_hold(snapshot, data):
     assert_counted(Changes(snapshot, Target(placements)).holdings, snapshot, placements)
 
 
-def test_what_nobody_holds_cannot_be_left():
+def test_what_no_job_holds_cannot_be_left():
     snapshot = build.snapshot(jobs=[build.job("a", at=[held("n0", 0)])])
     twice = [*holdings_of(snapshot).there["n0"]] * 2
 

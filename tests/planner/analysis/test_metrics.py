@@ -42,7 +42,7 @@ def test_allocation_counts_shares_and_whole_gpus():
     assert allocation_ratio(nodes_of(node(gpus=4), node("n1", gpus=1)), placements) == 0.5
 
 
-def test_gpus_that_nobody_can_use_are_not_counted():
+def test_gpus_without_possible_users_are_not_counted():
     half_broken = with_gpus(2, Gpu(index=1, healthy=False))
     down = node("n1", ready=False)
     placements = [placement("a", replica(gpus=[0, 1])), placement("b", replica("n1", gpus=[0]))]
@@ -130,7 +130,7 @@ def test_only_queues_that_demand_gpus_take_part():
     assert jain_index(world, world.running_placements) == 1
 
 
-def test_nobody_who_gets_anything_is_fair():
+def test_no_service_at_all_is_fair():
     assert jain_index(snapshot(jobs=[job("a", gpus=1)]), []) == 1
 
 

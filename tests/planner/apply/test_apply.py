@@ -48,7 +48,7 @@ def test_an_intent_stands_before_each_outcome_between_begin_and_end(live, log):
     ]
 
 
-def test_the_records_tell_who_did_what_where_and_what_was_seen(live, log):
+def test_the_records_name_the_actor_the_deed_the_place_and_what_was_seen(live, log):
     carry_out(live, log)
     _, intent, outcome, *_ = log.records()
 

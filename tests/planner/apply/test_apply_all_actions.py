@@ -43,7 +43,7 @@ def carry_out(live, log, *, plan=PLAN, **more):
 
 
 def by_others(live, *changes):
-    """Somebody else makes changes in the cluster."""
+    """Changes are made in the cluster from outside."""
     with SimulatedCluster(live.path) as theirs:
         for change in changes:
             theirs.perform(change, f"theirs:{change.id}")
@@ -192,7 +192,7 @@ def test_nodes_that_the_policy_lets_be_make_the_plan_stale(live, log, forbidden)
     assert live.snapshot() == WORLD
 
 
-def test_a_node_to_be_removed_that_somebody_else_has_cordoned_makes_the_plan_stale(tmp_path, log):
+def test_a_node_to_be_removed_that_was_cordoned_from_outside_makes_the_plan_stale(tmp_path, log):
     nodes = tuple(node_.model_copy(update={"cordoned": node_.name == "old"}) for node_ in WORLD.cluster.nodes)
     changed = WORLD.model_copy(update={"cluster": WORLD.cluster.model_copy(update={"nodes": nodes})})
     with (

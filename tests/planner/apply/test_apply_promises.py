@@ -155,8 +155,8 @@ def test_a_job_loses_its_promise_when_it_starts_and_holds_none_when_it_is_preemp
     assert promises_in(live) == {"c": C_LATER}
 
 
-def test_a_cluster_passes_over_who_does_not_wait(live):
-    live.keep_promises({"runs": B_LATER, "nobody": B_LATER, "held": B_LATER}, "k")
+def test_a_cluster_passes_over_jobs_that_do_not_wait(live):
+    live.keep_promises({"runs": B_LATER, "unknown": B_LATER, "held": B_LATER}, "k")
 
     assert promises_in(live) == {"held": B_LATER}
 
@@ -221,7 +221,7 @@ def _changed(name, **fields):
     ],
 )
 @pytest.mark.parametrize("plan", [PLAN, PROMISES_ONLY])
-def test_who_is_promised_something_must_be_as_it_was(tmp_path, log, world, expected, plan):
+def test_a_promised_job_must_be_as_it_was(tmp_path, log, world, expected, plan):
     with SimulatedCluster.create(tmp_path / "c.db", world) as live:
         with pytest.raises(StalePlanError) as caught:
             carry_out(live, log, plan)
@@ -236,7 +236,7 @@ def test_who_is_promised_something_must_be_as_it_was(tmp_path, log, world, expec
 
 
 def test_a_plan_that_breaks_a_promise_made_meanwhile_is_stale(tmp_path, log):
-    """Somebody was promised the places that the plan wants now for longer than until then."""
+    """Another job was promised the places that the plan needs now for longer than until then."""
     given = snapshot(jobs=[job("long", gpus=8, expected_duration="9h"), job("b", gpus=8), job("c", gpus=8)])
     plan = promising(given, placement("long", replica("n0", gpus=range(8))))
     with SimulatedCluster.create(tmp_path / "c.db", given) as live:

@@ -10,7 +10,7 @@ from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
 from tests.support.samples.apply_world import carry_out, recorded, running, stop_after
 
 
-def test_an_error_nobody_foresaw_leaves_the_outcome_in_the_log(live, log):
+def test_an_unforeseen_error_leaves_the_outcome_in_the_log(live, log):
     def broken(*_):
         raise ZeroDivisionError
 
@@ -34,7 +34,7 @@ def fail_writes(monkeypatch, *, from_write):
     monkeypatch.setattr(AuditWriter, "_write", full)
 
 
-def test_nothing_is_done_whose_intent_cannot_be_recorded(live, log, monkeypatch):
+def test_nothing_is_done_unless_its_intent_can_be_recorded(live, log, monkeypatch):
     with monkeypatch.context() as patch:
         fail_writes(patch, from_write=1)
         with pytest.raises(
@@ -49,7 +49,9 @@ def test_nothing_is_done_whose_intent_cannot_be_recorded(live, log, monkeypatch)
     assert [record.action for record in log.records() if record.outcome is Outcome.SKIPPED] == ["a1"]
 
 
-def test_a_plan_done_whose_end_cannot_be_recorded_is_told_and_its_log_completed_later(live, log, monkeypatch):
+def test_a_plan_done_with_an_end_that_cannot_be_recorded_is_told_and_its_log_completed_later(
+    live, log, monkeypatch
+):
     with monkeypatch.context() as patch:
         fail_writes(patch, from_write=3)
         with pytest.raises(PartlyAppliedError, match="was applied, but its audit log is not complete"):

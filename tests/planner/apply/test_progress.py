@@ -42,7 +42,7 @@ def test_what_is_done_is_what_shows(count):
     done = done_in(PLAN, after(count))
 
     assert {change.id for change in CHANGES[:count]} <= done
-    # That a node is empty may show before anybody has confirmed it.
+    # That a node is empty may show before it is confirmed.
     assert {change.type for change in CHANGES[count:] if change.id in done} <= {"drain"}
 
 

@@ -45,7 +45,7 @@ def test_what_the_cluster_says_itself_goes_before():
     assert promised(carry_over(FORGETFUL.model_copy(update={"jobs": jobs}), PLAN))["b"] == own
 
 
-def test_who_runs_or_is_gone_is_promised_nothing():
+def test_a_running_or_finished_job_is_promised_nothing():
     world = snapshot(jobs=[job("b", gpus=8, at=[replica("n0", gpus=range(8))]), job("new", gpus=8)])
 
     assert carry_over(world, PLAN) == world
@@ -66,7 +66,7 @@ def a_runs(*nodes, since=NOW, kill_at=None):
     [
         (a_runs("n0"), KILL),
         (a_runs("n0", kill_at=NOW + HOUR), NOW + HOUR),
-        # Somebody else started it elsewhere, or again later.
+        # It was started from outside elsewhere, or again later.
         (a_runs("n1"), None),
         (a_runs("n0", since=KILL), None),
     ],

@@ -218,7 +218,7 @@ def test_apply_asks_and_takes_only_yes(gpuplan, plan_file, monkeypatch, tmp_path
     assert f"Apply complete: {starts} starts. Audit log: .gpuplan/audit.jsonl" in accepted.out
 
 
-def test_nobody_to_ask_is_a_no(gpuplan, plan_file, monkeypatch):
+def test_end_of_input_is_a_no(gpuplan, plan_file, monkeypatch):
     def end_of_input(_):
         raise EOFError
 

@@ -26,7 +26,7 @@ GPUPLAN = (sys.executable, "-m", "gpuplan")
 
 @dataclass
 class Terminal:
-    """One end of a pseudo-terminal, read by a thread; the other is somebody's standard error."""
+    """One end of a pseudo-terminal, read by a thread; the other is the standard error of a process."""
 
     main: int
     slave: int
@@ -173,7 +173,7 @@ def test_plan_on_a_terminal_takes_its_progress_back_and_pipes_no_escapes(quickst
     assert blank(opened.text)
 
 
-# Whoever is started in the background of a script ignores SIGINT, and so does all that it starts.
+# A process started in the background of a script ignores SIGINT, and so does all that it starts.
 INTERRUPTIBLE = """
 import signal, sys
 from gpuplan.planner.cli import main

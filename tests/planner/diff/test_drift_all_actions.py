@@ -231,7 +231,7 @@ def test_an_instance_is_free_only_once_it_exists(repartitioned):
     assert sight.text == f"node mig0 has free {int(repartitioned)} of MIG 2g.20gb of GPU 0 at 4"
 
 
-def test_mig_mode_is_switched_on_only_where_nobody_holds_any_of_the_gpu():
+def test_mig_mode_is_switched_on_only_where_no_job_holds_any_of_the_gpu():
     idle, busy = (repartition(WORLD, "n0", ("7g.80gb", 0), gpu=gpu) for gpu in (7, 3))
     view = LiveView.of(WORLD)
 
@@ -257,7 +257,7 @@ def test_cpus_are_free_as_overcommit_counts_them():
     assert full.sights(action)[0].drift is not None
 
 
-def test_who_needs_nothing_of_what_a_node_lacks_finds_it_free():
+def test_a_job_that_needs_nothing_of_what_a_node_lacks_finds_it_free():
     packed = WORLD.model_copy(update={"jobs": (job("wide", cpus=200, at=[replica("n0", cpus=200)]),)})
     action = preempt(packed, "wide").model_copy(update={"preconditions": (free(replica("n0", gpus=[0])),)})
 

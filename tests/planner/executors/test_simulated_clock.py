@@ -1,4 +1,4 @@
-"""The simulated cluster and time: who finished and how, who is killed and when."""
+"""The simulated cluster and time: which jobs finished and how, which are killed and when."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ended(live):
     return {each.name: (each.outcome.value, each.ended_at) for each in live.snapshot().finished}
 
 
-def test_a_snapshot_lists_who_finished_and_what_others_learn_from_it(cluster):
+def test_a_snapshot_lists_finished_jobs_and_what_others_learn_from_them(cluster):
     live = cluster(
         job("b", gpus=1, user="ada", at=[replica("n0", gpus=[0])], expected_duration="90m"), job("w", gpus=1)
     )
@@ -112,7 +112,7 @@ def test_a_job_is_started_with_the_time_of_its_end(cluster):
     assert ended(live) == {"a": ("failed", at(20))}
 
 
-def test_nobody_is_started_who_is_to_be_killed_before(cluster):
+def test_no_job_is_started_that_is_to_be_killed_before(cluster):
     live = cluster(job("a", gpus=1))
     live.advance(1200)
     before = live.snapshot()

@@ -66,7 +66,7 @@ def test_all_that_is_wrong_is_told_at_once(live):
     assert "'waits'" in str(refused.value)
 
 
-def test_what_is_wrong_in_the_cluster_already_keeps_nobody_out(tmp_path):
+def test_what_is_wrong_in_the_cluster_already_keeps_no_job_out(tmp_path):
     odd = snapshot(nodes=cluster(1), jobs=[job("a", queue="nowhere")])
     with SimulatedCluster.create(tmp_path / "c.db", odd) as live:
         live.submit([NEW])
@@ -85,7 +85,7 @@ def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live)
     assert not there.cluster.node_by_name["n0"].ready
 
 
-def test_a_job_whose_node_failed_does_not_end_meanwhile(live):
+def test_a_job_on_a_failed_node_does_not_end_meanwhile(live):
     live.fail("n1")
 
     live.advance(3 * 3600)

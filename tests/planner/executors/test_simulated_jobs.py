@@ -388,7 +388,7 @@ def test_memory_promised_more_than_once_is_freed_as_it_was_counted(tmp_path):
         perform(live, preempt(world, "a"), begin(world, "b", replica("n0", memory_gib=8)))
 
 
-def test_who_wants_nothing_of_what_is_short_is_not_kept_out(tmp_path):
+def test_a_job_that_needs_nothing_of_what_is_short_is_not_kept_out(tmp_path):
     world = snapshot(
         nodes=[node("n0", cpus=4)], jobs=[job("a", cpus=8, at=[replica("n0", cpus=8)]), job("b", gpus=1)]
     )

@@ -19,7 +19,7 @@ def old(name, *gpus, node="n0", **more):
     return job(name, gpus=len(gpus), at=[replica(node, gpus=gpus)], **more)
 
 
-def test_who_holds_what_of_each_gpu():
+def test_holders_of_each_gpu():
     shares = [
         job(name, milli=400, at=[replica("n0", gpus=(1,), milli=400)], expected_duration=7200)
         for name in "bc"
@@ -49,7 +49,7 @@ def test_who_holds_what_of_each_gpu():
     assert "in r7; 2.50/h" in text
 
 
-def test_why_nobody_starts_on_the_rest_of_a_node():
+def test_why_no_job_starts_on_the_rest_of_a_node():
     hog = job("hog", gpus=1, cpus=95, at=[replica("n0", gpus=(0,), cpus=95)])
     waiting = [job(f"w{number}", gpus=1, cpus=8) for number in range(3)]
     other = [job("x", gpus=1, gpu_models={"T4": 1}), job("h", gpus=1, held=True)]

@@ -57,7 +57,7 @@ def test_waiting_jobs_by_reason_those_of_queues_below_included():
     assert (found.running, found.started) == (1, 1)
 
 
-def test_whose_jobs_may_be_reclaimed_and_whose_queue_owes():
+def test_which_jobs_may_be_reclaimed_and_which_queue_owes():
     queues = [queue("q", nominal=4), queue("r")]
     world = snapshot(queues=queues, jobs=[old("big", *range(8), queue="r"), old("own", 0, node="n1")])
     plan = greedy_plan(world, Policy())
@@ -70,7 +70,7 @@ def test_whose_jobs_may_be_reclaimed_and_whose_queue_owes():
     assert borrower.reclaimable == ()
 
 
-def test_nobody_is_reclaimed_who_was_stopped_so_often_before():
+def test_no_job_is_reclaimed_that_was_stopped_so_often_before():
     queues = [queue("q", nominal=4), queue("r")]
     running = [old("big", *range(4), queue="r"), old("often", *range(4, 8), queue="r", preemptions=1)]
     plan = greedy_plan(
@@ -80,7 +80,7 @@ def test_nobody_is_reclaimed_who_was_stopped_so_often_before():
     assert [each.job for each in explain_queue(plan, "q").reclaimable] == ["big"]
 
 
-def test_who_would_start_with_one_gpu_of_quota_more():
+def test_the_job_that_would_start_with_one_gpu_of_quota_more():
     queues = [queue("q", nominal=1)]
     waiting = [job("a", gpus=1), job("worthier", gpus=1, priority=2), job("large", gpus=2, priority=9)]
     world = snapshot(queues=queues, jobs=[old("r", 0), *waiting])
@@ -98,7 +98,7 @@ def said_of_one_more(waiting, nominal=1):
     return found, [line for line in queue_text(found, **wide).splitlines() if "1 GPU more" in line]
 
 
-def test_how_many_were_tried_where_one_gpu_more_starts_nobody():
+def test_how_many_were_tried_where_one_gpu_more_starts_no_job():
     one, one_said = said_of_one_more([job("a", gpus=4)])
     many, many_said = said_of_one_more([job(f"j{number}", gpus=4) for number in range(31)])
 

@@ -1,4 +1,4 @@
-"""How a waiting job stands: the numbers behind its reason, who is before it, and who holds what it needs."""
+"""A waiting job: the numbers behind its reason, the jobs before it, and the holders of what it needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_jobs_that_wait_for_the_same_go_before_by_priority_and_then_by_what_they
     assert (found.urgency.gpu_milli, found.urgency.left_seconds) == (8000, 9 * 3600)
 
 
-def test_who_waits_for_the_same_quota_is_ahead_wherever_it_may_run():
+def test_a_job_that_waits_for_the_same_quota_is_ahead_wherever_it_may_run():
     waiting = [job("a", gpus=1), job("t", gpus=1, priority=9, gpu_models={"T4": 1})]
     nodes = [node("n0"), node("t0", model="T4")]
     world = snapshot(nodes=nodes, queues=[queue("q", nominal=1)], jobs=[old("r", 0), *waiting])
@@ -99,7 +99,7 @@ def test_only_jobs_that_the_planner_may_stop_are_said_to_be_stoppable():
     assert not any(each.may_be_stopped for each in stands(world).holders)
 
 
-def test_who_was_stopped_so_often_before_may_not_be_stopped():
+def test_a_job_stopped_so_often_before_may_not_be_stopped():
     running = [old("first", *range(4), preemptions=1), old("second", *range(4, 8), preemptions=2)]
     world = snapshot(**ONE_NODE, jobs=[*running, job("a", gpus=8, priority=5)])
     policy = Policy(disruption=Disruption(max_preemptions=2))
@@ -109,7 +109,7 @@ def test_who_was_stopped_so_often_before_may_not_be_stopped():
     assert allowed == {"first": True, "second": False}
 
 
-def test_nobody_holds_what_a_held_job_lacks():
+def test_no_holder_of_what_a_held_job_lacks():
     found = stands(snapshot(**ONE_NODE, jobs=[old("r", 0), job("a", gpus=1, held=True)]))
 
     assert (found.holders, found.ahead) == ((), ())

@@ -18,7 +18,7 @@ from gpuplan.planner.io.atomic_write import make_directory, write_atomically
 from gpuplan.planner.plan_file.plan_file import save_plan
 from gpuplan.planner.service.history import History
 from gpuplan.planner.service.plan_store import LATEST, PlanStore
-from tests.support.builders.audit_log_builders import WHO, entry, log_of
+from tests.support.builders.audit_log_builders import ACTOR, entry, log_of
 from tests.support.builders.build import NOW
 from tests.support.samples.apply_world import PLAN, WORLD, carry_out
 
@@ -90,7 +90,7 @@ def test_a_new_folder_has_its_name_on_disk(tmp_path, watch):
 
 def test_records_are_on_disk_when_they_are_appended_and_so_is_the_name_of_a_new_log(tmp_path, watch):
     path = tmp_path / "audit.jsonl"
-    with AuditLog(path).writing(who=WHO, now=lambda: NOW) as writer:
+    with AuditLog(path).writing(who=ACTOR, now=lambda: NOW) as writer:
         assert watch.calls == ["sync ./"]
         writer.append([entry(1)])
         writer.append([entry(2), entry(3)])

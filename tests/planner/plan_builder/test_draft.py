@@ -225,7 +225,7 @@ def action(plan, id_):
     return next(action for action in plan.actions if action.id == id_)
 
 
-def test_a_preemption_names_who_comes_and_what_is_lost():
+def test_a_preemption_names_the_jobs_that_come_and_what_is_lost():
     found = action(PLAN, "preempt/sweep-117")
 
     assert found.before == BUSY_WORLD.job_by_name["sweep-117"].placement
@@ -275,14 +275,14 @@ def test_a_preempted_job_also_stands_among_those_that_wait():
     assert (counts.running, counts.started, counts.waiting, counts.preempted) == (10, 4, 2, 1)
 
 
-def test_a_start_names_the_jobs_whose_place_it_takes():
+def test_a_start_names_the_jobs_that_it_displaces():
     reason = action(PLAN, "start/distill").reason
 
     assert reason.text == "just submitted; takes the place of sweep-118 and tune"
     assert reason.numbers["takes_the_place_of"] == "sweep-118, tune"
 
 
-def test_a_shrink_gives_up_replicas_for_somebody():
+def test_a_shrink_gives_up_replicas_for_another_job():
     found = action(PLAN, "shrink/tune")
 
     assert found.reason.code is ReasonCode.MAKES_ROOM
@@ -361,7 +361,7 @@ def test_a_repartition_expects_the_layout_it_changes():
     assert found.reason.numbers == {"jobs": "infer-a", "created": 2, "destroyed": 1}
 
 
-def test_a_gpu_is_switched_to_mig_mode_only_if_nobody_holds_it():
+def test_a_gpu_is_switched_to_mig_mode_only_if_no_job_holds_it():
     world = snapshot(nodes=[node(gpus=2)], jobs=[job("a", mig={"3g.40gb": 1})])
 
     plan = drafted(world, placement("a", replica(mig=[(1, "3g.40gb", 0)])))
@@ -376,7 +376,7 @@ def test_a_gpu_is_switched_to_mig_mode_only_if_nobody_holds_it():
     assert [gpu.index for gpu in plan.nodes[0].mig] == [1]
 
 
-def test_a_new_node_says_who_needs_it_and_what_it_costs():
+def test_a_new_node_names_the_jobs_that_need_it_and_what_it_costs():
     found = action(PLAN, "scale_up/cloud-1")
 
     assert (found.pool, found.node, found.after, found.provisioning) == ("cloud", "cloud-1", NEW_NODE, 600)

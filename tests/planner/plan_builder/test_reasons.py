@@ -1,4 +1,4 @@
-"""Reasons of changes that a reviewer cannot see from places alone: which, how much, for whom."""
+"""Reasons of changes that a reviewer cannot see from places alone: which, how much, for which jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def runs(name, node, *gpus, **more):
     return job(name, gpus=len(gpus), at=[replica(node, gpus=gpus)], **more)
 
 
-def test_a_job_gives_up_quota_for_who_starts_elsewhere():
+def test_a_job_gives_up_quota_for_a_job_that_starts_elsewhere():
     queues = [queue("all", nominal=8), queue("q", parent="all"), queue("r", parent="all"), queue("s")]
     waiting = [job("a", gpus=6, priority=5, queue="r"), job("b", gpus=2, queue="s")]
     world = snapshot(queues=queues, jobs=[runs("old", "n0", *range(4), queue="q"), *waiting])
@@ -91,7 +91,7 @@ def test_a_change_that_nothing_explains_alone_is_part_of_the_others():
     assert reason(plan, "preempt/gone").text.startswith("so that other changes of this plan fit; ran 1h")
 
 
-def test_who_comes_to_a_gpu_that_is_cut_anew_is_always_named():
+def test_a_job_that_comes_to_a_repartitioned_gpu_is_always_named():
     nodes = [node("n0", model="A100-80GB", mig={0: [("7g.80gb", 0)]}, gpus=1)]
     world = snapshot(nodes=nodes, jobs=[job("a", mig={"3g.40gb": 1})])
 

@@ -1,4 +1,4 @@
-"""A forged plan whose sums were made anew is still refused: its parts must say the same."""
+"""A forged plan with sums made anew is still refused: its parts must say the same."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def forget_to_wait_for_room(document):
     )
 
 
-def wait_for_nobody(document):
+def wait_for_none(document):
     step(document, "start/distill")["after_actions"] = ["preempt/ghost"]
 
 
@@ -279,7 +279,7 @@ def tell_another_layout(document):
 BUSY_FORGERIES = (
     stop_another_job, keep_one_that_is_stopped, call_a_move_a_start, move_from_elsewhere,
     shrink_to_nothing_else, grow_unasked, grow_asking_for_less, stop_without_asking, forget_to_wait_for_room,
-    wait_for_nobody, reuse_an_id, silence_the_victim, mourn_a_kept_job, add_another_node, add_to_another_pool,
+    wait_for_none, reuse_an_id, silence_the_victim, mourn_a_kept_job, add_another_node, add_to_another_pool,
     add_a_node_that_exists, add_without_asking, add_in_secret, remove_another_node, remove_twice,
     remove_in_secret, remove_without_asking, cordon_nothing, forget_a_node, invent_a_node, lay_out_otherwise,
     give_back_to_another_pool, add_one_that_is_there, tell_a_node_twice, wait_twice, act_on_a_stranger,

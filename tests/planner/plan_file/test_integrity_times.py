@@ -151,7 +151,7 @@ def test_a_job_resumes_when_it_is_planned_to():
         ]
 
 
-def test_nobody_is_killed_under_a_policy_that_kills_nobody():
+def test_no_job_is_killed_under_a_policy_without_kills():
     plan = PLAN.model_copy(update={"policy": looking_ahead()})
 
     assert list(contradictions(plan)) == ["action start/sweep kills its job, though the policy kills nobody"]

@@ -1,4 +1,4 @@
-"""Meetings in the question: who must not, or would rather not, share a domain with whom."""
+"""Affinity in the problem: which jobs must not, or had better not, share a domain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_tags_are_label_sets_that_some_job_avoids_and_another_carries():
         build.job("a", gpus=1, **keeps_from(app="db", role="main")),
         build.job("b", gpus=2, labels={"app": "db", "role": "main", "x": "y"}),
         build.job("c", gpus=3, labels={"app": "db"}, **keeps_from("zone", app="db")),
-        build.job("d", gpus=4, **keeps_from(app="nobody")),
+        build.job("d", gpus=4, **keeps_from(app="unknown")),
     ]
 
     classes = {one.jobs[0]: (one.carries, one.avoids) for one in posed(*jobs).classes}
@@ -47,7 +47,7 @@ def test_running_jobs_stand_where_new_ones_could_meet_them():
     jobs = [
         runs("shy", **keeps_from("rack", app="x")),
         runs("loud", on="n1", labels={"app": "y"}),
-        runs("nobody", on="n1", labels={"app": "z"}),
+        runs("other", on="n1", labels={"app": "z"}),
         build.job("x", gpus=1, labels={"app": "x"}),
         build.job("y", gpus=2, **keeps_from(app="y")),
     ]
@@ -124,5 +124,5 @@ def test_entries_for_the_same_pair_add_up_and_free_ones_are_left_out():
     assert problem.classes[0].workload == ""
 
 
-def test_without_avoidance_and_prices_nobody_stands():
+def test_without_avoidance_and_prices_no_job_counts():
     assert posed(runs(labels={"app": "x"}), build.job("w", gpus=1)).standing == ()

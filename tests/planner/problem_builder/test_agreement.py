@@ -1,4 +1,4 @@
-"""Who may go where, and what a step is worth: the question and the verifier say the same."""
+"""Which job may go where, and what a step is worth: the problem and the verifier agree."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
 
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_replica_is_kept_away_just_by_who_stands_in_its_domain(make, seed):
+def test_a_replica_is_kept_away_only_by_jobs_in_its_domain(make, seed):
     for problem, one, index, rules in at_one_place(make(seed)):
         met = False
         for standing in problem.standing:

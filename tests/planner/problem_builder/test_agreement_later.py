@@ -1,4 +1,4 @@
-"""Who may start where in which later slot, and what that is worth: question and verifier say the same."""
+"""Which job may start where in which later slot, and what that is worth: problem and verifier agree."""
 
 from __future__ import annotations
 

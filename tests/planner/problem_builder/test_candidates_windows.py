@@ -1,4 +1,4 @@
-"""Windows in the question: who is kept off reserved nodes, from when on, and who has to leave them."""
+"""Windows in the problem: which jobs are kept off reserved nodes, from when on, and which have to leave."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_a_long_job_does_not_even_begin_before_a_window():
     assert offered == [BOTH, BOTH, {"n1"}, {"n1"}]
 
 
-def test_with_one_slot_a_window_keeps_off_whoever_would_be_there_still():
+def test_with_one_slot_a_window_keeps_off_jobs_that_would_be_there_still():
     about = {"slots": 1, "nodes": [build.node("n0")], "reservations": [window(start=2)]}
 
     assert found(posed(waits(takes=2), **about)) is not None
     assert found(posed(waits(takes=2.1), **about)) is None
 
 
-def test_speeds_of_models_decide_who_is_out_in_time():
+def test_speeds_of_models_decide_which_job_is_out_in_time():
     nodes = [build.node("n0"), build.node("n1", model="T4", gpu_memory_mib=15360)]
     job = waits(takes=1, gpu_models={build.MODEL: 1, "T4": 0.4})
 
@@ -102,9 +102,9 @@ def test_jobs_that_differ_only_in_what_they_own_are_told_apart_only_where_there_
 
 
 def test_a_window_that_all_own_tells_no_nodes_apart():
-    everybody = reserved(start=1, queues=("q",))
+    open_to_all = reserved(start=1, queues=("q",))
 
-    assert len(posed(waits(), reservations=[everybody]).groups) == 1
+    assert len(posed(waits(), reservations=[open_to_all]).groups) == 1
     assert len(posed(waits(), reservations=[window(start=1)]).groups) == 2
 
 
@@ -125,7 +125,7 @@ def test_so_many_nodes_are_those_that_are_free_by_then():
     assert offered == [BOTH, BOTH, {"n0"}, BOTH]
 
 
-def test_who_runs_into_a_window_that_opens_within_the_slot_has_to_leave():
+def test_a_job_that_runs_into_a_window_that_opens_within_the_slot_has_to_leave():
     policy = {"disruption": {"preempt": False}}
 
     def stopped(start, left=3, **more):
@@ -149,7 +149,7 @@ def test_leaving_for_a_window_is_worth_what_leaving_a_drained_node_is():
     assert names(problem, move.options[0].groups) == {"n1"}
 
 
-def test_who_moves_keeps_off_nodes_that_close_before_it_is_done():
+def test_a_moving_job_keeps_off_nodes_that_close_before_it_is_done():
     # Three hours of work, an hour of it done and lost, and six minutes to stop and start.
     windows = [
         window(start=0.5),
@@ -163,7 +163,7 @@ def test_who_moves_keeps_off_nodes_that_close_before_it_is_done():
     assert names(problem, move.options[0].groups) == {"n2"}
 
 
-def test_who_grows_keeps_off_nodes_that_close_before_it_ends():
+def test_a_growing_job_keeps_off_nodes_that_close_before_it_ends():
     place = [build.replica("n1", gpus=(0,))]
     job = build.job("r", gpus=1, replicas=(1, 4), at=place, expected_duration=3 * HOUR)
 

@@ -1,4 +1,4 @@
-"""Dependencies, data and co-starts in the question: who may start from when on, and after whom."""
+"""Dependencies, data and co-starts in the problem: which job may start from when on, and after which."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def over(name="x", outcome=Outcome.SUCCEEDED):
     ],
 )
 @pytest.mark.parametrize("slots", [1, 4])
-def test_what_has_ended_keeps_nobody_waiting_or_for_ever(kind, outcome, may, slots):
+def test_what_has_ended_keeps_no_job_waiting_or_for_ever(kind, outcome, may, slots):
     one = found(posed(waits(on=[("x", kind)]), finished=[over(outcome=outcome)], slots=slots))
 
     assert (one is not None) == may
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_enough_where_it_is_asked_for():
     assert not found(posed(job, waits(on=[("r", SUCCEEDED)]))).startable
 
 
-def test_nobody_waits_within_the_horizon_for_what_ends_after_it():
+def test_no_job_waits_within_the_horizon_for_what_ends_after_it():
     assert found(posed(runs(left=3.5), waits(on=["r"]))) is None
 
 
@@ -94,7 +94,7 @@ def test_a_start_of_this_plan_counts_from_the_next_slot_on(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_one_slot_nobody_starts_after_a_start(kind):
+def test_with_one_slot_no_job_starts_after_a_start(kind):
     assert found(posed(waits("a"), waits(on=[("a", kind)]), slots=1)) is None
 
 
@@ -102,7 +102,7 @@ def test_a_held_job_is_never_over():
     assert found(posed(waits("a", held=True), waits(on=["a"]))) is None
 
 
-def test_who_waits_for_a_job_without_a_place_waits_for_ever():
+def test_a_job_that_waits_for_one_without_a_place_waits_for_ever():
     assert found(posed(waits("a", gpu_models={"none": 1}), waits(on=["a"]))) is None
 
 
@@ -143,7 +143,7 @@ def test_what_has_come_counts_towards_so_many_and_what_never_comes_does_not():
     assert found(posed(waits("a"), waits(on=on, least=3), finished=ended)) is None
 
 
-def test_jobs_on_whose_end_others_wait_are_left_alone():
+def test_jobs_with_dependents_are_left_alone():
     rival = build.job("rival", gpus=8, priority=9)
     nodes = [build.node("n0")]
 
@@ -164,7 +164,7 @@ def test_jobs_are_left_alone_that_do_by_running_what_a_later_start_waits_for():
     assert [len(each.incumbents) for each in (ahead, now)] == [0, 1]
 
 
-def test_who_has_to_leave_may_and_then_nobody_knows_when_it_ends():
+def test_a_job_that_has_to_leave_may_and_then_its_end_is_unknown():
     nodes = [build.node("n0", drain=True), build.node("n1")]
 
     problem = posed(runs(left=1), waits(on=["r"]), nodes=nodes)
@@ -173,7 +173,7 @@ def test_who_has_to_leave_may_and_then_nobody_knows_when_it_ends():
     assert found(problem) is None
 
 
-def test_who_should_leave_but_may_not_ends_when_it_does():
+def test_a_job_that_should_leave_but_may_not_ends_when_it_does():
     nodes = [build.node("n0", drain=True), build.node("n1")]
 
     problem = posed(runs(left=1, preemptible=False), waits(on=["r"]), nodes=nodes)
@@ -183,7 +183,7 @@ def test_who_should_leave_but_may_not_ends_when_it_does():
 
 
 @pytest.mark.parametrize(("when", "earliest"), [(-1, 0), (0, 0), (0.1, 1), (1, 1), (1.1, 2), (3, 3)])
-def test_nobody_starts_before_his_time_or_that_of_his_data(when, earliest):
+def test_no_job_starts_before_its_time_or_that_of_its_data(when, earliest):
     data = [{"name": "d", "available_at": hours(when)}]
 
     assert found(posed(waits(not_before=hours(when)))).earliest == earliest
@@ -191,11 +191,11 @@ def test_nobody_starts_before_his_time_or_that_of_his_data(when, earliest):
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_who_comes_after_the_horizon_is_not_in_the_question(slots):
+def test_a_job_that_comes_after_the_horizon_is_not_in_the_problem(slots):
     assert found(posed(waits(not_before=hours(3)), slots=slots)) is None
 
 
-def test_no_node_is_opened_and_nobody_stopped_for_who_cannot_start_now():
+def test_no_node_is_opened_and_no_job_stopped_for_a_job_that_cannot_start_now():
     pools = [build.pool()]
     nodes = [build.node("n0", gpus=1)]
     about = {"nodes": nodes, "pools": pools}
@@ -207,7 +207,7 @@ def test_no_node_is_opened_and_nobody_stopped_for_who_cannot_start_now():
     assert posed(later, runs(), **about).incumbents == ()
 
 
-def test_who_starts_together_is_numbered_together():
+def test_jobs_that_start_together_are_numbered_together():
     jobs = [waits(name, co_start=group) for name, group in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"))]
 
     problem = posed(*jobs, waits("e", co_start="z"))

@@ -1,4 +1,4 @@
-"""Running jobs in the question: what may be done to them, what that is worth, and who may follow them."""
+"""Running jobs in the problem: what may be done to them, what that is worth, and which jobs may follow."""
 
 from __future__ import annotations
 
@@ -90,17 +90,17 @@ def test_a_job_that_was_stopped_too_often_does_not_shrink_nor_move_but_grows():
     assert (found.stop_points, found.shrinkable, found.move, found.grow is None) == (None, False, None, False)
 
 
-def test_a_job_whose_node_is_still_coming_is_not_ripe():
+def test_a_job_on_a_node_that_is_still_coming_is_not_ripe():
     nodes = [build.node("n0", ready_at=NOW + timedelta(minutes=5))]
 
     assert posed(runs(hours=-0.01), wants(), nodes=nodes).incumbents == ()
 
 
-def test_nobody_is_stopped_for_a_held_job():
+def test_no_job_is_stopped_for_a_held_job():
     assert posed(runs(), wants(held=True)).incumbents == ()
 
 
-def test_ranks_follow_the_priorities_of_those_who_make_room():
+def test_ranks_follow_the_priorities_of_the_jobs_that_make_room():
     jobs = [
         runs("r1", priority=1, first=0),
         runs("r3", priority=3, first=1),
@@ -208,7 +208,7 @@ def test_a_job_at_its_maximum_or_bound_to_places_does_not_grow(job):
     assert posed(runs(**job)).classes == ()
 
 
-def test_without_resize_nobody_shrinks_or_grows():
+def test_without_resize_no_job_shrinks_or_grows():
     problem = posed(runs(replicas=(1, 6), count=2), wants(), policy={"disruption": {"resize": False}})
 
     assert (problem.incumbents[0].shrinkable, problem.incumbents[0].grow) == (False, None)
@@ -252,7 +252,7 @@ def test_a_move_is_worth_the_difference():
     assert found.leave_points == -200 - 440 - 3
 
 
-def test_whoever_may_be_moved_is_offered_a_move():
+def test_a_movable_job_is_offered_a_move():
     nodes = [build.node("n0"), build.node("n1", model="T4")]
 
     def moves(*jobs, **policy):
@@ -343,7 +343,7 @@ def test_the_shape_of_an_incumbent_is_what_it_holds_as_it_is_charged():
         [build.replica("n0"), build.replica("n0")],
     ],
 )
-def test_jobs_whose_replicas_differ_are_left_alone(places):
+def test_jobs_of_unlike_replicas_are_left_alone(places):
     job = build.job("r", gpus=1, replicas=2, at=places)
 
     assert posed(job, wants(), nodes=[build.node("n0"), build.node("t", model="T4")]).incumbents == ()
@@ -442,7 +442,7 @@ def test_a_rich_question_has_everything_in_it():
     problem = pose(RICH, RICH_POLICY)
 
     assert {one.job for one in problem.incumbents} == {"r0", "r1", "r2", "r3", "r4"}
-    # At this instant nobody resumes.
+    # At this instant no job resumes.
     assert {one.role for one in problem.classes} == set(Role) - {Role.RESUME}
     assert all((problem.pools, problem.domains, problem.power_caps, problem.standing, problem.guarantees))
     assert any(one.node_points for one in problem.classes)

@@ -25,7 +25,7 @@ def test_nothing_is_left_out_of_a_plain_question():
     assert left_out(snapshot(jobs=[running, job("w", gpus=8)]), Policy()) == ()
 
 
-def test_jobs_whose_replicas_are_unlike_are_counted_while_something_waits():
+def test_jobs_of_unlike_replicas_are_counted_while_something_waits():
     assert told(snapshot(jobs=[unlike(), job("w", gpus=8)])) == {"disturbing": 1}
     assert told(snapshot(jobs=[unlike()])) == {}
 
@@ -37,7 +37,7 @@ def test_what_may_not_be_disturbed_anyway_is_not_left_out():
     assert told(snapshot(jobs=[unlike(preemptible=False), job("w", gpus=8)])) == {}
 
 
-def test_resuming_those_who_start_with_others_counts_where_there_is_a_later_slot():
+def test_resuming_jobs_that_start_with_others_counts_where_there_is_a_later_slot():
     bound = job("r", gpus=1, at=[replica(gpus=(0,))], co_start="g"), job("w", gpus=8, co_start="g")
 
     assert told(snapshot(jobs=bound), horizon=HorizonPolicy(slots=2)) == {"resuming": 1}

@@ -1,4 +1,4 @@
-"""The question asked is the snapshot's: who may go where, and who is like whom."""
+"""The problem of a snapshot: which job may go where, and which jobs are alike."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_jobs_that_differ_in_anything_that_matters_are_classes_of_their_own(othe
         {"workload_class": "inference"},
         {"locality": {"required": "rack", "preferred": "zone"}},
         {"spread": {"max": 1}},
-        {"anti_affinity": [{"labels": {"app": "nobody"}}]},
+        {"anti_affinity": [{"labels": {"app": "unknown"}}]},
         {"qos": "burstable"},
         {"preemptible": False},
         {"preemptions": 3},
@@ -103,7 +103,7 @@ def test_held_and_running_jobs_do_not_start():
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_who_by_itself_breaks_a_limit_of_its_queue_does_not_start_there(slots):
+def test_a_job_that_alone_breaks_a_limit_of_its_queue_does_not_start_there(slots):
     above = build.queue("above", nominal=0, **{build.MODEL: 0})
     queue = build.queue(nominal=3, parent="above", borrowing=0, **{build.MODEL: 2})
     nodes = [build.node("n0"), build.node("old", model="V100-32GB"), build.node("cpu", gpus=0)]
@@ -124,8 +124,8 @@ def test_who_by_itself_breaks_a_limit_of_its_queue_does_not_start_there(slots):
     }
 
 
-def test_who_runs_already_may_move_though_its_queue_allows_less_by_now():
-    """Nobody would be new there."""
+def test_a_running_job_may_move_though_its_queue_allows_less_by_now():
+    """No job would be new there."""
     running = build.job("r", gpus=4, at=[build.replica("n0", gpus=range(4))])
     waiting = build.job("w", gpus=1)
 
@@ -178,7 +178,7 @@ def test_groups_follow_gpu_model_count_and_what_selectors_and_taints_tell_apart(
         ({"zone": "z"}, {"datasets": ["d"]}),
     ],
 )
-def test_nodes_are_told_apart_only_by_what_somebody_asks_for(one, asked):
+def test_nodes_are_told_apart_only_by_what_a_job_asks_for(one, asked):
     nodes = [build.node("a", **one), build.node("b")]
     data = [{"name": "d", "zones": {"z": 1}}]
 

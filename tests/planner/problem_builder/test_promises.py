@@ -1,4 +1,4 @@
-"""Promises in the question: slots, places and options; who starves; whose deadline is near."""
+"""Promises in the problem: slots, places and options; starving jobs; near deadlines."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_an_elastic_job_is_promised_its_fewest():
     assert told(job).holds == (Hold(0, (0,)), Hold(0, (1,)))
 
 
-def test_who_has_waited_too_long_is_numbered_by_when_he_came():
+def test_starving_jobs_are_numbered_by_when_they_came():
     jobs = [
         waits("a", waited=timedelta(hours=3)),
         waits("b", waited=timedelta(hours=5)),
@@ -182,7 +182,7 @@ def test_a_deadline_is_near_if_less_than_half_the_duration_is_to_spare(deadline,
 
 
 @pytest.mark.parametrize("slots", [1, 4])
-def test_nobody_starts_who_would_be_too_late_to_be_of_use(slots):
+def test_no_job_starts_that_would_be_too_late_to_be_of_use(slots):
     def may(deadline):
         return found(posed(waits(deadline=hours(deadline), hard_deadline=True), slots=slots)) is not None
 

@@ -67,7 +67,7 @@ def test_what_is_promised_more_than_once_comes_back_as_it_was_counted():
 
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_all_returns_a_node_is_as_if_nobody_had_run_who_ends(make, seed):
+def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
     instance = time_strategies.instance(seed, make=make)
     snapshot, problem = instance.snapshot, pose(instance.snapshot, instance.policy)
     slots = Slots.of(instance.policy.horizon, snapshot.taken_at)
@@ -209,7 +209,7 @@ def test_nodes_that_pools_may_open_stand_behind_those_that_come():
     assert [group.pool for group in problem.groups] == [None, None, 0]
     (option,) = found(problem).options
     assert option.groups == (0, 2)
-    # Nobody waits for a node that is not ordered.
+    # No job waits for a node that is not ordered.
     assert option.later_groups == ((), (0, 1), (0, 1), (0, 1))
 
 

@@ -200,7 +200,7 @@ def test_the_order_of_lists_changes_nothing(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_one_slot_only_who_may_start_now_is_in_the_question(seed):
+def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
     instance = time_strategies.instance(seed, slots=1)
     problem = pose(instance.snapshot, instance.policy)
 

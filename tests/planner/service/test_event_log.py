@@ -105,7 +105,7 @@ def test_afterwards_logging_is_as_it_was():
     assert (root.handlers[:], logging.getLogger("gpuplan.planner.service").level) == before
 
 
-def test_where_nobody_watches_only_trouble_is_told():
+def test_at_the_level_of_warnings_only_trouble_is_told():
     stream = io.StringIO()
     with logging_to(stream, LogFormat.TEXT, least=logging.WARNING):
         tell(LOG, "planned")

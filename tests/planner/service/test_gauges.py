@@ -60,7 +60,7 @@ def test_in_every_world_states_add_up_and_every_waiting_job_is_pending_once(seed
         assert all(share >= 0 for share in figures.dominant_share.values())
 
 
-def test_who_starts_once_the_plan_is_applied_is_pending_until_then():
+def test_a_job_started_by_the_plan_is_pending_until_it_is_applied():
     world = snapshot(jobs=[job("a", gpus=1, waited=HOUR), job("b", gpus=1, held=True, waited=HOUR)])
     plan = drafted(world, placement("a", replica(gpus=[0])))
 
@@ -72,7 +72,7 @@ def test_who_starts_once_the_plan_is_applied_is_pending_until_then():
     assert (before.long_pending, after.long_pending) == ({"q": 1}, {"q": 0})
 
 
-def test_who_is_stopped_once_the_plan_is_applied_runs_until_then():
+def test_a_job_stopped_by_the_plan_runs_until_it_is_applied():
     plan = busy_plan()
     running = sum(each.running is not None for each in plan.snapshot.jobs)
 

@@ -121,7 +121,7 @@ def test_only_a_search_without_a_plan_counts_as_one_that_failed(tmp_path):
     assert failed_plans(one.exposition) == 1
 
 
-def test_the_wait_of_who_starts_is_from_submission():
+def test_the_wait_of_a_start_is_from_submission():
     world = snapshot(jobs=[job("a", gpus=1, waited=timedelta(minutes=20))])
     plan = drafted(world, placement("a", replica(gpus=[0])))
     exposition = Exposition("1", every=60)
@@ -166,7 +166,7 @@ def test_what_is_gone_is_not_shown_any_more():
     assert "gpuplan_queue_pending_jobs{" not in exposition.text()
 
 
-def test_a_bound_that_nobody_proved_is_no_gap_of_zero():
+def test_an_unproven_bound_is_no_gap_of_zero():
     exposition = full_exposition()
     solution = PLAN.solution.model_copy(update={"bound": None, "gap": None})
 

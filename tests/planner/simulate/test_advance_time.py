@@ -50,7 +50,7 @@ def test_running_jobs_end_at_their_own_second_and_are_gone():
     ]
 
 
-def test_who_is_over_teaches_how_long_the_whole_of_it_took():
+def test_a_finished_job_teaches_how_long_the_whole_of_it_took():
     (over,) = elapse(world(runs("a", 0, left=100)), NOW + HOUR).world.finished
 
     assert (over.ended_at - over.started_at) == timedelta(seconds=3700)
@@ -132,7 +132,7 @@ def test_nodes_that_are_down_cost_nothing_and_have_no_gpus():
     assert flow.usable == 1000 * 8 * (3600 + 1800)
 
 
-def test_of_what_is_over_only_the_latest_is_remembered_and_what_somebody_waits_for():
+def test_of_what_is_over_only_the_latest_is_remembered_and_what_a_job_waits_for():
     ends = [runs(f"j{number:03d}", left=1 + number % 50) for number in range(REMEMBERED + 20)]
     needs = job("needs", depends_on=[{"job": "j000"}])
 

@@ -57,7 +57,7 @@ def test_a_job_on_a_new_node_runs_once_that_is_up():
 
 
 def saved(name, *places, seconds, **about):
-    """A running job whose last checkpoint was so many seconds ago."""
+    """A running job with its last checkpoint so many seconds ago."""
     made = runs(name, *places, **about)
     last = {"last_checkpoint_at": NOW - timedelta(seconds=seconds)}
     return made.model_copy(update={"running": made.running.model_copy(update=last)})

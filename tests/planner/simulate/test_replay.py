@@ -136,7 +136,7 @@ RUNNING = job("r", gpus=1, at=[replica("n0", gpus=[0])], expected_duration=60)
 
 @pytest.mark.parametrize("jobs", [(), (HELD,), (RUNNING,), (HELD, RUNNING)])
 @pytest.mark.parametrize("every", [MINUTE, 86_400])
-def test_a_source_in_which_nobody_waits_is_planned_once_at_least(jobs, every):
+def test_a_source_without_waiting_jobs_is_planned_once_at_least(jobs, every):
     found = run(trace(jobs=jobs), every=every)
 
     assert found.stopped == "finished"

@@ -69,7 +69,7 @@ def test_openb_pods_come_as_they_were_created_and_run_as_long_as_they_ran(writte
     found = arrivals(written("pods.csv", OPENB))
 
     assert [(each.job.name, each.after) for each in found] == [("p1", 0), ("p2", 40), ("p0", 50)]
-    # Nobody knows of p2, which was never scheduled: it takes the median of the others.
+    # The end of p2 is unknown, since it was never scheduled: it takes the median of the others.
     assert [each.duration for each in found] == [990, 990, 600]
 
 
@@ -151,7 +151,7 @@ def test_arrivals_that_contradict_the_source_are_told_at_once():
     given = [
         Arrival(0, job("a"), 600),
         Arrival(0, job("b", mig={"9g.90gb": 1}), 600),
-        Arrival(0, job("c", depends_on=[{"job": "nobody"}]), 600),
+        Arrival(0, job("c", depends_on=[{"job": "unknown"}]), 600),
     ]
 
     found = problems(make_trace, snapshot(jobs=[job("a")], queues=[queue()]), given, place="somewhere.csv")

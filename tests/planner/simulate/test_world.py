@@ -24,7 +24,7 @@ def told(snapshot):
 
 def _plain(job, now):
     """
-    As the simulated cluster has it: who runs is not overdue.
+    As the simulated cluster has it: a running job is not overdue.
 
     There an elastic job takes as long with few replicas as with many, so that those are left out.
     """

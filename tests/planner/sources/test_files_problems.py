@@ -149,7 +149,7 @@ def test_places_begin_with_the_path_that_was_given(put, tmp_path):
         assert f"{tmp_path}/s.yaml:1" in [problem.place for problem in caught.value.problems]
 
 
-def test_more_problems_than_anybody_reads_are_cut_short(monkeypatch, told):
+def test_more_problems_than_are_readable_are_cut_short(monkeypatch, told):
     monkeypatch.setattr(build_snapshot, "MOST_PROBLEMS", 3)
 
     found = told("jobs:\n" + "- {}\n" * 100)

@@ -492,7 +492,7 @@ def test_a_gang_that_must_be_spread_tells_how_many_places_there_are():
     )
 
 
-def test_a_job_stopped_by_the_plan_says_for_whom():
+def test_a_job_stopped_by_the_plan_names_the_jobs_that_gain():
     victim = job("a", gpus=8, at=[replica(gpus=range(8))])
     world = snapshot(jobs=[victim])
 
@@ -595,7 +595,7 @@ def test_a_pool_that_may_not_grow_is_named(pools, scale_up, told):
     assert text == f"no node has GPU model H200; the cluster has T4{told}"
 
 
-def test_a_pool_whose_nodes_do_not_suit_is_not_spoken_of():
+def test_a_pool_of_unsuitable_nodes_is_not_mentioned():
     small = pool("small", template=node("new", gpus=1), most=0)
     full = running("full", replica("n0", gpus=range(8)))
 
@@ -768,7 +768,7 @@ def test_power_caps_leave_less_room_than_gpus_do():
 
 
 def in_one_rack(watts, count=3, **more):
-    """Nodes of a rack whose cap lets so many watts be drawn; each GPU draws 700."""
+    """Nodes of a rack with a cap of so many watts; each GPU draws 700."""
     nodes = [node(f"n{index}", rack="r", watts=700, **more) for index in range(count)]
     return {"nodes": nodes, "rack_power": [{"rack": "r", "watts": watts}]}
 

@@ -58,7 +58,7 @@ class TestDependencies:
         assert why(depending("p"), finished=[over("p")])[0] is ReasonCode.NOT_CHOSEN
         assert why(depending(("r", DependencyKind.STARTED)), RUNS)[0] is ReasonCode.NOT_CHOSEN
 
-    def test_a_checkpoint_satisfies_who_waits_for_one(self):
+    def test_a_checkpoint_satisfies_jobs_that_wait_for_one(self):
         depends = depending(("r", DependencyKind.CHECKPOINTED))
         saved = Running(
             started_at=RUNS.running.started_at, last_checkpoint_at=NOW, replicas=RUNS.running.replicas
@@ -76,7 +76,7 @@ class TestDependencies:
             (DependencyKind.STARTED, ReasonCode.NOT_CHOSEN),
         ],
     )
-    def test_what_has_failed_satisfies_only_who_waits_for_its_end_or_start(self, kind, code):
+    def test_what_has_failed_satisfies_only_jobs_that_wait_for_its_end_or_start(self, kind, code):
         assert why(depending(("p", kind)), finished=[over("p", FAILED)])[0] is code
 
     def test_a_failure_is_named(self):
@@ -216,7 +216,7 @@ class TestWindows:
             "every matching node is closed by maintenance m on n0 and n1 until 14:00",
         )
 
-    def test_who_would_not_be_done_before_the_window_waits(self):
+    def test_a_job_that_would_not_be_done_before_the_window_waits(self):
         long, short = waiting("a", gpus=1, hours=3), waiting("a", gpus=1, hours=1)
         window = self.closed("n0", "n1", start=1)
 
@@ -273,7 +273,7 @@ class TestWindows:
 
 
 class TestGroups:
-    def test_who_would_fit_waits_for_the_others_of_its_group(self):
+    def test_a_job_that_would_fit_waits_for_the_others_of_its_group(self):
         found = reasons(waiting("a", gpus=1, co_start="g"), waiting("b", gpus=9, co_start="g"))
 
         assert found["a"].code is ReasonCode.CO_START
@@ -304,7 +304,7 @@ def test_nodes_that_are_still_to_come_are_told():
     )
 
 
-def test_who_would_fit_and_has_a_later_start_says_so():
+def test_a_job_that_would_fit_and_has_a_later_start_says_so():
     code, text = why(
         waiting("a", gpus=1), planned=[Planned("a", 2, (replica(gpus=[0]),))], policy=looking_ahead()
     )
@@ -331,7 +331,7 @@ class TestPromisedAway:
             "would fit, but not until it is done: b is promised a start at 15:00 there",
         )
 
-    def test_who_would_be_done_or_fits_beside_or_elsewhere_is_not_in_the_way(self):
+    def test_a_job_that_would_be_done_or_fits_beside_or_elsewhere_is_not_in_the_way(self):
         plain = "would fit, but no place was chosen for it in the time given"
 
         assert self.why(4)[1] == plain

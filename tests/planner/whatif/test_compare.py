@@ -240,7 +240,7 @@ def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
 
 
 @pytest.mark.timeout(120)
-def test_whoever_loses_interest_leaves_nobody_at_work(tmp_path):
+def test_an_abandoned_run_leaves_no_worker(tmp_path):
     pid_file = tmp_path / "pid"
     tasks = [
         Task("tests.support.doubles.task_engines:after", (str(pid_file),), 60.0),

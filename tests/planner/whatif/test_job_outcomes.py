@@ -84,7 +84,7 @@ def test_a_job_that_does_not_start_for_want_of_quota_loses_and_one_with_more_quo
     assert "queue q" in next(iter(less.values())).text
 
 
-def test_a_job_whose_foreseen_start_is_later_waits_longer():
+def test_a_job_with_a_later_foreseen_start_waits_longer():
     policy = POLICY.model_copy(update={"horizon": HorizonPolicy(slots=8, length=3600)})
     first = running("first", "n1", hours=1, expected_duration=2 * 3600)
     longer = running("second", "n2", hours=1, expected_duration=4 * 3600)

@@ -1,4 +1,4 @@
-"""A change of policy on one snapshot: who gains, who loses, and how sure that is."""
+"""A change of policy on one snapshot: which jobs gain, which lose, and how sure that is."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_same_policy_changes_nothing():
     assert "No change" in text(found)
 
 
-def test_who_gains_and_who_is_reclaimed():
+def test_the_job_that_gains_and_the_job_that_is_reclaimed():
     found = reviewed(CALM, FREE)
 
     assert [(each.job, each.before, each.after, each.gpus) for each in found.gains] == [

@@ -18,7 +18,7 @@ from gpuplan.solvers.interface import Budget, integer_bound
 
 
 def silent(_answer):
-    """Nobody listens to reports."""
+    """Reports are dropped."""
 
 
 EXACT = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trades in bulk: what nobody sees who looks at one waiting job after the other."""
+"""Preemption in bulk: what a look at one waiting job after the other misses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_gang_gives_way_to_jobs_that_only_together_are_worth_more():
     assert set(traded(snapshot).places) == {"a", "b"}
 
 
-def test_gang_stays_if_those_who_wait_are_worth_less():
+def test_gang_stays_if_the_waiting_jobs_are_worth_less():
     jobs = [running("gang", "n0", "n1"), build.job("a", gpus=8, priority=2), build.job("b", gpus=8)]
 
     assert set(traded(build.snapshot(jobs=jobs)).places) == {"gang"}
@@ -105,7 +105,7 @@ def test_as_many_give_way_as_a_guarantee_can_spare_and_those_worth_least_in_fron
     assert gone == {"r6", "r7"}
 
 
-def test_nobody_stays_away_for_whom_there_is_room():
+def test_jobs_with_room_come_back():
     jobs = [running("r0", "n0"), running("r1", "n1"), build.job("a", gpus=8, priority=5)]
 
     assert len(traded(build.snapshot(jobs=jobs)).places) == 2
@@ -136,7 +136,7 @@ def test_trades_break_no_rule_and_are_worth_what_the_ledger_says():
     assert min(done["placed"], done["stopped"]) >= 50
 
 
-def test_nobody_is_stopped_for_nobody_however_little_it_is_worth():
+def test_no_job_is_stopped_without_a_gain_for_another_however_little_it_is_worth():
     policy = Policy(prices=Prices(disruption=0))
     too_large = [build.job(f"b{number}", gpus=8, cpus=500, priority=3) for number in range(3)]
     jobs = [running("r0", "n0", weight=0), running("r1", "n1", weight=0), build.job("a", gpus=8, priority=3)]
@@ -145,7 +145,7 @@ def test_nobody_is_stopped_for_nobody_however_little_it_is_worth():
     assert set(traded(snapshot, policy).places) == {"r0", "r1", "a"}
 
 
-def test_who_was_stopped_for_nothing_comes_back_though_nothing_is_won():
+def test_a_job_stopped_for_nothing_comes_back_though_nothing_is_won():
     jobs = [running("r", "n0", weight=0), build.job("a", gpus=8, cpus=500, priority=3)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*jobs, build.job("b", gpus=8, priority=3)])
     ledger = Ledger(pose(snapshot, Policy(prices=Prices(disruption=0))))

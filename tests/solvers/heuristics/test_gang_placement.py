@@ -158,7 +158,7 @@ def test_replica_goes_where_its_data_cost_least():
     assert planned.terms["data"] == -10
 
 
-def test_job_whose_data_cost_more_than_it_brings_waits():
+def test_job_with_data_that_cost_more_than_it_brings_waits():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1, datasets=("d",))])
     cluster = snapshot.cluster.model_copy(update={"datasets": (Dataset(name="d", elsewhere=1.01),)})
 

@@ -91,7 +91,7 @@ def test_gang_waits_where_that_costs_less_than_its_victim_is_worth():
     assert not stopped(snapshot, ledger)
 
 
-def test_gang_waits_where_nobody_may_be_preempted():
+def test_gang_waits_where_no_job_may_be_preempted():
     snapshot = two_racks(gang(), hours=3)
 
     ledger = planned(snapshot, policy(preempt=False))

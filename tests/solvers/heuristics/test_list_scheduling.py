@@ -1,4 +1,4 @@
-"""Foresight lists jobs in order, gives each its best start, and lets nobody delay who came before."""
+"""Foresight lists jobs in order, gives each its best start, and lets no job delay one before it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_equal_sizes_start_by_points_over_duration(seed):
     assert sorted(found, key=found.get) == [f"j{hours}" for hours in sorted(lengths)]
 
 
-def test_nobody_delays_who_comes_before_in_order():
+def test_no_job_delays_one_before_it_in_order():
     delayed = 0
     for seed in range(150):
         draw, slots = random.Random(seed), draw_slots(seed)
@@ -81,11 +81,11 @@ def test_nobody_delays_who_comes_before_in_order():
         jobs = some_jobs(draw, slots)
         question = slot_problems.problem(nodes, jobs, slots=slots)
         order = ranking(question)
-        everybody = listed(question)
+        all_listed = listed(question)
         for last in range(1, len(jobs) + 1):
             few = [job if index in order[:last] else replace(job, jobs=()) for index, job in enumerate(jobs)]
             found = listed(replace(question, classes=tuple(few)))
-            assert {job: everybody.get(job) for job in found} == found, seed
+            assert {job: all_listed.get(job) for job in found} == found, seed
             delayed += sum(slot > 0 for slot in found.values())
     assert delayed > 300
 
@@ -130,7 +130,7 @@ def test_a_job_is_not_booked_before_what_it_waits_for():
     assert ledger.book(1, 0, 3) is not None
 
 
-def test_who_loses_its_predecessor_or_a_companion_is_given_up():
+def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():
     jobs = [
         slot_problems.waiting("first", slots=8, hours=2),
         slot_problems.waiting("second", slots=8, **after(0)),

@@ -82,7 +82,7 @@ def two_in_line(depth):
     return slot_problems.starts(ledger)
 
 
-def test_easy_lets_others_delay_the_second_in_line_and_conservative_nobody():
+def test_easy_lets_others_delay_the_second_in_line_and_conservative_none():
     easy, conservative = two_in_line(1), two_in_line(None)
 
     assert easy["a"] == conservative["a"] == 2

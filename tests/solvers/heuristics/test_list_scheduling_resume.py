@@ -62,7 +62,7 @@ def classes(problem):
 # --- the question ------------------------------------------------------------------------------------------
 
 
-def test_who_may_be_stopped_may_resume_in_every_later_slot_with_what_is_left():
+def test_a_stoppable_job_may_resume_in_every_later_slot_with_what_is_left():
     r = runs("r", ONE, hours=2)
 
     problem = pose(world(r, urgent()), looking())
@@ -76,18 +76,18 @@ def test_who_may_be_stopped_may_resume_in_every_later_slot_with_what_is_left():
 
 
 @pytest.mark.parametrize("most", [{"slots": 1}, {"disruption": {"preempt": False}}])
-def test_nobody_resumes_without_a_later_slot_or_who_is_not_stopped(most):
+def test_no_job_resumes_without_a_later_slot_or_without_a_stop(most):
     assert classes(pose(world(runs("r", ONE, hours=2), urgent()), looking(**most))) == {}
 
 
-def test_who_is_held_or_outranks_everybody_does_not_resume():
+def test_a_held_job_or_one_that_outranks_all_does_not_resume():
     held, above = runs("r", ONE, hours=2, held=True), runs("r", ONE, hours=2, priority=2)
 
     assert classes(pose(world(held, urgent()), looking())) == {}
     assert classes(pose(world(above, urgent()), looking())) == {}
 
 
-def test_who_is_tied_to_others_does_not_resume():
+def test_a_job_tied_to_others_does_not_resume():
     r = runs("r", ONE, hours=2, co_start="g")
 
     assert classes(pose(world(r, urgent()), looking()))
@@ -95,7 +95,7 @@ def test_who_is_tied_to_others_does_not_resume():
     assert classes(pose(world(r.model_copy(update={"depends_on": AFTER_U}), urgent()), looking())) == {}
 
 
-def test_who_lacks_its_data_or_is_too_early_resumes_when_it_may():
+def test_a_job_without_its_data_or_too_early_resumes_when_it_may():
     r = runs("r", ONE, hours=2, not_before=at(3))
 
     assert classes(pose(world(r, urgent()), looking()))["r"].earliest == 3
@@ -131,7 +131,7 @@ def test_a_long_job_lets_a_short_one_go_first_and_resumes(solvers):
     assert plan.solution.objective == plan.solution.bound
 
 
-def test_nobody_is_stopped_where_the_delay_costs_more():
+def test_no_job_is_stopped_where_the_delay_costs_more():
     dear = looking(disruption={"restart": 3 * HOUR})
 
     assert later(planned(world(runs("r", ONE, hours=4, priority=0, weight=9), urgent()), dear)) == {
@@ -139,7 +139,7 @@ def test_nobody_is_stopped_where_the_delay_costs_more():
     }
 
 
-def test_who_resumes_takes_other_places_if_that_is_sooner():
+def test_a_resumed_job_takes_other_places_if_that_is_sooner():
     other = runs("s", TWO, hours=1, priority=5)
     long = waits("long", hours=5, priority=4, gpus=1)
 
@@ -150,7 +150,7 @@ def test_who_resumes_takes_other_places_if_that_is_sooner():
     assert plan.planned[0].replicas[0].gpus[0].index == 1
 
 
-def test_who_is_stopped_is_promised_its_start_before_those_who_wait():
+def test_a_stopped_job_is_promised_its_start_before_waiting_ones():
     backfill = {"depth": 1}
     jobs = runs("r", ONE, hours=2), urgent(), waits("w", hours=1)
 
@@ -159,7 +159,7 @@ def test_who_is_stopped_is_promised_its_start_before_those_who_wait():
     assert {each.job: each.promised for each in plan.planned} == {"r": True, "w": False}
 
 
-def test_only_the_way_that_hopes_for_resumption_is_added_and_only_where_somebody_may_resume():
+def test_only_the_way_that_counts_on_resumption_is_added_and_only_where_a_job_may_resume():
     with_, without = (pose(world(*jobs), looking()) for jobs in ((runs("r", ONE), urgent()), (urgent(),)))
 
     assert [way.resuming for way in ways(with_)] == [*[False] * (len(ways(with_)) - 1), True]
@@ -169,7 +169,7 @@ def test_only_the_way_that_hopes_for_resumption_is_added_and_only_where_somebody
 # --- the ledger --------------------------------------------------------------------------------------------
 
 
-def test_who_returns_to_its_places_gives_up_its_later_start():
+def test_a_job_that_returns_to_its_places_gives_up_its_later_start():
     ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
     assert vacate.stop(ledger, 0)
     resume(ledger, [0])
@@ -182,7 +182,7 @@ def test_who_returns_to_its_places_gives_up_its_later_start():
     assert stopped < 0
 
 
-def test_nobody_is_booked_who_is_not_stopped():
+def test_no_job_is_booked_that_is_not_stopped():
     ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
 
     resume(ledger, [0])
@@ -190,7 +190,7 @@ def test_nobody_is_booked_who_is_not_stopped():
     assert ledger.booked == {}
 
 
-def test_whoever_resumes_breaks_no_rule():
+def test_resumed_jobs_break_no_rule():
     done = Counter()
     for seed in range(150):
         instance, draw = time_strategies.instance(seed, slots=4), random.Random(seed)
@@ -220,7 +220,7 @@ def test_whoever_resumes_breaks_no_rule():
 
 @cache
 def contested():
-    """(seed, instance, objective of the best schedule, who resumes in it) where somebody may be stopped."""
+    """(seed, instance, objective of the best schedule, jobs that resume in it) where a job may be stopped."""
     found = []
     for seed in SEEDS:
         given = timely(seed, features=FEW, share=0.6, jobs=2)

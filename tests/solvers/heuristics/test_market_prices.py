@@ -1,4 +1,4 @@
-"""What GPUs would fetch: the price at which those who would pay it ask for no more than there is."""
+"""What GPUs would fetch: the price at which demand is no more than there is."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_running_job_keeps_the_price_at_what_it_is_worth():
 
 
 @given(seed=st.integers(0, 10**6), divisible=st.booleans())
-def test_those_who_would_pay_more_than_the_price_ask_for_no_more_than_there_is(seed, divisible):
-    """With one model: what is free, and what is held by those who are worth no more than the price."""
+def test_demand_above_the_price_is_no_more_than_there_is(seed, divisible):
+    """With one model: what is free, and what is held by jobs that are worth no more than the price."""
     kind = instances.everything if divisible else instances.everything_mixed
     instance = kind(seed, features=("drain", "sharing", "guarantees"))
     problem = pose(instance.snapshot, instance.policy)

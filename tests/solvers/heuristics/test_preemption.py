@@ -1,4 +1,4 @@
-"""Whom greedy preempts, for whom, and who gets back."""
+"""Which jobs greedy preempts, for which, and which come back."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ def test_cheapest_victims_go_and_only_as_many_as_must():
     assert gone < {"r0", "r1", "r2", "r3"}
 
 
-def test_nobody_goes_for_a_job_of_the_same_priority():
+def test_no_job_goes_for_a_job_of_the_same_priority():
     jobs = [runner("r", *range(8), priority=3), build.job("a", gpus=8, priority=3, weight=9)]
 
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs)).places) == {"r"}
 
 
-def test_nobody_goes_for_a_job_that_brings_less_than_is_lost():
+def test_no_job_goes_for_a_job_that_brings_less_than_is_lost():
     jobs = [runner("r", *range(8)), build.job("a", gpus=1, priority=5)]
 
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs)).places) == {"r"}
 
 
-def test_nobody_goes_for_a_job_that_fits_anyway():
+def test_no_job_goes_for_a_job_that_fits_anyway():
     jobs = [runner("r", *range(8)), build.job("a", gpus=8, priority=9)]
 
     assert set(plan(build.snapshot(nodes=build.cluster(2), jobs=jobs)).places) == {"r", "a"}
 
 
-def test_nobody_goes_who_may_not():
+def test_no_job_goes_that_may_not():
     jobs = [
         runner("r", *range(4), preemptible=False),
         runner("s", *range(4, 8), priority=1),
@@ -63,7 +63,7 @@ def test_nobody_goes_who_may_not():
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs)).places) == {"r", "s"}
 
 
-def test_node_whose_victims_lose_least_is_freed():
+def test_the_node_with_the_cheapest_victims_is_freed():
     jobs = [
         runner("r0", *range(8), node="n0", checkpoint_duration=3600),
         runner("r1", *range(8), node="n1"),
@@ -164,7 +164,7 @@ def test_quota_is_freed_by_a_victim_in_whatever_place():
     assert set(plan(snapshot).places) == {"a"}
 
 
-def test_victim_whose_leaving_frees_no_quota_stays():
+def test_victim_that_frees_no_quota_stays():
     queues = [build.queue("q", nominal=4), build.queue("other")]
     jobs = [
         runner("r", *range(4)),
@@ -239,14 +239,14 @@ def test_job_on_a_draining_node_stops_only_if_that_pays():
     assert set(plan(snapshot, Policy(prices=Prices(drain=300))).places) == {"r"}
 
 
-def test_nobody_is_disturbed_who_may_not_be_by_policy():
+def test_no_job_is_disturbed_against_the_policy():
     jobs = [runner("r", *range(8)), build.job("a", gpus=8, priority=9)]
     calm = Policy(disruption=Disruption(preempt=False, resize=False))
 
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs), calm).places) == {"r"}
 
 
-def test_nobody_goes_once_the_deadline_has_passed_but_what_fits_starts():
+def test_no_job_goes_once_the_deadline_has_passed_but_what_fits_starts():
     jobs = [
         runner("r", *range(8)),
         build.job("large", gpus=8, priority=9),

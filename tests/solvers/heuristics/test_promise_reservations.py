@@ -67,7 +67,7 @@ def test_a_promise_that_may_be_delayed_is_held_for_its_last_slot():
     assert held(ask([slot_problems.node("n0", 4)], a(promised(1, 0, latest=3)))) == {"a": (3, [0])}
 
 
-def test_who_lost_its_places_starts_elsewhere_as_early_as_it_can():
+def test_a_job_that_lost_its_places_starts_elsewhere_as_early_as_it_can():
     nodes = [
         slot_problems.node("n0", 0, of=4),
         slot_problems.node("n1", 0, of=2, returns=[slot_problems.back(1, 0, 1)]),
@@ -82,7 +82,7 @@ def test_a_promise_slips_no_further_than_it_must():
     assert held(ask(nodes, a(promised(2, 0)))) == {"a": (4, [0])}
 
 
-def test_who_lost_its_places_takes_none_from_others():
+def test_a_job_that_lost_its_places_takes_none_from_others():
     nodes = [slot_problems.node("n0", 0, of=2), slot_problems.node("n1", 2)]
     jobs = a(promised(1, 0)), waiting("b", slots=SLOTS, hours=2, gpus=2, promise=promised(2, 1))
 
@@ -142,7 +142,7 @@ def test_a_promise_that_waits_for_a_job_without_one_is_planned_with_the_others()
     assert slot_problems.starts(greedy(hold(question))) == {"y": 0, "z": 2}
 
 
-def test_nobody_gets_in_the_way_of_a_booking():
+def test_no_job_gets_in_the_way_of_a_booking():
     nodes = [slot_problems.node("n0", 1, of=2, returns=[slot_problems.back(2, 0)])]
     others = [waiting(f"b{hours}", slots=SLOTS, hours=hours, gpus=1, points=90_000) for hours in (2, 3)]
     question = hold(ask(nodes, a(promised(2, 0)), *others))
@@ -229,7 +229,7 @@ def an_hour_later(snapshot, policy, target, edges):
 
 
 def test_every_promise_is_kept_while_nothing_unforeseen_happens():
-    """Hour after hour the plan is carried out; nobody starts later than promised, and no rule is broken."""
+    """Hour after hour the plan is carried out; no job starts later than promised, and no rule is broken."""
     done = Counter()
     kinds = sorted(set(instances.FEATURES) - {"drain", "mig", "pools"})
     for seed in range(60):

@@ -111,7 +111,7 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
 
     known = as_it_was(asked, lifted)
 
-    if known is None:  # somebody left who may not be asked to leave again
+    if known is None:  # a job left that may not be stopped again
         return
     x = Columns(asked.problem)
     formulation = formulate(asked.problem, x)

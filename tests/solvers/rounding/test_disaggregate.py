@@ -230,7 +230,7 @@ def test_job_that_left_and_has_no_place_stays_where_it_was_if_it_can():
     assert set(planned.places) in ({"a"}, {"r"})
 
 
-def test_job_that_may_not_be_stopped_gets_its_place_back_from_who_took_it():
+def test_job_that_may_not_be_stopped_gets_its_place_back_from_the_job_that_took_it():
     jobs = [
         build.job("r", gpus=8, at=[build.replica("n0", gpus=range(8))]),
         build.job("a", gpus=8, priority=9),
@@ -247,7 +247,7 @@ def test_job_that_may_not_be_stopped_gets_its_place_back_from_who_took_it():
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_jobs_that_would_change_places_do_so_only_with_room_to_begin(spare):
-    """r is faster on the other model, s as well: without a spare GPU nobody can go first."""
+    """r is faster on the other model, s as well: without a spare GPU no job can go first."""
     nodes = [build.node("n0", model="A100-80GB", gpus=1 + spare), build.node("n1", gpus=1)]
     jobs = [
         build.job(
@@ -289,7 +289,7 @@ def test_nodes_are_opened_and_closed_as_planned():
     opened = question.answer(Aggregate(opened=((0, 1),)))
     closed = question.answer(Aggregate(closed=((0, 1),)))
 
-    # An opened node that nobody uses is not opened; a closed one takes nobody.
+    # An opened node that no job uses is not opened; a closed one takes none.
     assert opened.target.added == ()
     assert closed.target.removed == ("p-2",)
     assert set(closed.places) == {"r"}
@@ -335,8 +335,8 @@ def test_nothing_is_missed_where_sizes_divide_each_other_though_gangs_are_wide_a
     assert stopped >= 100
 
 
-def test_gang_whose_nodes_are_not_empty_enough_preempts_a_little_more():
-    """The answer counts on two nodes, and on one of them somebody who is not worth it still runs."""
+def test_gang_on_nodes_that_are_not_empty_enough_preempts_a_little_more():
+    """The answer counts on two nodes, and on one of them a job that is not worth it still runs."""
     jobs = [
         build.job("small", gpus=1, at=[build.replica("n0", gpus=[0])]),
         build.job("gang", gpus=8, replicas=2, priority=9),

@@ -1,4 +1,4 @@
-"""Jobs change places so that another fits; nobody is worse off, and no rule is broken."""
+"""Jobs change places so that another fits; no job is worse off, and no rule is broken."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_shares_get_cores_in_the_same_way():
 
 
 def beside_cores_in_use(*jobs, nodes=None):
-    """A heavy job on a node whose other cores are in use."""
+    """A heavy job on a node with all other cores in use."""
     held = build.job("r", cpus=12, preemptible=False, at=[build.replica("n0", cpus=12)])
     placed = {"h0": ("n0", 0)} | ALL_OF_A_NODE
     waits = build.job("waits", gpus=1, cpus=4)
@@ -138,7 +138,7 @@ def test_job_that_may_not_use_all_nodes_stays():
     assert world.nodes("h0") == ["n0"]
 
 
-def test_nothing_is_exchanged_where_nobody_has_cores_to_spare():
+def test_nothing_is_exchanged_where_no_node_has_cores_to_spare():
     full = {f"h{number}": (node, number % 2) for number, node in enumerate(["n0", "n0", "n1", "n1"])}
     world = World(*(heavy(name) for name in full), light("waits"), placed=full)
 

@@ -1,4 +1,4 @@
-"""The ledger takes back whatever it did, and lets nobody leave or come where a rule is against it."""
+"""The ledger takes back whatever it did, and lets no job leave or come against a rule."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_stopped_job_may_come_back_smaller():
     assert len(realized(snapshot, build.by_value(), ledger).places["r"].replicas) == 2
 
 
-def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
+def test_a_job_put_back_displaces_the_jobs_on_its_gpus_and_no_other():
     """The single beside it is worth less, but not in its way."""
     jobs = [
         build.job("r", gpus=4, at=[build.replica(gpus=range(4))]),
@@ -208,7 +208,7 @@ def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
     assert set(realized(snapshot, build.by_value(priority=build.BY_WEIGHT), ledger).places) == {"r", "low"}
 
 
-def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one_has_come():
+def test_no_lower_rank_follows_and_no_higher_rank_leaves_after_one_has_come():
     _, problem = elastic_on_two_nodes()
 
     preempted = Ledger(problem)

@@ -137,7 +137,7 @@ def disturb(ledger, draw, steps):
 
 
 def stays(ledger):
-    """(first slot, the one after the last, shape, site with GPU indices, job) of everybody placed."""
+    """(first slot, the one after the last, shape, site with GPU indices, job) of each job placed."""
     problem, sites = ledger.problem, colored(ledger)
     for number, placed in ledger.placed.items():
         shape = problem.classes[placed.job_class].shape
@@ -195,7 +195,7 @@ def there(ledger, slot, index):
 
 
 def broken(ledger):
-    """Rules about several nodes that somebody breaks."""
+    """Rules about several nodes that are broken."""
     problem = ledger.problem
     jobs = defaultdict(list)
     for first, until, shape, site, number in stays(ledger):

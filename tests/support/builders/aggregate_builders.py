@@ -95,7 +95,7 @@ class Planted:
             free -= size
 
     def wait(self, draw, replicas):
-        """Gangs of the replicas of each size, on nodes that somebody left and others as they come."""
+        """Gangs of the replicas of each size, on nodes that a job left and others as they come."""
         for size in (1, 2, 4, 8):
             ranks = [rank for rank in (False, True) for _ in range(replicas[size, rank])]
             draw.shuffle(ranks)

@@ -21,7 +21,7 @@ BY_WEIGHT = PriorityPolicy(order=PriorityOrder.WEIGHTS)
 
 
 def by_value(**policy):
-    """A policy by whose goal jobs are worth a hundred points for each GPU, whatever the time they take."""
+    """A policy under which jobs are worth a hundred points for each GPU, whatever the time they take."""
     return Policy(objective=Objective(goal=Goal.VALUE), **policy)
 
 

@@ -21,7 +21,7 @@ def allowed(problem, number=0):
 
 
 def quotas_allow(snapshot, job, gpu_model):
-    """Whether a job, as small as it may be, keeps all limits if nobody else is there."""
+    """Whether a job, as small as it may be, keeps all limits if no other is there."""
     held = {job.queue: job.request.total_gpu_milli * job.gang.minimum}
     every = (queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, gpu_model))
     return all(

@@ -12,7 +12,7 @@ RESOURCES = ("cpu_milli", "memory_mib", "disk_mib")
 
 
 def back(slot, *gpus, milli=1000, incumbent=None, cpu=0):
-    """What somebody gives back with a slot."""
+    """What a job gives back with a slot."""
     return Return(slot, tuple((gpu, milli) for gpu in gpus), (), (cpu, 0, 0), incumbent)
 
 

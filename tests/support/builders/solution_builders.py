@@ -12,7 +12,7 @@ POLICY = by_value()
 
 def target(snapshot, *placed, stopped=(), added=(), removed=(), planned=()):
     """
-    Running jobs stay but for those stopped, by name, and those placed anew; who is placed starts.
+    Running jobs stay but for those stopped, by name, and those placed anew; placed jobs that wait start.
 
     `planned` are later starts.
     """

@@ -196,7 +196,7 @@ def optimal_but_not(formulation, budget, hint, report):
 
 
 def bound_in_between(formulation, budget, hint, report):
-    """A bound above the hint's plan and below a better one that somebody may find later."""
+    """A bound above the hint's plan and below a better one that may be found later."""
     return Answer(SolveStatus.FEASIBLE, hint, formulation.points(hint) + 50)
 
 

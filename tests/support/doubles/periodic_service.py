@@ -28,7 +28,7 @@ from tests.support.builders.build import NOW, node, queue, snapshot
 
 EVERY = 300
 GREEDY = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY))
-WHO = "tester@host"
+ACTOR = "tester@host"
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
 
 
 class PatientStop(Stop):
-    """A stop whose pauses take no time; what happens meanwhile is done instead."""
+    """A stop with pauses that take no time; what happens meanwhile is done instead."""
 
     def __init__(self, clock, meanwhile=lambda: None):
         super().__init__()
@@ -81,7 +81,7 @@ class Bench:
         self.live = LiveCluster(
             executor=self.cluster,
             audit=AuditLog(self.folder / "audit.jsonl"),
-            who=WHO,
+            who=ACTOR,
             now=self.clock.now,
             stop=lambda: self.stop.requested,
         )
@@ -176,7 +176,7 @@ class Busy(Bench):
         self.meanwhile = self.happen
         self.submitted, self.down, self.failures = [], {}, 0
         self.stopped, self.turns = {}, []
-        """When each job was preempted; (who was stopped, who started on its places), in the order of time."""
+        """When each job was preempted; (stopped job, job started on its places), in the order of time."""
         self.hit = Counter()
         """How often each job lost its node."""
         self.alive = {}

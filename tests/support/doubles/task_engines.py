@@ -1,4 +1,4 @@
-"""Engines that carry tasks out here and now, or whose workers fail; and tasks that misbehave."""
+"""Engines that carry tasks out here and now, or have failing workers; and tasks that fail or hang."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def echo(words, _report):
 
 
 def hang(pid_file, _report):
-    """Say who is at work, and never end."""
+    """Write the process id, and never end."""
     if pid_file:
         draft = Path(f"{pid_file}.draft")
         draft.write_text(str(os.getpid()))

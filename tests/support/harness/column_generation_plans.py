@@ -1,4 +1,4 @@
-"""Plans whose nodes are filled anew, verified; and a poor plan to begin with."""
+"""Plans with nodes filled anew, verified; and a poor plan to begin with."""
 
 from __future__ import annotations
 

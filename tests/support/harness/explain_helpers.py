@@ -13,7 +13,7 @@ from tests.support.builders.build import NOW, by_value, job, replica
 from tests.support.strategies.random_targets import judged
 
 CALM = by_value(disruption=Disruption(preempt=False, resize=False))
-"""A policy under which nobody is stopped or resized for another."""
+"""A policy under which no job is stopped or resized for another."""
 
 
 def greedy_plan(snapshot, policy):

@@ -70,7 +70,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Found:
-    """Objectives of verified plans, and bounds, by who found them."""
+    """Objectives of verified plans, and bounds, by the solver that found them."""
 
     objectives: dict[str, int]
     bounds: dict[str, int]

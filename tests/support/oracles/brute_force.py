@@ -20,7 +20,7 @@ from tests.support.builders import build
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
 MOST_JUDGED = 8_000
-"""Targets of one instance, so that nobody waits for a large one."""
+"""Targets of one instance at most: a larger search takes too long."""
 
 
 @dataclass(frozen=True)

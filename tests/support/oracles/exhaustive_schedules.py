@@ -34,7 +34,7 @@ def best_schedule(snapshot, policy, *, stopping=()):
 
 
 def every_schedule(snapshot, policy, *, stopping):
-    """Targets, legal or not, that start some who wait, or resume who stops, where there are GPUs for all."""
+    """Targets, legal or not, that start waiting jobs or resume stopped ones where there are GPUs for all."""
     slots, durations = Slots.of(policy.horizon, snapshot.taken_at), Durations(snapshot, policy)
     running = [job for job in snapshot.jobs if job.running]
     waiting = [job for job in snapshot.jobs if not job.running and not job.held]
@@ -52,7 +52,7 @@ def every_schedule(snapshot, policy, *, stopping):
 
 
 def _choices(snapshot, slots, durations, waiting, held):
-    """Every way to start some with GPUs for all, who runs now in later slots: (job, slot, end, nodes)."""
+    """Every way to start some with GPUs for all, stopped ones in later slots: (job, slot, end, nodes)."""
     free = {}
     for node in snapshot.cluster.nodes:
         for slot in range(slots.count):

@@ -38,7 +38,7 @@ class Trying:
         return not judged(self.snapshot, self.policy, target).violations
 
     def places(self, job):
-        """All that the smallest gang of a job may hold if nobody else starts."""
+        """All that the smallest gang of a job may hold if no other starts."""
         nodes = (*self.snapshot.cluster.nodes, *self.added)
         spots = [each for node in nodes for each in brute_force._on_node(job, node)]
         gangs = itertools.combinations_with_replacement(spots, job.gang.minimum)

@@ -27,7 +27,7 @@ from tests.support.oracles.brute_force import TooLargeError, _on_node
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
 MOST_JUDGED = 400
-"""Placements of one job, so that nobody waits for a large one."""
+"""Placements of one job at most: a larger search takes too long."""
 
 WIDER = (*Level, None)
 STEPS = {RemedyKind.QUOTA: -0.001, RemedyKind.REPLICAS: 1, RemedyKind.CPUS: 0.001, RemedyKind.MEMORY: 1}
@@ -58,7 +58,7 @@ class World:
         return self.otherwise is not None and replace(self.otherwise, job=self.job).may_start()
 
     def _members(self):
-        """The job, and who waits and has to start with it."""
+        """The job, and the waiting ones that have to start with it."""
         job, jobs = self.snapshot.job_by_name[self.job], self.snapshot.jobs
         group = [other for other in jobs if job.co_start and other.co_start == job.co_start]
         placed = {each.job for each in self.target.placements}

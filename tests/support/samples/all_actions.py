@@ -49,7 +49,7 @@ def instance(profile, at):
 
 
 def mig_node(name="mig0", *, gpus=1, layout=(), model=MODEL, **more):
-    """A node whose GPU 0 is in MIG mode with a layout of (profile, start)."""
+    """A node with GPU 0 in MIG mode and a layout of (profile, start)."""
     details = (Gpu(index=0, mig=tuple(instance(*there) for there in layout)),)
     given = NodeGpus(model=model, count=gpus, memory_mib=81559, details=details)
     return node(name, gpus=gpus, **more).model_copy(update={"gpus": given})
@@ -211,7 +211,7 @@ AFTER = (
     placement("urgent", replica("n0", gpus=range(8))),
     placement("wide", replica("n1", gpus=[1]), replica("n1", gpus=[3])),
 )
-"""Who shall run where in that world."""
+"""Which job shall run where in that world."""
 
 PLACES = {placed.job: placed.replicas for placed in AFTER}
 

@@ -37,7 +37,7 @@ def recorded(log):
 
 
 def steal(live, gpus_of):
-    """Somebody else starts a job where the plan wants to start one."""
+    """Start a job from outside where the plan is to start one."""
     with SimulatedCluster(live.path) as theirs:
         theirs.perform(start("x", placement("thief", *gpus_of.replicas)), "theirs:x")
 

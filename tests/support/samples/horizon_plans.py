@@ -89,7 +89,7 @@ LATER = (
 
 
 def timely_plan(world=WORLD, started=STARTS, *, planned=LATER, policy=None, **more):
-    """A plan whose ids are always the same."""
+    """A plan with ids that are always the same."""
     defaults = {
         "status": SolveStatus.FEASIBLE,
         "objective": 45_900,

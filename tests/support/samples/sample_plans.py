@@ -45,7 +45,7 @@ STARTS = (
 
 
 def small_plan(world=WORLD, started=STARTS, **more):
-    """A plan whose ids are always the same, whatever else becomes part of a plan."""
+    """A plan with ids that are always the same, whatever else becomes part of a plan."""
     defaults = {
         "status": SolveStatus.FEASIBLE,
         "objective": 45_900,

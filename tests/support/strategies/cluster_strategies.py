@@ -160,7 +160,7 @@ def policy(draw, features):
 
 
 def sparing(policy, most):
-    """The policy, where nobody is disturbed who was preempted so often."""
+    """The policy, where no job is disturbed that was preempted so often."""
     rules = policy.disruption.model_copy(update={"max_preemptions": most})
     return policy.model_copy(update={"disruption": rules})
 

@@ -96,7 +96,7 @@ def _with_fewer(job):
 
 
 def _left(job, world):
-    """The replicas of a running job whose places hold."""
+    """The replicas of a running job on places that hold."""
     return [replica for replica in job.running.replicas if _holds(job, replica, world)]
 
 

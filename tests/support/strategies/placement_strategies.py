@@ -20,7 +20,7 @@ from tests.support.builders.build import by_value
 from tests.support.strategies.replica_strategies import placements_of, replica_for
 from tests.support.strategies.snapshot_strategies import HCA, ONE_IN_FOUR, PROFILES
 
-UNKNOWN = "nobody"
+UNKNOWN = "unknown"
 
 
 @st.composite
@@ -103,9 +103,9 @@ def _startable(snapshot):
 
 def _at(draw, snapshot, placements):
     """Index of one placement, mostly of a job that starts; those of running jobs come first."""
-    everyone = range(len(placements))
-    started = everyone[len(snapshot.running_placements) :]
-    return draw(st.sampled_from(everyone if not started or draw(ONE_IN_FOUR) else started))
+    indices = range(len(placements))
+    started = indices[len(snapshot.running_placements) :]
+    return draw(st.sampled_from(indices if not started or draw(ONE_IN_FOUR) else started))
 
 
 def _changed(placements, index, **update):

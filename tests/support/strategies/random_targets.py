@@ -88,7 +88,7 @@ def legal_target(snapshot, policy, problem, draw):
 
 
 def _closable(snapshot, problem, placements):
-    """Nodes that may be removed; nobody is stopped or shrunk to save the price of one."""
+    """Nodes that may be removed; no job is stopped or shrunk to save the price of one."""
     after = {each.job: each.replicas for each in placements}
     preempted = {
         replica.node

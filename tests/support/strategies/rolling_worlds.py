@@ -26,7 +26,7 @@ KITS = {
     False: Kit(gpus=(1, 1, 2, 3), shares=(300, 470, 810), fair=False),
 }
 KINDS = tuple(sorted(set(instances.FEATURES) - {"drain", "pools"}))
-"""Nodes to be drained, or still to come, are nobody's promise to keep."""
+"""Nodes to be drained, or still to come, are no promise's places."""
 
 LENGTHS = (600, 1800, 3600, 5400, 7200, 10800, 9 * 3600)
 MOST_WAITING = 12
@@ -72,7 +72,7 @@ class World:
         room = MOST_WAITING - sum(1 for _ in self.rolling.waiting())
         jobs = [self._job(seconds) for _ in range(min(number, room))]
         if len(jobs) > 1 and self.draw.random() < 0.2:
-            # They start together, and so wait for nobody of whom they know nothing.
+            # They start together, and so wait for none that they know nothing of.
             jobs = [job.model_copy(update={"co_start": f"g{self.arrived}"}) for job in jobs]
         return tuple(jobs)
 

@@ -112,7 +112,7 @@ FILTERS = st.sampled_from(
 LOCALITIES = st.sampled_from((Level.RACK, Level.NODE, None, Level.NODE, Level.RACK))
 SPREADS = st.sampled_from((None, Spread(), None, Spread(level=Level.RACK, most=1), Spread(most=2)))
 APPS = ({"app": "x"}, {"app": "y"})
-COMPANY = st.sampled_from(  # labels, and whom the job avoids
+COMPANY = st.sampled_from(  # labels, and what the job avoids
     (
         {},
         {"labels": APPS[0]},

@@ -153,7 +153,7 @@ def _job(draw, job, jobs, nodes):
     if draw.random() < 0.2:
         about["not_before"] = hours(draw.choice((-1, 0.3, 1, 2, 12)))
     if draw.random() < 0.6:
-        # On jobs with smaller names, so that nobody waits for himself.
+        # On jobs with smaller names, so that none waits for itself.
         waiting = [other.name for other in jobs if other.name < job.name and not other.running]
         others = waiting * 3 + [other.name for other in jobs if other.running] + ["well", "ill"]
         chosen = sorted(set(draw.sample(others, min(len(others), draw.choice((1, 1, 2, 3))))))
@@ -163,7 +163,7 @@ def _job(draw, job, jobs, nodes):
         )
         about["depends_on_at_least"] = draw.choice((None, 1))
     elif draw.random() < 0.6:
-        # Who waits for others with nobody, so that no two wait for each other.
+        # A job that waits for others is tied to none, so that no two wait for each other.
         about["co_start"] = draw.choice(("one", "two"))
     if draw.random() < 0.3:
         size = job.request.gpus or bool(job.request.gpu_milli)

@@ -40,7 +40,7 @@ def relaxed(formulation):
 
 
 def guess(formulation, draw):
-    """Fractions at random: many gangs, and few who leave to make way for them."""
+    """Fractions at random: many gangs, and few jobs that leave to make way for them."""
     values = 0.3 * draw.random(len(formulation.upper)) * formulation.upper
     gangs = np.concatenate([each.gangs for each in formulation.gatherings])
     values[gangs] = draw.random(len(gangs)) * formulation.upper[gangs]
@@ -108,7 +108,7 @@ def test_gang_is_not_spread_over_the_cheapest_node_of_every_rack(monkeypatch, pa
 
 
 def test_rows_begin_with_the_nodes_that_are_dearest_to_clear():
-    """Nobody is on the first node, a job of little weight on the second, one of much on the third."""
+    """No job is on the first node, one of little weight on the second, one of much on the third."""
     held = [
         build.job(f"old{weight}", gpus=8, weight=weight, at=[build.replica(f"r0n{node}", gpus=range(8))])
         for node, weight in ((1, 1), (2, 9))

@@ -74,7 +74,7 @@ def _running(draw, node):
 
 
 CROWDED = {"none": {}, "some": {"MOST_PER_NODE": 2}, "all": {"MOST_IN_ALL": 0, "MOST_ON_AVERAGE": 0}}
-"""Which nodes are, of those that somebody may leave: limits of departures."""
+"""Which nodes are, of those that a job may leave: limits of departures."""
 
 
 @cache
@@ -142,7 +142,7 @@ def test_random_worlds_have_what_rows_depend_on():
             seen["gangs of several sizes"] += len(set(each.least.tolist())) > 1
             seen["nodes not known"] += len(each.most) > len(each.fixed)
             seen["several nodes"] += len(each.fixed) > 1
-            seen["who leaves lets others in"] += bool((each.gained > 0).any())
+            seen["departures let others in"] += bool((each.gained > 0).any())
 
     assert min(seen.values()) >= 10, seen
     assert len(seen) == 4, seen
@@ -196,14 +196,14 @@ def test_rows_are_found_the_worst_first_and_among_equal_nodes_the_worst_of_all()
     assert equal >= 10
 
 
-def test_room_is_what_those_who_stay_leave():
+def test_room_is_what_the_jobs_that_stay_leave():
     for snapshot, problem, x, formulation, targets in cases():
         domains = problem.domain_of(Level.RACK)
         where = {column: domain for (_, _, domain), column in x.whole.items()}
         new = {node for pool in problem.pools for node in (each.name for each in pool.nodes)}
         for target in targets:
             values = x.encode(target)
-            held = _held_by_who_stays(snapshot, target)
+            held = _held_by_staying_jobs(snapshot, target)
             for each in formulation.gatherings:
                 (domain,) = {where[gang] for gang in each.gangs.tolist()}
                 nodes = [
@@ -219,7 +219,7 @@ def test_room_is_what_those_who_stay_leave():
                 assert room == sum((8 - held[name]) // next(iter(size)) for name in nodes)
 
 
-def _held_by_who_stays(snapshot, target):
+def _held_by_staying_jobs(snapshot, target):
     """GPUs by node that jobs go on holding which ran before."""
     running = {each.job for each in snapshot.running_placements}
     return Counter(

@@ -52,7 +52,7 @@ def test_gpus_beside_a_job_heavy_on_cpu_are_no_room():
     assert most(snapshot, "gpu_capacity", "cpu_memory", "stranded_gpu") == 3
 
 
-def test_nobody_counts_for_more_than_what_others_can_then_not_use():
+def test_no_job_counts_for_more_than_what_others_can_then_not_use():
     jobs = [heavy(), light("light"), build.job("single", gpus=1, cpus=8)]
 
     kinds, upper = taken(build.snapshot(nodes=NODES, jobs=jobs))
@@ -100,8 +100,8 @@ SIZES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 40)), min_size=2, m
 
 
 @given(SIZES, st.integers(1, 8), st.integers(1, 48))
-@example([(4, 5), (0, 3), (1, 2)], 8, 10)  # somebody is heavy
-@example([(4, 4), (2, 2)], 8, 8)  # nobody is
+@example([(4, 5), (0, 3), (1, 2)], 8, 10)  # one job is heavy
+@example([(4, 4), (2, 2)], 8, 8)  # no job is
 def test_the_row_is_what_the_best_way_to_fill_a_node_comes_to(sizes, gpus, cores):
     sizes = [(size, core) for size, core in sizes if size <= gpus and core <= cores]
     jobs = [

@@ -53,7 +53,7 @@ def test_the_one_that_loses_less_leaves():
     assert answer.stopped == {"low-a"}
 
 
-def test_nobody_leaves_for_a_job_of_equal_priority():
+def test_no_job_leaves_for_a_job_of_equal_priority():
     equal = build.job("equal", gpus=8, weight=10)
 
     answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[*full_node(), equal]))
@@ -61,7 +61,7 @@ def test_nobody_leaves_for_a_job_of_equal_priority():
     assert (answer.stopped, answer.placed) == (set(), {})
 
 
-def test_nobody_leaves_for_less_than_it_costs():
+def test_no_job_leaves_for_less_than_it_costs():
     urgent = build.job("urgent", gpus=1, priority=2)
 
     answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[*full_node(), urgent]))

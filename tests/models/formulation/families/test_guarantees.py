@@ -23,7 +23,7 @@ def test_what_cannot_be_given_is_missing_in_whole_gpus():
     assert solved(build.snapshot(nodes=nodes, jobs=jobs, queues=queues(8))).points == -8 * PRICE
 
 
-def test_nobody_is_owed_more_than_is_asked_for():
+def test_no_queue_is_owed_more_than_is_asked_for():
     jobs = [build.job("x", queue="a", milli=500, weight=0)]
     nodes = build.cluster(1, gpus=0)
 

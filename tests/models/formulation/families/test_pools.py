@@ -65,7 +65,7 @@ def test_two_half_empty_nodes_become_one():
     assert answer.aggregate.closed == ((0, 1),)
 
 
-def test_nobody_is_preempted_so_that_a_node_can_be_closed():
+def test_no_job_is_preempted_so_that_a_node_can_be_closed():
     running = build.job("r", gpus=2, at=[build.replica("g-1", gpus=(0, 1))])
 
     answer = solved(snapshot(existing=1, jobs=[running], price=1000.0))

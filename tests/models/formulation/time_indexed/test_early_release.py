@@ -1,4 +1,4 @@
-"""What is free more in later slots since somebody leaves, also for gangs that need one rack."""
+"""What is free more in later slots since a job leaves, also for gangs that need one rack."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HELD = (0,), (1,), (2, 3)
 """GPUs of the three jobs that a node has room for."""
 
 HOURS = st.tuples(*[st.integers(0, SLOTS) for _ in HELD])
-"""That each of them still runs; 0 is nobody."""
+"""That each of them still runs; 0 is none."""
 
 
 @st.composite
 def racks(draw):
-    """Hours by node, the replicas and GPUs of a gang that needs one rack, and who is stopped."""
+    """Hours by node, the replicas and GPUs of a gang that needs one rack, and the jobs that are stopped."""
     hours = draw(st.lists(HOURS, min_size=RACKS * NODES, max_size=RACKS * NODES))
     gang = draw(st.integers(1, NODES)) + 1, draw(st.sampled_from((1, 2, GPUS)))
     names = [name for name, _, _, _ in running(hours)]
@@ -121,9 +121,9 @@ def test_gains_are_what_is_free_more_in_each_slot(case):
 
 def test_clearing_one_node_of_a_rack_makes_no_room_for_a_gang_that_needs_all():
     hours, gang = [(4, 4, 4)] * (RACKS * NODES), (NODES, GPUS)
-    everybody = {name for name, _, _, _ in running(hours)}
-    of_one_node = {name for name in everybody if name.startswith("r0-")}
-    of_its_rack = {name for name in everybody if int(name[1]) % RACKS == 0}
+    all_jobs = {name for name, _, _, _ in running(hours)}
+    of_one_node = {name for name in all_jobs if name.startswith("r0-")}
+    of_its_rack = {name for name in all_jobs if int(name[1]) % RACKS == 0}
 
     (left, takes), (left_then, _) = (
         left_over(rows["rack of 3 × 4", "0", 1], values)

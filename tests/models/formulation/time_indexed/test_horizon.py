@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 def ahead(slots=3):
-    """A policy of so many slots of an hour that disturbs nobody."""
+    """A policy of so many slots of an hour that disturbs no job."""
     return Policy(horizon=HorizonPolicy(slots=slots), disruption=Disruption(preempt=False, resize=False))
 
 
@@ -37,7 +37,7 @@ def runs(name, *, gpus=(0,), minutes):
 
 
 def starts(snapshot, policy=None):
-    """Slot by the first job of each class, each class once: of a snapshot whose jobs all differ."""
+    """Slot by the first job of each class, each class once: of a snapshot of jobs that all differ."""
     answer = solved(snapshot, policy or ahead())
     classes = answer.problem.classes
     later = {classes[index].jobs[0]: slot for index, _, slot, _ in answer.aggregate.later}
@@ -138,7 +138,7 @@ def test_jobs_of_a_group_start_together():
     assert starts(snapshot) == {"a": 1, "b": 1}
 
 
-def test_nobody_starts_who_would_run_into_a_maintenance_window():
+def test_no_job_starts_that_would_run_into_a_maintenance_window():
     window = Reservation(name="m", kind="maintenance", nodes=("n0",), start=build.NOW + HOUR, duration="1h")
     long, short = (
         build.job(name, gpus=1, expected_duration=duration) for name, duration in (("a", "2h"), ("b", "1h"))

@@ -108,7 +108,7 @@ def test_the_end_of_a_job_that_is_disturbed_is_not_foreseen():
 # --- on jobs that wait -------------------------------------------------------------------------------------
 
 
-def test_who_waits_has_not_begun():
+def test_a_waiting_job_has_not_begun():
     for kind in DependencyKind:
         assert earliest([waits("x"), after(kind, "x")]) is None
 

@@ -63,7 +63,7 @@ def test_a_running_job_may_be_stopped():
     assert judge(WORLD) == ()
 
 
-def test_nobody_is_stopped_where_the_policy_preempts_nobody():
+def test_no_job_is_stopped_where_the_policy_allows_no_preemption():
     found = judge(WORLD, policy=rules(preempt=False))
 
     assert found == wrong("stopped", "runs on, since disruption.preempt is off")
@@ -204,11 +204,11 @@ def test_an_elastic_job_may_shrink_to_its_minimum():
     assert judge(world, now_on(1)) == ()
 
 
-def test_nobody_shrinks_below_its_minimum():
+def test_no_job_shrinks_below_its_minimum():
     assert judge(WORLD, placement("a", TWO[0])) == broken(Rule.GANG, "job a", "1 replica", "2 replicas")
 
 
-def test_nobody_shrinks_where_the_policy_resizes_nobody():
+def test_no_job_shrinks_where_the_policy_allows_no_resize():
     found = judge(snapshot(jobs=[one(0, 1)]), now_on(0), policy=rules(resize=False))
 
     assert found == wrong("1 replica", "2 replicas, since disruption.resize is off")
@@ -273,13 +273,13 @@ def test_a_policy_without_a_dwell_lets_jobs_be_resized_at_any_time():
     assert judge(world, now_on(0), policy=rules(resize_dwell=0)) == ()
 
 
-def test_nobody_grows_beyond_its_maximum():
+def test_no_job_grows_beyond_its_maximum():
     found = judge(snapshot(jobs=[one(0)]), now_on(0, 1, 2, 3))
 
     assert found == broken(Rule.GANG, "job a", "4 replicas", "1 to 3 replicas")
 
 
-def test_nobody_grows_where_the_policy_resizes_nobody():
+def test_no_job_grows_where_the_policy_allows_no_resize():
     found = judge(snapshot(jobs=[one(0)]), now_on(0, 1), policy=rules(resize=False))
 
     assert found == wrong("2 replicas", "1 replica, since disruption.resize is off")

@@ -1,4 +1,4 @@
-"""Later starts: whose they are, when; and that every rule of an instant holds in the slots they begin in."""
+"""Later starts: of which jobs, when; and that every rule of an instant holds in the slots they begin in."""
 
 from gpuplan.models.job import AntiAffinity
 from gpuplan.models.plan.violation import Rule, Violation
@@ -22,7 +22,7 @@ def wrong(found, allowed, subject="job a in slot 1", rule=Rule.HORIZON):
     return broken(rule, subject, found, allowed)
 
 
-# --- whose they are, and when ------------------------------------------------------------------------------
+# --- of which jobs, and when ------------------------------------------------------------------------------
 
 
 def test_a_waiting_job_may_start_in_any_later_slot():
@@ -68,7 +68,7 @@ def test_a_stopped_job_may_start_again_in_any_later_slot():
         )
 
 
-def test_who_may_not_be_stopped_does_not_start_again_either():
+def test_a_job_that_may_not_be_stopped_does_not_start_again_either():
     allowed = "runs on, since disruption.preempt is off"
     assert resuming(runs("a", ONE), later("a", 1, ONE), preempt=False) == wrong(
         "stopped", allowed, "job a", Rule.EVICTION
@@ -135,7 +135,7 @@ def test_a_job_starts_with_the_fewest_replicas_it_may_have():
     assert plan([waits()], later("a", 1)) == wrong("0 replicas", "1 replica")
 
 
-# --- nodes -------------------------------------------------------------------------------------------------
+# --- nodes ------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_is_being_provisioned_takes_starts_from_the_slot_after():
@@ -187,7 +187,7 @@ def test_added_nodes_take_later_starts_and_removed_ones_do_not():
     )
 
 
-# --- who is there in which slot ----------------------------------------------------------------------------
+# --- which job is where in which slot ---------------------------------------------------------------------
 
 
 def twice(slot, *names):
@@ -236,7 +236,7 @@ def test_later_starts_are_in_each_others_way():
     assert plan(jobs, later("b", 3, ONE), later("a", 3, ONE)) == (twice(3, "a", "b"),)
 
 
-def test_who_is_in_the_way_is_told_in_the_slot_where_it_begins_and_not_again():
+def test_a_job_in_the_way_is_told_in_the_slot_where_it_begins_and_not_again():
     jobs = [waits("b", hours=9), waits(hours=9), waits("c")]
     planned = later("b", 1, ONE), later("a", 2, ONE), later("c", 3, replica(gpus=(1,)))
 
@@ -278,7 +278,7 @@ def test_a_job_that_shrinks_gives_up_its_replica_and_stays_as_long():
     assert judge(world, shrunk, policy=ahead(), planned=(later("a", 2, ONE),)) == (twice(2, "a", "r"),)
 
 
-# --- every rule of an instant ------------------------------------------------------------------------------
+# --- every rule of an instant -----------------------------------------------------------------------------
 
 
 def rules_broken(jobs, *planned, **more):
@@ -344,7 +344,7 @@ def test_no_queue_exceeds_its_limit_in_any_slot():
     )
 
 
-def test_what_running_jobs_hold_too_much_of_they_keep_and_nobody_adds_to_it():
+def test_what_running_jobs_hold_too_much_of_they_keep_and_no_job_adds_to_it():
     jobs = [runs("r", replica(gpus=range(4)), hours=2), waits()]
     other, tight = replica("n1", gpus=(0,)), [queue(nominal=2)]
     nodes = [node("n0"), node("n1")]
@@ -358,7 +358,7 @@ def test_what_running_jobs_hold_too_much_of_they_keep_and_nobody_adds_to_it():
     )
 
 
-def test_who_is_there_already_keeps_what_starts_now_in_its_queue_too():
+def test_a_job_that_is_there_already_keeps_what_starts_now_in_its_queue_too():
     jobs = [waits("b", hours=3, queue="p"), waits(hours=3, queue="p"), waits("c")]
     queues = [queue(), queue("p", nominal=1)]
     nodes = [node("n0"), node("n1")]
@@ -377,7 +377,7 @@ def test_who_is_there_already_keeps_what_starts_now_in_its_queue_too():
     assert found == wrong("2 GPUs", "1 GPU", "queue p in slot 1", Rule.QUOTA)
 
 
-# --- MIG ---------------------------------------------------------------------------------------------------
+# --- MIG --------------------------------------------------------------------------------------------------
 
 SLICE = "1g.10gb"
 SWITCHING = ahead(mig=MigPolicy(switch_mode=True))

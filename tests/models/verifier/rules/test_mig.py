@@ -222,7 +222,7 @@ def test_a_running_job_on_an_instance_that_is_gone_does_not_count_against_a_new_
     assert apart_from_damage(found) == ()
 
 
-def test_somebody_on_the_whole_gpu_is_in_the_way_of_a_new_instance():
+def test_a_job_on_the_whole_gpu_is_in_the_way_of_a_new_instance():
     runs = job("a", gpus=1, at=[replica(gpus=(0,))])
 
     found = judge_on(mig_node(*HALVES), [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))

@@ -61,7 +61,7 @@ def test_nor_do_three_in_a_circle():
     assert found == (*stuck("a", "b"), *stuck("b", "c"), *stuck("c", "a"))
 
 
-def test_whoever_can_move_beside_a_circle_is_not_told():
+def test_a_job_that_can_move_beside_a_circle_is_not_told():
     jobs = [runs("a", on(0)), runs("b", on(1)), runs("c", on(0, node="n1"))]
 
     found = carry_out(jobs, placement("a", on(1)), placement("b", on(0)), placement("c", on(1, node="n1")))
@@ -121,7 +121,7 @@ def exchange_beside(*others, after):
     )
 
 
-def test_nobody_waits_for_what_a_start_or_growth_will_take():
+def test_no_job_waits_for_what_a_start_or_growth_will_take():
     here, there = replica("n0", cpus=4), replica("n2", cpus=4)
     starts = job("s", cpus=4)
     grows = job("g", cpus=4, replicas=(1, 2), at=[there])
@@ -344,7 +344,7 @@ def test_two_instances_with_media_extensions_never_meet_on_a_gpu():
     )
 
 
-def test_instances_of_a_model_nobody_knows_are_told_apart_by_their_start():
+def test_instances_of_an_unknown_model_are_told_apart_by_their_start():
     layout = tuple(("2g.20gb", start) for start in (0, 2, 4))
     nodes = [node("n0", model="X1", gpus=2, mig={0: layout, 1: (("2g.20gb", 0),)})]
     stays, goes, comes = (

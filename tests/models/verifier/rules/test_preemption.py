@@ -176,7 +176,7 @@ def test_a_job_that_stays_is_of_any_priority():
     assert judge(snapshot(jobs=[victim(), stays]), stays.placement) == ()
 
 
-def test_a_job_that_moves_away_makes_room_for_anybody():
+def test_a_job_that_moves_away_makes_room_for_any_job():
     world = snapshot(jobs=[victim(), comer(0)])
 
     found = judge(
@@ -285,7 +285,7 @@ def test_quota_of_a_job_that_moves_is_not_freed():
 
 
 def test_power_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
-    """Two nodes of one rack, whose GPUs may draw what one of them does."""
+    """Two nodes of one rack; their GPUs may draw what one of them does."""
     rack = {"region": "eu", "zone": "a", "rack": "r1"}
     nodes = [node(name, watts=700, **rack) for name in ("n0", "n1")]
     jobs = [victim(), comer(5), job("d", gpus=1, priority=6)]
@@ -368,7 +368,7 @@ def test_queues_below_count_with_a_queue():
     assert judge_reclaim(*queues, held=["a2"]) == wrong(0)
 
 
-def test_a_queue_whose_parent_is_within_its_quota_lends_nothing_to_others():
+def test_a_queue_below_a_parent_within_its_quota_lends_nothing_to_others():
     queues = [queue("a", nominal=1), queue("x", nominal=1), queue("b", parent="x")]
 
     assert judge_reclaim(*queues) == wrong(0)

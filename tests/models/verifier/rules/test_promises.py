@@ -34,7 +34,7 @@ def late(name="a", found="starts in no slot", by="2026-11-20T14:00:00Z"):
     return broken(Rule.PROMISES, f"job {name}", found, f"starts by {by}, as promised")
 
 
-# --- kept or not -------------------------------------------------------------------------------------------
+# --- kept or not ------------------------------------------------------------------------------------------
 
 
 def test_a_promise_is_kept_by_a_start_in_its_slot_or_before():
@@ -111,7 +111,7 @@ def test_a_plan_of_this_instant_knows_no_promises():
     assert judged([big(promise=0)], policy=ahead(1)) == ()
 
 
-def test_held_and_running_jobs_are_waited_for_by_nobody():
+def test_no_job_waits_for_held_and_running_jobs():
     r = promised(runs("r", OTHER_HALF), 2, OTHER_HALF)
 
     assert judged([big(held=True)]) == ()
@@ -119,10 +119,10 @@ def test_held_and_running_jobs_are_waited_for_by_nobody():
     assert judged([r], without="r", policy=ahead()) == ()
 
 
-# --- who is to blame ---------------------------------------------------------------------------------------
+# --- what is the cause ------------------------------------------------------------------------------------
 
 
-def test_whoever_takes_the_places_is_no_excuse():
+def test_a_job_that_takes_the_places_is_no_excuse():
     jobs = [big(), waits("b", hours=5, gpus=4)]
 
     assert judged(jobs, later("b", 1, HALF), later("a", 5, ALL)) == late(
@@ -148,7 +148,7 @@ def test_a_running_job_that_takes_longer_than_expected_is():
     assert judged(jobs) == ()
 
 
-def test_so_it_is_if_the_plan_stops_it_for_somebody_else():
+def test_so_it_is_if_the_plan_stops_it_for_another_job():
     jobs = [big(), runs("r", HALF, hours=3), waits("b", hours=5, gpus=4, priority=9)]
 
     assert judged(jobs, without="r", now=[placement("b", HALF)]) == ()
@@ -203,7 +203,7 @@ def test_a_job_that_asks_for_something_else_now_is_promised_nothing():
     assert judged([both]) == ()
 
 
-def test_who_waits_for_others_is_promised_no_more_than_they_keep():
+def test_a_job_that_waits_for_others_is_promised_no_more_than_they_keep():
     waits_for_r = big(depends_on=[Dependency(job="r")])
     r = replica("n1", gpus=(0,))
 
@@ -258,7 +258,7 @@ def test_other_things_than_gpus_count_too():
     assert judged([cpus, runs("r", replica("n0", cpus=10), gpus=0, cpus=10, hours=5)]) == ()
 
 
-# --- several promises --------------------------------------------------------------------------------------
+# --- several promises -------------------------------------------------------------------------------------
 
 
 def test_each_is_kept():
@@ -280,7 +280,7 @@ def test_of_promises_that_exclude_each_other_by_now_one_may_be_broken():
     assert judged(jobs, later("b", 4, ELSEWHERE), now=[placement("a", ALL)], **cut) == ()
 
 
-def test_somebody_with_a_promise_who_had_to_go_elsewhere_is_an_excuse():
+def test_a_promised_job_that_had_to_go_elsewhere_is_an_excuse():
     lost = big("a", on=replica("lost", gpus=range(8)))
     jobs = [lost, big("b")]
 
@@ -289,7 +289,7 @@ def test_somebody_with_a_promise_who_had_to_go_elsewhere_is_an_excuse():
     assert judged(jobs, later("a", 4, ALL), later("b", 5, ALL)) == late("b", "starts at 2026-11-20T17:00:00Z")
 
 
-def test_who_begins_while_somebody_is_there_is_in_its_way_too():
+def test_a_job_that_begins_while_another_is_there_is_in_its_way_too():
     jobs = [big("a", promise=2, hours=2), big("b", promise=3, on=ELSEWHERE)]
     cut = {"queues": [queue(nominal=8)]}
 
@@ -312,7 +312,7 @@ def test_promised_gpus_that_a_running_job_has_meanwhile_are_no_others():
     assert judged(jobs[:2]) == late("a")
 
 
-def test_those_who_start_together_are_excused_together():
+def test_jobs_that_start_together_are_excused_together():
     jobs = [big("a", co_start="g"), big("b", on=ELSEWHERE, co_start="g")]
 
     assert judged(jobs, later("a", 2, ALL), later("b", 2, ELSEWHERE)) == ()
@@ -340,7 +340,7 @@ def test_slots_are_of_any_length():
     }
 
 
-# --- in doubt ----------------------------------------------------------------------------------------------
+# --- in doubt ---------------------------------------------------------------------------------------------
 
 
 def test_jobs_that_must_not_meet_exclude_each_other_at_any_time():
@@ -352,7 +352,7 @@ def test_jobs_that_must_not_meet_exclude_each_other_at_any_time():
     assert judged([apart, runs("r", replica("n1", gpus=(7,)), hours=1, **x)]) == late()
 
 
-def test_a_share_and_those_who_need_the_gpu_whole_do_too():
+def test_a_share_and_jobs_that_need_the_gpu_whole_do_too():
     share = promised(waits("s", gpus=0, milli=500), 5, replica("n0", gpus=(0,), milli=500))
     kept = later("s", 5, replica("n0", gpus=(0,), milli=500))
     seven = promised(waits("c", gpus=7, hours=1), 1, replica("n0", gpus=range(7)))
@@ -373,7 +373,7 @@ def test_a_share_and_those_who_need_the_gpu_whole_do_too():
     assert judged([seven, share, r], later("c", 1, replica("n0", gpus=range(7)))) == ()
 
 
-def test_who_depends_on_jobs_that_wait_is_promised_no_more_than_they_keep():
+def test_dependents_of_waiting_jobs_are_promised_no_more_than_those_keep():
     x = waits("x", hours=1)
     after = big(depends_on=[Dependency(job="x")])
 
@@ -389,7 +389,7 @@ def test_instances_are_held_on_gpus_in_mig_mode():
     assert judged([job], policy=switching, nodes=[node("n0", mig={0: ()})]) == late()
 
 
-def test_instances_make_one_layout_for_as_long_as_somebody_is_there():
+def test_instances_make_one_layout_for_as_long_as_a_job_is_there():
     nodes = [node("n0", mig={0: ()})]
     wide = promised(waits(gpus=0, mig={"1g.10gb": 1}, hours=3), 1, sliced(replica("n0"), (0, "1g.10gb", 6)))
     runs_now = runs("r", sliced(replica("n0"), (0, "4g.40gb", 0)), gpus=0, mig={"4g.40gb": 1}, hours=2)

@@ -103,7 +103,7 @@ def test_a_borrowing_limit_bounds_what_a_child_borrows():
     assert judge_use(tree, a=6) == wrong("a", "6 GPUs", "5 GPUs")
 
 
-def test_a_root_has_nobody_to_borrow_from():
+def test_a_root_has_no_queue_to_borrow_from():
     assert judge_use([queue("q", nominal=4, borrowing=3)], q=5) == wrong("q", "5 GPUs", "4 GPUs")
 
 

@@ -1,4 +1,4 @@
-"""Reserved nodes and maintenance: who may come, and who has to leave."""
+"""Reserved nodes and maintenance: which jobs may come, and which have to leave."""
 
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.gang import Gang
@@ -39,20 +39,20 @@ def wrong(found, allowed=TO_MAINTENANCE, subject="job a on node n0"):
     return broken(Rule.WINDOWS, subject, found, allowed)
 
 
-# --- who may come ------------------------------------------------------------------------------------------
+# --- which jobs may come ----------------------------------------------------------------------------------
 
 
-def test_who_is_gone_in_time_may_start():
+def test_a_job_that_is_gone_in_time_may_start():
     assert start_now(waits(hours=3), maintenance()) == ()
 
 
-def test_who_is_not_may_not():
+def test_a_job_that_is_not_gone_in_time_may_not_start():
     assert start_now(waits(hours=3.5), maintenance()) == wrong(
         "there from 2026-11-20T12:00:00Z to 2026-11-20T15:30:00Z"
     )
 
 
-def test_nobody_comes_while_it_lasts():
+def test_no_job_comes_while_it_lasts():
     assert start_now(waits(), maintenance(begins=-1)) == wrong(
         "there from 2026-11-20T12:00:00Z to 2026-11-20T13:00:00Z",
         "nobody from 2026-11-20T11:00:00Z to 2026-11-20T13:00:00Z: maintenance by m",
@@ -133,7 +133,7 @@ def test_each_node_is_told_once():
     assert [each.subject for each in found] == ["job a on node n0", "job a on node n1"]
 
 
-# --- running jobs ------------------------------------------------------------------------------------------
+# --- running jobs -----------------------------------------------------------------------------------------
 
 
 def test_a_running_job_may_run_into_a_window():
@@ -193,7 +193,7 @@ def test_a_job_that_has_to_go_now_may_be_stopped_or_moved_though_policy_forbids(
     assert not allowed(begins=0.5, preemptible=False)
 
 
-def test_who_owns_a_window_has_not_to_go():
+def test_the_owner_of_a_window_has_not_to_go():
     policy = ahead(disruption={"preempt": False})
     r = runs("r", ONE, hours=5, user="ann")
 

@@ -1,4 +1,4 @@
-"""`gpuplan apply` as it is told who acts, and to stop."""
+"""`gpuplan apply`: the acting user, and how it is stopped."""
 
 from __future__ import annotations
 

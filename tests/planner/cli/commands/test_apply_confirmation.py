@@ -18,7 +18,7 @@ from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
-from tests.support.builders.audit_log_builders import WHO, log_of
+from tests.support.builders.audit_log_builders import ACTOR, log_of
 from tests.support.builders.build import NOW, cluster, job, snapshot
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.samples.apply_world import carry_out, stop_after
@@ -140,7 +140,7 @@ def test_a_plan_applied_in_part_is_not_asked_about_unless_it_is_to_be_resumed(gp
 def test_a_log_that_was_tampered_with_or_is_in_use_is_told_before_anything_is_asked(gpuplan, planned, asked):
     planned()
     log = log_of("a.jsonl")
-    with log.writing(who=WHO, now=lambda: NOW):
+    with log.writing(who=ACTOR, now=lambda: NOW):
         busy = gpuplan(*APPLY)
     log.path.write_bytes(log.path.read_bytes().replace(b"a2", b"a9"))
     tampered = gpuplan(*APPLY)
@@ -158,7 +158,7 @@ def test_a_cluster_in_use_is_told_before_anything_is_asked(gpuplan, planned, ask
     assert "c.db is in use by process" in shown.err
 
 
-def test_who_says_no_leaves_neither_a_cluster_nor_a_record(gpuplan, planned, monkeypatch):
+def test_a_no_leaves_neither_a_cluster_nor_a_record(gpuplan, planned, monkeypatch):
     planned()
     monkeypatch.setattr("builtins.input", lambda _: "no")
 

@@ -1,4 +1,4 @@
-"""What other jobs have to do with one that waits: who is stopped or waits instead, and who starts with it."""
+"""Other jobs beside one that waits: which are stopped or wait instead, and which start with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.builders.build import by_value, job, node, queue, replica, sn
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
 
 
-def test_the_lowest_priority_that_pays_and_whom_it_stops():
+def test_the_lowest_priority_that_pays_and_the_jobs_it_stops():
     jobs = [*FULL, job("a", gpus=8)]
     policy = Policy()
 
@@ -22,7 +22,7 @@ def test_the_lowest_priority_that_pays_and_whom_it_stops():
     assert 1 <= remedy.parts[0].after <= 3
 
 
-def test_whom_it_pays_to_stop_at_the_lowest_priority_not_who_may_be_stopped_first():
+def test_the_jobs_it_pays_to_stop_at_the_lowest_priority_not_the_first_stoppable_ones():
     dear = runs("dear", "n0", *range(8), weight=5)
     cheap = runs("cheap", "n1", *range(8), weight=0.1, priority=2)
 
@@ -31,7 +31,7 @@ def test_whom_it_pays_to_stop_at_the_lowest_priority_not_who_may_be_stopped_firs
     assert (remedy.stops, remedy.parts[0].after) == (("cheap",), 3)
 
 
-def test_no_priority_where_nobody_may_be_stopped():
+def test_no_priority_where_no_job_may_be_stopped():
     world = snapshot(jobs=[*FULL, job("a", gpus=8)])
     spared = Policy(disruption=Disruption(max_preemptions=0))
 
@@ -49,7 +49,7 @@ def test_the_running_job_that_loses_least():
     assert remedy.lost_gpu_hours == 8
 
 
-def test_who_must_not_meet_a_job_may_start_without_it():
+def test_a_job_that_must_not_meet_another_may_start_without_it():
     apart = AntiAffinity(level=Level.NODE, labels={"kind": "noisy"})
     noisy = runs("noisy", "n0", 0, labels={"kind": "noisy"})
     world = snapshot(nodes=[node("n0")], jobs=[noisy, job("a", gpus=1, anti_affinity=(apart,))])
@@ -66,12 +66,12 @@ def test_a_job_that_the_plan_starts_may_wait_instead():
     assert remedy.parts[0].subject == "b"
     assert remedy.points == -800
     assert remedy.lost_gpu_hours is None
-    # Once b is over nobody loses anything.
+    # Once b is over no job loses anything.
     assert remedies[RemedyKind.WAIT].parts[0].subject == "b"
     assert remedies[RemedyKind.WAIT].points == 800
 
 
-def test_who_waits_instead_waits_with_its_company():
+def test_a_job_that_waits_instead_waits_with_its_companions():
     first = [job("x", gpus=4, priority=5, co_start="g"), job("y", gpus=4, priority=5, co_start="g")]
     world = snapshot(nodes=[node("n0")], jobs=[*first, job("a", gpus=4)])
 

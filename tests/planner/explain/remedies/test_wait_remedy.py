@@ -1,4 +1,4 @@
-"""Until when a job waits if nobody does anything, with a plan that looks ahead and without."""
+"""Until when a job waits if nothing is changed, with a plan that looks ahead and without."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_plan_that_looks_ahead_says_itself_until_when():
     assert (remedy.points, remedy.seconds, remedy.nodes) == (0, 3600, ("n0",))
 
 
-def test_beyond_the_horizon_those_who_start_until_then_are_waited_for_as_well():
+def test_beyond_the_horizon_jobs_that_start_until_then_are_waited_for_as_well():
     old = runs("old", "n0", *range(8), expected_duration=2 * 3600)
     later = job("b", gpus=8, priority=5, expected_duration=8 * 3600)
     world = snapshot(nodes=[node("n0")], jobs=[old, later, job("a", gpus=8, expected_duration=8 * 3600)])

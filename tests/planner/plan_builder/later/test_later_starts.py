@@ -152,14 +152,14 @@ def test_a_plan_of_this_instant_has_no_word_about_later_in_its_file():
 
 
 class TestWaitsFor:
-    def test_who_ends_on_its_places_just_then(self):
+    def test_jobs_that_end_on_its_places_just_then(self):
         job_ = waiting("a", gpus=8, replicas=2)
 
         found = waits_for(job_, *RUNNING, planned=[Planned("a", 2, whole("n0", "n1"))])
 
         assert found == "until train-a and train-b end"
 
-    def test_many_who_end_are_counted(self):
+    def test_many_ending_jobs_are_counted(self):
         others = [running(f"r{index}", replica(gpus=[index]), hours=1) for index in range(4)]
 
         found = waits_for(waiting("a", gpus=8), *others, planned=[Planned("a", 1, whole("n0"))])
@@ -173,7 +173,7 @@ class TestWaitsFor:
 
         assert found == "until r2 ends"
 
-    def test_who_has_long_ended_by_then_is_not_waited_for(self):
+    def test_a_job_that_has_long_ended_by_then_is_not_waited_for(self):
         early = running("r", replica("n0", gpus=[0]), hours=1)
         late = running("s", replica("n0", gpus=[1]), hours=2)
 
@@ -266,7 +266,7 @@ class TestWaitsFor:
     def test_nothing_that_is_found_is_room(self):
         assert waits_for(waiting("a", gpus=8), planned=[Planned("a", 1, whole("n0"))]) == "for room"
 
-    def test_a_job_without_gpus_waits_for_who_ends_on_its_nodes(self):
+    def test_a_job_without_gpus_waits_for_jobs_that_end_on_its_nodes(self):
         other = running("r", replica("n0", gpus=[0], cpus=96), hours=1, cpus=96)
 
         found = waits_for(waiting("a", cpus=50), other, planned=[Planned("a", 1, (replica("n0", cpus=50),))])
@@ -286,14 +286,14 @@ class TestStarts:
             policy=looking_ahead(**backfill),
         )
 
-    def test_who_starts_in_front_of_a_promise_says_so_and_is_killed_in_time(self):
+    def test_a_start_in_front_of_a_promise_says_so_and_is_killed_in_time(self):
         start = start_of(self.plan(2, kill=True), "a")
 
         assert "ahead of b's start at 14:00" in start.reason.text
         assert start.reason.numbers["ahead_of"] == "b"
         assert start.kill_at == at(2)
 
-    def test_nobody_is_killed_where_the_policy_does_not_say_so(self):
+    def test_no_job_is_killed_where_the_policy_does_not_say_so(self):
         assert start_of(self.plan(2), "a").kill_at is None
 
     @pytest.mark.parametrize("hours", [1, 0, -1])
@@ -312,7 +312,7 @@ class TestStarts:
         assert start_of(plan, "a").kill_at is None
 
     @pytest.mark.parametrize(("most", "killed"), [(1, at(2)), (2, None)])
-    def test_nobody_is_killed_who_has_fewer_replicas_than_its_duration_is_stated_for(self, most, killed):
+    def test_no_job_is_killed_with_fewer_replicas_than_its_duration_is_stated_for(self, most, killed):
         plan = plan_of(
             waiting("a", gpus=8, hours=2, replicas=(1, most)),
             *self.WORLD[1:],
@@ -324,13 +324,13 @@ class TestStarts:
 
         assert start_of(plan, "a").kill_at == killed
 
-    def test_nobody_is_killed_for_a_start_that_is_only_foreseen(self):
+    def test_no_job_is_killed_for_a_start_that_is_only_foreseen(self):
         start = start_of(self.plan(2, kill=True, promised=False), "a")
 
         assert start.kill_at is None
         assert "ahead of" not in start.reason.text
 
-    def test_nobody_is_killed_for_a_promise_on_other_nodes(self):
+    def test_no_job_is_killed_for_a_promise_on_other_nodes(self):
         plan = plan_of(
             *self.WORLD,
             started=[placement("a", *whole("n1"))],
@@ -458,7 +458,7 @@ class TestWindows:
         world = snapshot(jobs=[running("r", *whole("n0"), hours=2)], reservations=(self.SOON,))
         return drafted(world, policy=looking_ahead(), **more)
 
-    def test_who_is_stopped_or_moved_says_for_which_window(self):
+    def test_a_stopped_or_moved_job_says_for_which_window(self):
         stopped = self.plan(stopped=["r"])
         moved = self.plan(stopped=[]).snapshot
         moved = drafted(moved, placement("r", *whole("n1")), policy=looking_ahead())
@@ -467,7 +467,7 @@ class TestWindows:
             assert plan.actions[0].reason.code is ReasonCode.DRAINED
             assert plan.actions[0].reason.text.startswith("leaves n0: maintenance m begins at 12:30; ran 1h")
 
-    def test_who_stays_is_told_as_unmet(self):
+    def test_a_job_that_stays_is_told_as_unmet(self):
         assert unmet(self.plan()) == ["maintenance m: r is still on n0 (stays)"]
         assert unmet(self.plan(stopped=["r"])) == []
 

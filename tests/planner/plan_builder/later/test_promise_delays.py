@@ -76,7 +76,7 @@ def test_of_several_that_stay_the_last_one_is_told():
     assert why(promised(), *others, planned=LATER) == "s on n0 is expected to run until 15:00"
 
 
-def test_who_stays_on_other_gpus_of_a_node_with_room_is_not_to_blame():
+def test_a_job_that_stays_on_other_gpus_of_a_node_with_room_is_not_the_cause():
     subject = job("a", gpus=4, expected_duration=HOUR, promise=promise(1, replica("n0", gpus=range(4))))
     beside = running("r", replica("n0", gpus=range(4, 8)), hours=2)
     too_large = running("r", replica("n0", gpus=range(3, 8)), hours=2)

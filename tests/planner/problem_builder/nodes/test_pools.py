@@ -50,7 +50,7 @@ def test_there_is_no_question_of_more_nodes_than_replicas_or_than_the_maximum_le
     assert opened(build.job(gpus=1, held=True)) == []
 
 
-def test_new_names_are_the_first_that_nobody_has():
+def test_new_names_are_the_first_free_ones():
     nodes = [build.node("x-2"), build.node("n0")]
     pools = [build.pool(name, template=build.node("x"), most=2) for name in ("b", "a")]
 
@@ -112,7 +112,7 @@ def test_a_node_that_saves_nothing_is_given_back_only_where_fragments_are_priced
     assert priced.nodes[0].closing_points == -5
 
 
-def test_a_node_that_nobody_can_leave_is_not_given_back():
+def test_a_node_that_no_job_can_leave_is_not_given_back():
     nodes = [build.node(name, pool="spot") for name in "abc"]
     jobs = [
         build.job("firm", gpus=1, preemptible=False, at=[build.replica("a", gpus=(0,))]),

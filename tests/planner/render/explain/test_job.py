@@ -107,7 +107,7 @@ def test_a_job_that_starts_and_one_that_runs():
     assert lines(timely_plan(), "train-a")["takes"] == "3h, as declared; 2h left"
 
 
-def test_whose_place_it_takes_and_who_takes_its_place():
+def test_the_job_it_displaces_and_the_job_that_displaces_it():
     old = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
     world = snapshot(jobs=[old, job("new", gpus=8, priority=9)])
     plan = drafted(world, placement("new", replica("n0", gpus=range(8))), stopped=["old"])
@@ -121,7 +121,7 @@ def test_whose_place_it_takes_and_who_takes_its_place():
 
 
 def crowd(**objective):
-    """Full for a day; of who waits one is of unknown duration and has had much, one declares its 6 hours."""
+    """Full for a day; one waiting job is of unknown duration and has had much, one declares 6 hours."""
     full = job("full", gpus=8, at=[replica("n0", gpus=range(8))], expected_duration="1d", preemptible=False)
     waits = job("waits", gpus=2, waited=timedelta(hours=1), progress=Progress(completed=0, served="90h"))
     rival = job("rival", gpus=2, waited=timedelta(hours=2), expected_duration="6h")
@@ -146,7 +146,7 @@ def crowd(**objective):
         ),
     ],
 )
-def test_who_is_ahead_is_told_with_what_the_goal_goes_by(goal, said):
+def test_jobs_ahead_are_told_with_the_measure_of_the_goal(goal, said):
     plan = crowd(goal=goal)
     name = "rival" if goal == "fairness" else "waits"
 
@@ -251,7 +251,7 @@ def test_a_slower_model_takes_longer():
     assert lines(drafted(world, placement("a", *whole("n0"))), "a")["takes"] == "2h, as declared; 4h on T4"
 
 
-def test_who_is_on_its_places_until_then():
+def test_jobs_on_its_places_until_then():
     jobs = [
         waiting("a", gpus=4),
         waiting("b", gpus=4, hours=2),

@@ -66,7 +66,7 @@ def test_a_plan_that_changes_nothing_says_why():
     assert "No changes: no change pays (proven, " in text(small_plan(worthless, (), **proven))
 
 
-def test_a_guarantee_that_is_missed_is_told_and_one_that_nobody_asks_for_is_not():
+def test_a_guarantee_that_is_missed_is_told_and_one_without_demand_is_not():
     jobs = [
         job("r", gpus=8, queue="research", at=[replica(gpus=range(8))]),
         job("w", gpus=6, queue="research"),

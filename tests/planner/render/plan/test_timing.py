@@ -272,7 +272,7 @@ class TestReport:
 
         assert not any(word in found for word in ("later start", "at risk", "changed Change"))
 
-    def test_the_timeline_is_in_proportion_and_nobody_overlaps_in_a_lane(self):
+    def test_the_timeline_is_in_proportion_and_no_jobs_overlap_in_a_lane(self):
         found = timeline(timely_plan())
         spans = {(lane.node, span.job): span for lane in found.lanes for span in lane.spans}
 

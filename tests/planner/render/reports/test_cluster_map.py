@@ -24,7 +24,7 @@ def fates(side):
     return [(part.start, part.size, part.fate, part.job) for part in side.parts]
 
 
-def test_a_gpu_is_filled_by_who_holds_it_before_and_after():
+def test_a_gpu_is_filled_by_the_jobs_that_hold_it_before_and_after():
     stays = job("stays", milli=250, at=[replica(gpus=[0], milli=250)])
     world = snapshot(jobs=[stays, job("comes", milli=500)])
     plan = drafted(world, placement("comes", replica(gpus=[0], milli=500)))
@@ -35,7 +35,7 @@ def test_a_gpu_is_filled_by_who_holds_it_before_and_after():
     assert fates(gpu.after) == [(0, 250, Fate.KEPT, "stays"), (250, 500, Fate.ARRIVES, "+ comes")]
 
 
-def test_who_leaves_is_only_before_and_who_arrives_only_after():
+def test_leaving_jobs_are_only_before_and_arriving_ones_only_after():
     for picture in node_pictures(busy_plan()):
         for device in picture.devices:
             before = {part.fate for part in device.before.parts} if device.before else set()
@@ -44,7 +44,7 @@ def test_who_leaves_is_only_before_and_who_arrives_only_after():
             assert Fate.LEAVES not in after
 
 
-def test_a_node_tells_who_comes_goes_and_stays_with_the_signs_of_the_plan():
+def test_a_node_shows_jobs_that_come_go_and_stay_with_the_signs_of_the_plan():
     found = pictures(busy_plan())
 
     assert found["h100-01"].leaving == ("- sweep-117",)
@@ -86,7 +86,7 @@ def drawn(plan, which):
     )
 
 
-def test_what_is_drawn_is_what_is_held_by_everybody_together():
+def test_power_drawn_is_that_of_all_holders_together():
     plan = busy_plan()
 
     assert +drawn(plan, "before") == held(plan.snapshot.running_placements)

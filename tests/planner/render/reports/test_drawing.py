@@ -37,7 +37,7 @@ def change():
     return picture(plan)
 
 
-def test_a_large_node_shows_who_leaves_before_and_who_arrives_after(change):
+def test_a_large_node_shows_leaving_jobs_before_and_arriving_jobs_after(change):
     before, after = large_node(change).split(">after</text>")
 
     assert (len(shapes(before, "leaves")), len(shapes(before, "arrives"))) == (2, 0)
@@ -45,7 +45,7 @@ def test_a_large_node_shows_who_leaves_before_and_who_arrives_after(change):
     assert len(shapes(before, "kept")) == len(shapes(after, "kept")) == 1
 
 
-def test_a_small_node_shows_who_leaves_above_and_who_arrives_below(change):
+def test_a_small_node_shows_leaving_jobs_above_and_arriving_jobs_below(change):
     svg = column([change], "one node")
     upper = max(top + height for _, top, _, height in shapes(svg, "leaves"))
     lower = min(top for _, top, _, _ in shapes(svg, "arrives"))

@@ -118,7 +118,7 @@ def test_a_changed_policy_is_in_force_in_the_next_epoch_and_recorded(bench):
     assert second.policy == third.policy == one.policy.fingerprint()
 
 
-def test_a_job_whose_node_failed_and_returned_is_started_again_by_a_clock_that_stands_still(bench):
+def test_a_job_on_a_node_that_failed_and_returned_is_started_again_by_a_clock_that_stands_still(bench):
     one = bench(snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)]))
     one.epochs(1)
 
@@ -132,7 +132,7 @@ def test_a_job_whose_node_failed_and_returned_is_started_again_by_a_clock_that_s
 
 
 def test_two_queues_take_nothing_from_each_other_for_ever(bench):
-    """Replanned again and again with nothing new, nobody is stopped."""
+    """Replanned again and again with nothing new, no job is stopped."""
     jobs = [
         job("x", gpus=8, queue="a", at=[replica("n0", gpus=range(8))]),
         job("y", gpus=8, queue="b"),

@@ -32,7 +32,7 @@ class FailingAt:
     [
         (0, PlannerError("no"), "failed", "applied"),
         (1, PlannerError("no"), "partly_applied", "applied"),
-        # Nobody knows whether it was done: the plan is resumed, not given up.
+        # Whether it was done is unknown: the plan is resumed, not given up.
         (0, ZeroDivisionError("oops"), "failed", "resumed"),
         (1, ZeroDivisionError("oops"), "partly_applied", "resumed"),
     ],

@@ -36,7 +36,7 @@ def test_a_busy_cluster_is_planned_for_hours(tmp_path):
     assert accounted == Counter(busy.submitted)
     assert ended > EPOCHS / 2
     assert busy.failures > EPOCHS / 40
-    # Nobody is stopped sooner or more often than the policy allows, nor twice for the same job, unless that
+    # No job is stopped sooner or more often than the policy allows, nor twice for the same job, unless that
     # lost its node or had to make room itself.
     stopped = busy.stopped.values()
     again = [later - earlier for times in stopped for earlier, later in pairwise(times)]

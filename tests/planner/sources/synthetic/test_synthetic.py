@@ -117,7 +117,7 @@ def test_a_shape_that_names_queues_comes_from_these_alone():
     assert {one.queue for one in gangs} == {"a"}
 
 
-def test_nobody_asks_for_a_model_whose_nodes_are_too_small():
+def test_no_job_asks_for_a_model_that_has_only_small_nodes():
     only_old = [{"share": 1, "gpu_models": ["O"]}]
 
     jobs = generate(profile(model_choices=only_old), seed=0).jobs

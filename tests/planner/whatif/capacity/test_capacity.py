@@ -221,7 +221,7 @@ def test_what_is_free_is_used_first():
     assert {nodes[0] for nodes in found.placed.values()} == {"n0", "p-1"}
 
 
-def test_nobody_is_disturbed():
+def test_no_job_is_disturbed():
     low = job("low", gpus=4, at=[replica("n0", gpus=range(4))])
     high = job("high", gpus=4, priority=100)
     world = snapshot(nodes=[node("n0", gpus=4)], jobs=[low, high], pools=[priced("p", 1000)])
@@ -229,7 +229,7 @@ def test_nobody_is_disturbed():
     assert mix(sized(world, high)) == {"p": 1}
 
 
-def test_not_even_who_borrows_is_disturbed():
+def test_not_even_a_borrower_is_disturbed():
     borrower = job("borrower", gpus=4, queue="lent", at=[replica("n0", gpus=range(4))])
     owner = job("owner", gpus=4, queue="owning")
     queues = [queue("all"), queue("lent", parent="all", nominal=0), queue("owning", parent="all", nominal=8)]

@@ -1,4 +1,4 @@
-"""Whoever runs goes on as before, however much more the jobs that are asked about are worth."""
+"""Running jobs go on as before, however much more the jobs in question are worth."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def disturbed(world, asked):
     ],
     ids=lambda each: each.name,
 )
-def test_nobody_is_disturbed(running):
+def test_no_job_is_disturbed(running):
     queues = [
         queue("all", nominal=0),
         queue("lent", parent="all", guarantee=0, nominal=0),
@@ -51,7 +51,7 @@ def test_nobody_is_disturbed(running):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_is_disturbed_in_any_world(seed):
+def test_no_job_is_disturbed_in_any_world(seed):
     world = instances.everything(seed).snapshot
     waiting = [each for each in world.jobs if each.running is None]
 

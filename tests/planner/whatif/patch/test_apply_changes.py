@@ -65,7 +65,7 @@ def test_everything_that_does_not_fit_is_told_at_once():
         {"change": "set_quota", "queue": "q", "factor": 2},
         {"change": "set_jobs", "jobs": {"user": "ada"}, "priority": 1},
         {"change": "add_jobs", "jobs": [{"name": "x", "queue": "z", "submitted_at": "2026-11-20T11:00:00Z"}]},
-        expectations=[{"job": "nobody", "runs": True}],
+        expectations=[{"job": "unknown", "runs": True}],
     )
 
     assert found == [
@@ -80,7 +80,7 @@ def test_everything_that_does_not_fit_is_told_at_once():
         "queue 'q' has no quota to be changed; expected a nominal one.",
         "there is no job of user 'ada'.",
         "there is no queue 'z'.",
-        "there is no job 'nobody'.",
+        "there is no job 'unknown'.",
     ]
 
 

@@ -51,7 +51,7 @@ def test_sizes_that_do_not_divide_are_packed():
     assert found.bound == found.after
 
 
-def test_scarce_cpu_decides_who_shares_a_node():
+def test_scarce_cpu_decides_which_jobs_share_a_node():
     nodes = [build.node(f"n{index}", gpus=2, cpus=20) for index in range(2)]
     jobs = [build.job(f"j{index}", gpus=1, cpus=cpus) for index, cpus in enumerate((16, 16, 4, 4))]
     snapshot = build.snapshot(nodes=nodes, jobs=jobs)
@@ -145,7 +145,7 @@ def test_only_the_given_nodes_change():
     assert before.items() <= ledger.placed.items()
 
 
-def test_nodes_that_are_not_there_take_nobody():
+def test_nodes_that_are_not_there_take_no_job():
     """The pool could give another node, which costs more than the job brings."""
     template = build.node("p", gpus=4, price_per_hour=1_000.0)
     jobs = [build.job("a", gpus=2), build.job("b", gpus=4)]
@@ -177,7 +177,7 @@ def test_no_time_changes_nothing():
     assert (found.before, found.after, found.rounds, ledger.placed) == (0, 0, 0, {})
 
 
-def test_nobody_to_pack_is_proven_at_once():
+def test_no_job_to_pack_is_proven_at_once():
     found, _ = planned(build.snapshot(nodes=build.cluster(2), jobs=()))
 
     assert found.bound == found.after == 0

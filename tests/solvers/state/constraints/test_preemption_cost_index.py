@@ -21,7 +21,7 @@ FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
 
 
 def questions(*more):
-    """A ledger, half full, with who may preempt there and a class that would; many of them."""
+    """A ledger, half full, with a class that would preempt and the jobs it may; many of them."""
     for seed in range(SEEDS):
         instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
         prices = instance.policy.prices.model_copy(update={"nominal": 0})

@@ -49,7 +49,7 @@ def test_what_running_jobs_already_do_is_not_the_plans_fault():
     assert start(running=[share(600), share(600)]) == ()
 
 
-def test_nobody_joins_a_gpu_that_running_jobs_overfill():
+def test_no_job_joins_a_gpu_that_running_jobs_overfill():
     assert start(share(100), running=[share(600), share(600)]) == broken(
         Rule.FRACTIONAL_GPU, "node n0 gpu 0", "1.3 GPUs: a, r0, r1", "1 GPU"
     )

@@ -26,13 +26,13 @@ def test_a_gpu_that_runs_a_whole_job_is_taken():
     assert judge_beside(runs(replica(gpus=(3,))), placement("b", replica(gpus=(3,)))) == TAKEN
 
 
-def test_a_gpu_of_which_somebody_holds_a_share_cannot_be_had_whole():
+def test_a_gpu_of_which_a_job_holds_a_share_cannot_be_had_whole():
     shares = runs(replica(gpus=(3,), milli=1))
 
     assert judge_beside(shares, placement("b", replica(gpus=(3,)))) == TAKEN
 
 
-def test_a_share_of_a_gpu_that_somebody_holds_whole_cannot_be_had():
+def test_a_share_of_a_gpu_held_whole_cannot_be_had():
     wants_a_share = job("b", milli=100)
 
     found = judge_beside(
@@ -80,7 +80,7 @@ def test_each_node_counts_alone():
     assert found == broken(Rule.GPU_CAPACITY, "node n1 gpu 3", "2 holders: b, c", "1 holder")
 
 
-def test_nor_is_it_where_somebody_starts_beside_them():
+def test_nor_is_it_where_a_job_starts_beside_them():
     first, second = runs(replica(gpus=(3,))), runs(replica(gpus=(3,)), name="c")
     world = snapshot(jobs=[first, second, WAITS])
 
@@ -93,7 +93,7 @@ def test_what_running_jobs_already_do_is_not_the_plans_fault():
     assert judge(snapshot(jobs=[first, second]), first.placement, second.placement) == ()
 
 
-def test_a_placement_of_nobody_known_takes_its_gpu_all_the_same():
+def test_a_placement_of_an_unknown_job_takes_its_gpu_all_the_same():
     found = judge_beside(runs(replica(gpus=(3,))), placement("ghost", replica(gpus=(3,))))
 
     assert broken(Rule.GPU_CAPACITY, "node n0 gpu 3", "2 holders: a, ghost", "1 holder")[0] in found

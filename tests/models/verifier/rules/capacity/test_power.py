@@ -69,7 +69,7 @@ def test_a_job_without_gpus_draws_nothing():
     assert judge(world, *(one.placement for one in runs), placement("a", replica(cpus=1))) == ()
 
 
-def test_after_somebody_left_no_more_may_come_than_the_cap_allows():
+def test_after_a_job_left_no_more_may_come_than_the_cap_allows():
     runs = [job(f"r{index}", gpus=1, at=[replica(gpus=(index,))]) for index in range(5)]
     world = snapshot(nodes=[CAPPED], jobs=[*runs, job(gpus=1, priority=1)])
     stay = [one.placement for one in runs]

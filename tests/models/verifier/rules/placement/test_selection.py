@@ -51,7 +51,7 @@ def test_every_label_of_the_selector_must_match():
     )
 
 
-def test_a_taint_keeps_away_whoever_does_not_tolerate_it():
+def test_a_taint_keeps_away_jobs_that_do_not_tolerate_it():
     tainted = node(taints=[Taint(key="team", value="x"), Taint(key="old", effect="NoExecute")])
     both = [Toleration(key="team", value="x"), Toleration(key="old")]
 
@@ -111,7 +111,7 @@ def test_a_mig_instance_gets_the_memory_of_its_slices():
     )
 
 
-def test_a_mig_instance_nobody_knows_has_no_known_memory():
+def test_an_unknown_mig_instance_has_no_known_memory():
     layout = (MigInstance(profile="5g.50gb", start=0),)
     known = with_details(Gpu(index=0, mig=layout))
     gpus = NodeGpus(model="X1", count=1, memory_mib=81559, details=(Gpu(index=0, mig=layout),))
