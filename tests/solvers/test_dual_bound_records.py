@@ -74,7 +74,7 @@ def test_solver_that_claims_too_low_a_bound_is_noticed(monkeypatch):
     """The portfolio has to believe it that nothing beats greedy's plan; the record knows better."""
     name = "consolidate-and-close"
     known = bound_records.load(name)
-    monkeypatch.setitem(SOLVERS, "milp", "records:bound_of_the_hint")
+    monkeypatch.setitem(SOLVERS, "milp", f"{bound_records.__name__}:bound_of_the_hint")
     # A better plan than greedy's, placed meanwhile, would show what the claim is worth.
     monkeypatch.setattr(Inquiry, "_has_time", lambda _: False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, Weights
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.whatif.compare import COMPARED, compare
-from gpuplan.planner.whatif.grid.workers import Processes, Task
+from gpuplan.planner.whatif.grid.workers import Processes
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.trials import figures_of
@@ -223,34 +222,3 @@ def test_processes_give_what_this_process_gives_and_tell_of_each_end():
     assert sorted(ended) == ["base", "one"]
     assert apart.base.figures.plan_id == here.base.figures.plan_id
     assert apart.scenarios[0].figures.plan_id == here.scenarios[0].figures.plan_id
-
-
-def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
-    tasks = [
-        Task("tests.support.doubles.task_engines:die", (), 30.0),
-        Task("tests.support.doubles.task_engines:hang", ("",), 0.5),
-        Task("tests.support.doubles.task_engines:echo", ("done",), 30.0),
-    ]
-
-    found = dict(Processes(3).run(tasks))
-
-    assert "code 3" in found[0].failure
-    assert found[1].killed
-    assert found[2].last == "done"
-
-
-@pytest.mark.timeout(120)
-def test_an_abandoned_run_leaves_no_worker(tmp_path):
-    pid_file = tmp_path / "pid"
-    tasks = [
-        Task("tests.support.doubles.task_engines:after", (str(pid_file),), 60.0),
-        Task("tests.support.doubles.task_engines:hang", (str(pid_file),), 300.0),
-    ]
-
-    outcomes = Processes(2).run(tasks)
-    assert next(outcomes)[0] == 0
-    pid = int(pid_file.read_text())
-    outcomes.close()
-
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

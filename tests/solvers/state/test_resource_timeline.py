@@ -7,23 +7,19 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.jobs import Hold, Incumbent, Shape, Togetherness
 from gpuplan.models.problem.nodes import MigGpu, Return
-from gpuplan.models.problem.problem import Charges, PowerCap, QueueBudget
+from gpuplan.models.problem.problem import Charges, PowerCap
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.list_scheduling import foresee
 from gpuplan.solvers.rounding.interval_coloring import colored
-from gpuplan.solvers.state.constraints.future_quota import QuotaAhead
-from gpuplan.solvers.state.constraints.quota import QuotaLedger
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import slot_problems
 
 BOTH_RACKS = (0, 0, 1)
-A_LOT = 40_000
 PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb")
 
 
@@ -339,55 +335,6 @@ def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
     assert ledger.book(0, 0, 2) is not None
     assert not ledger.place(2, jobs[2].options[0], jobs=1)
     assert ledger.place(1, jobs[1].options[0], jobs=1) == 1
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
-    """Usage of each slot, counted anew as if that slot were now."""
-    for number in range(40):
-        draw = random.Random(1000 * seed + number)
-        slots, queues = 4, 4
-        own = [draw.randint(2, 4) * 1000 for _ in range(queues)]
-        returns = tuple(
-            (draw.randint(1, 3), queue, 1000, None) for queue in range(queues) if draw.random() < 0.6
-        )
-        limits = tuple(draw.choice((None, 3000, 6000, 9000, 20_000)) for _ in range(queues))
-        budget = QueueBudget(
-            "", (0, 1, 2, 3), (2, 2, 3, None), tuple(draw.choice((0, 2000)) for _ in range(queues)),
-            tuple(None if limit is None else limit + draw.choice((0, 3000)) for limit in limits),
-            limits, tuple(own), returns,
-        )  # fmt: skip
-        question = slot_problems.problem(
-            [slot_problems.node("n0", 1)], [], slots=slots, queues="abcd", budgets=(budget,)
-        )
-        ahead, changes = QuotaAhead(question), []
-        for _ in range(draw.randint(0, 6)):
-            first = draw.randint(1, 3)
-            change = draw.randrange(queues), draw.randint(1, 2) * 500, (first, draw.randint(first, 4))
-            changes.append(change)
-            ahead.change(change[0], slot_problems.MODEL, change[1], change[2], new=True)
-        queue = draw.randrange(queues)
-        rooms = []
-        for slot in range(1, slots):
-            left = list(own)
-            for when, of, milli, _ in returns:
-                left[of] -= milli if when <= slot else 0
-            alone = QuotaLedger(replace(question, budgets=(replace(budget, own=tuple(left), returns=()),)))
-            for of, milli, span in changes:
-                if span[0] <= slot < span[1]:
-                    alone.change(of, slot_problems.MODEL, milli, new=True)
-            fitting = (
-                milli
-                for milli in range(500, A_LOT + 1, 500)
-                if not alone.obstacle(queue, slot_problems.MODEL, milli)
-            )
-            rooms.append(max(fitting, default=0))
-        for slot in range(1, slots):
-            room = ahead.room(queue, slot_problems.MODEL, (slot, slot + 1), known=False)
-            assert max(0, min(A_LOT, room)) == rooms[slot - 1]
-        room = ahead.room(queue, slot_problems.MODEL, (1, slots), known=False)
-        assert max(0, min(A_LOT, room)) == min(rooms)
-        assert ahead.room(queue, slot_problems.MODEL, (1, slots), known=True) >= room
 
 
 def test_a_gpu_switched_to_mig_mode_is_gone_for_bookings_however_short_the_job():
