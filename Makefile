@@ -21,8 +21,8 @@ help:
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
-		{ echo "gpuplan needs Python 3.11 or newer; set PYTHON=python3.12, say."; exit 1; }
 	@echo "Installing into .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[test]' \

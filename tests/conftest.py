@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
-from solver_doubles import apart_in_this_process
 
 from gpuplan.planner.service import loop
 from gpuplan.solvers import exact_run, portfolio
+from tests.support.doubles.broken_solvers import apart_in_this_process
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)

@@ -82,11 +82,11 @@ def test_hardly_two_jobs_are_alike(snapshot, problem):
     assert len(problem.classes) >= 0.98 * jobs
 
 
-def test_nobody_can_be_disturbed(problem):
+def test_no_job_can_be_disturbed(problem):
     assert not problem.incumbents
 
 
-def test_cpu_is_enough_for_everybody(snapshot):
+def test_cpu_is_enough_for_all_jobs(snapshot):
     for job in waiting(snapshot):
         node = snapshot.cluster.nodes[0]
         assert job.request.cpu_milli * 8 <= node.cpu_milli * job.request.gpus

@@ -1,4 +1,4 @@
-"""Greedy, exact solvers and rules compared: the same jobs for all, and tables that say who is better."""
+"""Greedy, exact solvers and rules compared: the same jobs for all, and tables that say which is better."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_is_chosen_on_one_half_is_judged_on_the_other():
     assert found["exact solvers"] == ("auto, default", "1.00")
 
 
-def test_the_ratio_is_the_geometric_mean_and_counts_who_is_better_than_the_exact_solvers():
+def test_the_ratio_is_the_geometric_mean_and_counts_wins_over_the_exact_solvers():
     found = judged([*contest(0, greedy_turns=900), *contest(1, greedy_turns=1800)])
 
     assert found["greedy"] == ("greedy, with turns", "0.35 (2 of 2)")
@@ -71,7 +71,7 @@ def test_every_entrant_is_of_one_kind():
     assert len(set(ENTRANTS)) == len(ENTRANTS) == sum(len(kind.entrants) for kind in KINDS)
 
 
-def test_traces_whose_data_is_not_there_are_left_out(tmp_path):
+def test_traces_without_data_are_left_out(tmp_path):
     path = tmp_path / "philly.csv"
     path.write_text(PHILLY)
 

@@ -1,4 +1,4 @@
-"""The benchmark of the starter policies: each has a load, and its table says who was measured."""
+"""The benchmark of the starter policies: each has a load, and its table names what was measured."""
 
 from __future__ import annotations
 

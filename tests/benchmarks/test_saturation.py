@@ -1,13 +1,10 @@
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.saturation.fragmentation import Fragmentation
 from benchmarks.saturation.online import ORDERS, fill, in_batches, interleaved, largest_first
@@ -224,7 +221,7 @@ def test_scores_kept_up_to_date_are_those_of_scoring_anew(fleet, pods, seed, dat
 
 @settings(max_examples=20)
 @given(fleet=fleets, pods=st.lists(shapes, min_size=1, max_size=8), data=st.data())
-def test_nobody_is_turned_away_while_all_fits(fleet, pods, data):
+def test_no_job_is_turned_away_while_all_fits(fleet, pods, data):
     name = data.draw(st.sampled_from([*PUBLISHED, *OWN]))
     fleet += [Machine("spare", 128_000, 65_536, 4, model) for model in ("T4", "P100") for _ in pods]
     trace = trace_of("x", fleet, pods)

@@ -1,11 +1,8 @@
 import os
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.saturation import epochs, inventory
 from benchmarks.saturation.report import Settings, report
@@ -60,7 +57,7 @@ def test_a_trace_has_the_shapes_of_its_pods(folder):
     assert trace.shapes[trace.pods[1]].models == ("T4",)
 
 
-def test_who_finds_no_room_waits_on():
+def test_a_job_without_room_waits_on():
     found, _ = world_of([whole(2)] * 3, batch=2)
 
     assert [(epoch.arrived, epoch.placed, epoch.waiting) for epoch in found] == [(2, 2, 0), (3, 2, 1)]

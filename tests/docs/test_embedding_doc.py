@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fences import fenced
+from tests.support.output.markdown_blocks import fenced
 
 PAGE = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text(encoding="utf-8")
 

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import run_command
+
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "explaining.md").read_text(encoding="utf-8")

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import yaml
-from commands import run_command
-from fences import fenced
 
 from gpuplan.models.plan.plan import ReasonCode
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
+from tests.support.output.markdown_blocks import fenced
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

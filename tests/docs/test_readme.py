@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import run_command
-from fences import fenced
 
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.cli import cli
+from tests.support.output.markdown_blocks import fenced
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

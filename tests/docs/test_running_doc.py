@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import run_command
-from fences import fenced
-from metric_names import full_exposition
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.service.record import EpochOutcome
+from tests.support.output.markdown_blocks import fenced
+from tests.support.output.metric_names import full_exposition
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")

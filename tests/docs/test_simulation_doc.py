@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from commands import run_command
-
 from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.simulate.names import BASELINE_NAMES
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")

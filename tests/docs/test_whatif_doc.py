@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import yaml
-from commands import run_command
-from fences import fenced
 
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import Change
 from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
+from tests.support.output.markdown_blocks import fenced
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import build
 import pytest
-from build import NOW
 from pydantic import ValidationError
 
 from gpuplan.models.calendar import Recurring, Reservation, Tariff
+from tests.support.builders import build
+from tests.support.builders.build import NOW
 
 HOUR = 3600
 
@@ -93,7 +93,7 @@ def test_a_span_begins_in_one_way_and_lasts(about):
         ({"nodes": ("a",), "queues": ("q",), "kind": "maintenance"}, "no queues or users"),
     ],
 )
-def test_a_reservation_says_which_nodes_and_for_whom(about, words):
+def test_a_reservation_says_which_nodes_and_for_which_jobs(about, words):
     with pytest.raises(ValidationError, match=words):
         Reservation(name="r", start=NOW, duration=60, **about)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import build
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from pydantic import ValidationError
 
 from gpuplan.models.gang import Gang
 from gpuplan.models.policy.policy import completion_points, replica_points
+from tests.support.builders import build
 
 TABLE = {1: 1.0, 2: 1.9, 4: 3.4}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from build import queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.queue import ALL_MODELS, queue_limits
+from tests.support.builders.build import queue
 
 
 def fits(limits, **own):
@@ -97,7 +97,7 @@ def test_limits_hold_at_every_level_of_the_tree():
     assert not fits(limits, other=100, a=9)
 
 
-def test_a_root_borrows_from_nobody():
+def test_a_root_borrows_from_no_queue():
     limits = queue_limits((queue("q", nominal=4, borrowing=10),), ALL_MODELS)
 
     assert limits.limit == {"q": 4_000}

@@ -1,10 +1,10 @@
 """What a snapshot remembers about itself, and what may not be remembered."""
 
 import pytest
-from build import job, node, replica, snapshot
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.job import Job
+from tests.support.builders.build import job, node, replica, snapshot
 
 SORTED = snapshot(nodes=[node("n0"), node("n1")], jobs=[job("a"), job("b")])
 

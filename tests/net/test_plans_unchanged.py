@@ -11,14 +11,13 @@ import json
 import os
 from pathlib import Path
 
-import build
-import instances
 import pytest
-import timed
 
 from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+from tests.support.builders import build
+from tests.support.strategies import instances, time_strategies
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "cases" / "net" / "plans.json"
@@ -28,7 +27,7 @@ GROUPS = {
     "mixed": lambda seed: plain(instances.mixed(seed)),
     "everything": instances.everything,
     "everything-mixed": instances.everything_mixed,
-    "timed": timed.instance,
+    "timed": time_strategies.instance,
 }
 EACH, PART = 40, 10
 PARTS = [(group, first) for group in GROUPS for first in range(0, EACH, PART)]

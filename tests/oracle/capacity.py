@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Term
     from gpuplan.models.mig import MigGeometry
     from gpuplan.models.problem.problem import Problem
-    from oracle.columns import ReferenceColumns
+    from tests.oracle.columns import ReferenceColumns
 
 POWER: Final = "GPU power in thousandths of GPUs"
 """The countable resource that caps of single nodes are stated in."""
@@ -29,7 +29,7 @@ def gpus(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
         Staircase:   Σ_j whole[j,n,g] + Σ_{v stays} 1 + cut[n,g]  ≤  held[n,g]
         Sharing:     Σ_j h_j · share[j,n,g] + Σ_{v stays} h_v + held for good  ≤  1000 · cut[n,g]
 
-    `held` and `cut` are 1 only if somebody is there. Who holds a GPU in MIG mode so is illegal anyway.
+    `held` and `cut` are 1 only if a job is there. To hold a GPU in MIG mode so is illegal anyway.
     """
     for node, gpu in x.gpus():
         if (node, gpu) in x.mig_gpus:
@@ -177,7 +177,7 @@ def cpu_memory(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
 
 
 def _most_milli(x: ReferenceColumns, node: int) -> int:
-    """Thousandths of GPUs that may be taken on a node while everybody stays."""
+    """Thousandths of GPUs that may be taken on a node while all jobs stay."""
     free = x.problem.nodes[node]
     return sum(free.gpus) + sum(
         MILLI - sum(profile_milli(instance.profile) for instance in gpu.used) for gpu in free.mig
@@ -218,7 +218,7 @@ def quota(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
 
 def pools(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
-    A removed node is empty, nobody has been stopped or shrunk to empty it, and the pool keeps its minimum.
+    A removed node is empty, no job has been stopped or shrunk to empty it, and the pool keeps its minimum.
 
         replicas[j,n] ≤ M · (1 − close[n]);   close[n] ≤ moved[v]     ∀ v on n
         Σ_n close[n] − Σ_n open[n] ≤ most closed

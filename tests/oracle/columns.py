@@ -8,8 +8,8 @@ from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry, profile_milli
 from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI
-from oracle.encoding import encoded
-from oracle.index import SLICES, Candidate, ReferenceIndex
+from tests.oracle.encoding import encoded
+from tests.oracle.index import SLICES, Candidate, ReferenceIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -25,7 +25,7 @@ Entity: TypeAlias = "tuple[str, str, tuple[Hashable, ...]]"
 
 
 class ReferenceColumns(ReferenceIndex):
-    """The columns, who may use what, who may leave, and what counts where."""
+    """The columns, which job may use what or leave, and what counts where."""
 
     def on_node(self, node: int) -> Iterator[tuple[Candidate, int]]:
         """Every candidate that may use a node, with the column of its replicas there."""
@@ -47,7 +47,7 @@ class ReferenceColumns(ReferenceIndex):
         return None if model is None else mig_geometry(model)
 
     def slices(self, node: int, gpu: int) -> dict[MigInstance, list[int]]:
-        """Columns of new users of each MIG instance that anybody may ask for on a GPU."""
+        """Columns of new users of each MIG instance that any job may ask for on a GPU."""
         found: dict[MigInstance, list[int]] = {}
         for candidate, _ in self.on_node(node):
             for profile, _ in candidate.job_class.shape.mig:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import Target
     from gpuplan.models.problem.jobs import Hold
     from gpuplan.models.problem.problem import QueueBudget, Standing
-    from oracle.columns import ReferenceColumns
-    from oracle.index import Candidate
+    from tests.oracle.columns import ReferenceColumns
+    from tests.oracle.index import Candidate
 
 Place: TypeAlias = tuple[object, ...]
 
@@ -106,7 +106,7 @@ class _Encoding:
         node = self.node_of.get(replica.node)
         if node is None:
             return (None,)
-        # What nobody else could use once it is left, as on an unhealthy GPU, is no part of a hold.
+        # What no other job could use once it is left, as on an unhealthy GPU, is no part of a hold.
         gpus = self.problem.nodes[node].gpus
         sound = [
             held

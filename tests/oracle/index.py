@@ -12,7 +12,7 @@ Columns of the plain (job, node, GPU, MIG placement) model: every decision spell
     fewer[v,p]           those it gives up, of which each costs as much as part p says
     off[v]               those it gives up are all that it had on nodes that take nothing new
     present[e,l,d]       job e has a replica in domain d of level l, where that matters
-    held[n,g]            somebody holds the GPU as a GPU;  cut[n,g]  it is shared
+    held[n,g]            a job holds the GPU as a GPU;  cut[n,g]  it is shared
     switched[n,g]        the GPU is switched to MIG mode
     open[n], close[n]    a node of a pool is added, or removed
     spill[r,q]           what queue q uses of resource r beyond what it keeps from lending
@@ -148,7 +148,7 @@ class ReferenceIndex:
             self.fewer[index] = parts(incumbent.shrink_points, 1, self._new)
 
     def _add_presence(self) -> None:
-        """Where a required, preferred or forbidden domain, or interference, asks who is where."""
+        """Where a required, preferred or forbidden domain, or interference, depends on where jobs are."""
         for candidate in self.candidates:
             for level in self.levels(candidate):
                 for node in self.nodes_of(candidate):

@@ -1,4 +1,4 @@
-"""Families of the plain model about one job at a time, and about whom it may follow or meet."""
+"""Families of the plain model about one job at a time, and about the jobs it may follow or meet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.formulation.rows import Row, row
-from oracle.index import SLICES
+from tests.oracle.index import SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem, Standing
-    from oracle.columns import ReferenceColumns
+    from tests.oracle.columns import ReferenceColumns
 
 
 def assignment(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

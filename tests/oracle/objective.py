@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.problem.problem import Problem
-    from oracle.columns import ReferenceColumns
-    from oracle.index import Candidate
+    from tests.oracle.columns import ReferenceColumns
+    from tests.oracle.index import Candidate
 
 
 def objective(problem: Problem, x: ReferenceColumns) -> tuple[Ints, int]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.formulation.rows import Row, row
 from gpuplan.models.units import MILLI
-from oracle.capacity import POWER
-from oracle.index import SLICES
+from tests.oracle.capacity import POWER
+from tests.oracle.index import SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import View
     from gpuplan.models.formulation.rows import Term
     from gpuplan.models.problem.problem import Problem, QueueBudget
-    from oracle.columns import ReferenceColumns
-    from oracle.index import Candidate
+    from tests.oracle.columns import ReferenceColumns
+    from tests.oracle.index import Candidate
 
 
 def preemption(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

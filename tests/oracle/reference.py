@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuplan.models.formulation.rows import Formulation, Row
-from oracle import capacity, jobs
-from oracle import objective as terms
-from oracle.columns import ReferenceColumns
-from oracle.preemption import preemption
+from tests.oracle import capacity, jobs
+from tests.oracle import objective as terms
+from tests.oracle.columns import ReferenceColumns
+from tests.oracle.preemption import preemption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,13 +5,13 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from applied import WORLD
-from documented import BASE
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.sources.files import load_snapshot
+from tests.support.samples.apply_world import WORLD
+from tests.support.samples.small_document import BASE
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def told(put):
 
 @pytest.fixture
 def live(tmp_path):
-    """The simulated cluster of `applied`."""
+    """The simulated cluster of `apply_world`."""
     with SimulatedCluster.create(tmp_path / "cluster.db", WORLD) as cluster:
         yield cluster
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 
-import build
-import instances
 import pytest
 
 from gpuplan.models.errors import PlannerError
@@ -21,6 +19,8 @@ from gpuplan.planner import epoch
 from gpuplan.planner.apply.progress import done_in
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.plan_file.integrity import contradictions
+from tests.support.builders import build
+from tests.support.strategies import instances
 
 DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
 GREEDY = instances.POLICY.model_copy(update={"solvers": ()})

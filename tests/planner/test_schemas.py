@@ -6,9 +6,6 @@ import copy
 import json
 
 import pytest
-from build import job, placement, pool, replica, snapshot
-from good_document import GOOD
-from handmade import plan_of
 from jsonschema import Draft202012Validator
 
 from gpuplan.models.errors import BadInputError
@@ -16,6 +13,9 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.schemas import KINDS, schema
 from gpuplan.planner.sources.files import load_policy, load_snapshot, snapshot_text
+from tests.support.builders.build import job, placement, pool, replica, snapshot
+from tests.support.builders.plan_builders import plan_of
+from tests.support.samples.full_document import GOOD
 
 VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}
 

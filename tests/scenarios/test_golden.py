@@ -3,7 +3,7 @@ Every scenario with an expected.txt, as people plan it: what is printed; verifie
 
 Where a plan looks ahead, what it promised is kept too: by the next plan, and as the hours go by.
 
-`make golden` rewrites the files; whoever does so reads the difference.
+`make golden` rewrites the files; read the difference before it is committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AHEAD = [
     for folder in FOLDERS
     if load_policy(default_policy_path(str(SCENARIOS / folder))).horizon.slots > 1
 ]
-"""Those whose plans have a later."""
+"""Those with plans that have a later."""
 REWRITE = "GPUPLAN_REWRITE_GOLDEN" in os.environ
 
 
@@ -57,7 +57,7 @@ def written(name):
 
 
 def promises(plan):
-    """When those are to start who were promised it."""
+    """When jobs with a promise are to start."""
     return {each["job"]: each["start"] for each in plan.get("planned", ()) if each["promised"]}
 
 
@@ -102,13 +102,13 @@ def test_plan_is_verified_and_once_applied_nothing_is_left_to_do(gpuplan, folder
         job["name"]: job["promise"]["start"] for job in written("after.json")["jobs"] if job.get("promise")
     }
     assert remembered == promises(before)
-    # Who was stopped for good waits from then on, and is promised something by the next plan.
+    # A job stopped for good waits from then on, and is promised something by the next plan.
     new = set(stopped(before)) - promises(before).keys()
     assert promises(before) == {name: at for name, at in after.items() if name not in new}
 
 
 @pytest.mark.parametrize("folder", AHEAD)
-def test_who_was_promised_a_start_has_it_when_its_time_comes(gpuplan, folder):
+def test_a_promised_start_happens_when_its_time_comes(gpuplan, folder):
     cluster, policy = ("--state", "cluster.db"), ("--policy", SCENARIOS / folder / "policy.yaml")
     gpuplan("plan", SCENARIOS / folder, "-o", "plan.json")
     first = plan = written("plan.json")

@@ -55,7 +55,7 @@ def test_gang_that_does_not_starve_starts_behind_the_others(gang):
     assert hour(plan(snapshot, with_backfill(policy, starving=None)), "pretrain") == 18
 
 
-def test_who_starts_in_front_of_the_gang_is_killed_when_its_time_is_over(gang):
+def test_a_start_in_front_of_the_gang_is_killed_when_its_time_is_over(gang):
     snapshot, policy = gang
 
     killed = started(plan(snapshot, policy))
@@ -68,7 +68,7 @@ def test_who_starts_in_front_of_the_gang_is_killed_when_its_time_is_over(gang):
         assert left_alone[name].kill_at is None
 
 
-def test_jobs_leave_the_rack_in_the_plan_whose_next_slot_is_too_late():
+def test_jobs_leave_the_rack_in_the_last_plan_before_it_is_too_late():
     snapshot, policy = load("maintenance-window")
     earlier = snapshot.model_copy(update={"taken_at": snapshot.taken_at - timedelta(minutes=30)})
 
@@ -116,7 +116,7 @@ def test_chain_needs_the_third_cleaning_where_all_have_to_succeed():
     assert hour(found, "train") == 16
 
 
-def test_without_a_tariff_nobody_waits_for_the_night():
+def test_without_a_tariff_no_job_waits_for_the_night():
     snapshot, policy = load("off-peak-start")
     cluster = snapshot.cluster.model_copy(update={"tariffs": ()})
 

@@ -7,11 +7,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
-import build
 import pytest
-from contest import POLICY, contested, judged
-from solver_doubles import __name__ as doubles
-from solver_doubles import apart_in_this_process
 
 from gpuplan.models.plan.desired_state import Target
 from gpuplan.models.plan.solution import Ended, SolveStatus
@@ -20,6 +16,10 @@ from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
 from gpuplan.solvers.incumbent import Search
 from gpuplan.solvers.portfolio import Limits, solve
 from gpuplan.solvers.worker import Outcome, messages
+from tests.support.builders import build
+from tests.support.doubles.broken_solvers import __name__ as doubles
+from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.samples.greedy_gap import POLICY, contested, judged
 
 pytestmark = pytest.mark.processes
 

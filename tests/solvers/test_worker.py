@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from solver_doubles import __name__ as doubles
 
 from gpuplan.solvers.worker import run_apart
+from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
 
@@ -47,7 +47,7 @@ def test_reports_come_in_order_and_the_result_last():
     assert (outcome.last, outcome.killed, outcome.failure) == ("done", False, "")
 
 
-def test_a_large_report_does_not_block_anybody():
+def test_a_large_report_does_not_block_the_parent():
     outcome, _ = heard(f"{doubles}:a_lot_of", 30_000_000)
 
     assert len(outcome.last) == 30_000_000

@@ -1,0 +1,281 @@
+"""
+The formulation and the verifier, which share no code, agree about random targets.
+
+Plain model: a family has a broken row exactly when the verifier reports the rule of that name, and the
+objective of a target without violations is the verifier's. Block model: every target without violations
+satisfies every row and is worth at least as much. Both must notice planted bugs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gpuplan.models.formulation import FAMILIES, formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.verifier import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat
+from gpuplan.solvers.interface import Budget
+from tests.oracle import reference
+from tests.support.builders import build
+from tests.support.oracles.overcommitted import overfull
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged, legal_target, random_target
+
+COMPARED = {
+    "gang": "gang",
+    "request": "request",
+    "locality": "locality",
+    "spread": "spread",
+    "preemption": "preemption",
+    "anti_affinity": "anti_affinity",
+    "gpu_capacity": "GPUs",
+    "fractional_gpu": "GPUs",
+    "mig": "mig",
+    "cpu_memory": "cpu_memory",
+    "power": "power",
+    "quota": "quota",
+    "pools": "pools",
+}
+"""What is compared by rule; whether a whole holder or a share fills a GPU, rows cannot tell."""
+
+ALONE = ("assignment", "selection")
+"""Where one of these is broken, nothing else is compared: what the rest of the target means is then open."""
+
+NOT_ROWS = {
+    "damage", "eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises", "priority",
+}  # fmt: skip
+"""
+What is damaged is no part of a problem.
+
+Which jobs may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in
+which order moves can be made. What has to do with time is compared in
+`tests/models/formulation/time_indexed/test_horizon_agreement.py`, priorities in order in
+`tests/solvers/test_priority_stages.py`.
+"""
+
+OF_ONE_SLOT = [family.__name__ for family in FAMILIES if family.__name__ not in ("horizon", "priority")]
+
+OPEN_WITH = {"GPUs": {"power"}, "mig": {"power"}, "gang": {"locality", "spread"}, "request": {"gang"}}
+"""
+What is not compared where something else is broken: a node without a cap has no row for power however often
+its GPUs are held, a job of one replica none for the domains of two, and a replica that lacks its GPU is on no
+GPU model.
+"""
+
+SAMPLES, RANDOM_TARGETS, LEGAL_TARGETS = 320, 4, 2
+
+
+@cache
+def posed(number):
+    """(snapshot, policy, problem) of one instance: every fourth one plain."""
+    if number % 4 == 0:
+        snapshot = (instances.mixed if number % 8 else instances.divisible)(number)
+        return snapshot, instances.POLICY, pose(snapshot, instances.POLICY)
+    make = instances.everything_mixed if number % 2 else instances.everything
+    instance = make(number)
+    return instance.snapshot, instance.policy, pose(instance.snapshot, instance.policy)
+
+
+RELAXED_IF_OVERFULL = {"cpu_memory", "power", "preemption", "quota"}
+
+
+def rules_broken(snapshot, policy, target):
+    return {violation.rule.value for violation in judged(snapshot, policy, target).violations}
+
+
+def compared(names):
+    for alone in ALONE:
+        if alone in names:
+            return {alone}
+    return {COMPARED[name] for name in names if name in COMPARED}
+
+
+def differences(rules, families):
+    """What a verifier and a model differ about, given what each says is broken."""
+    rules, families = compared(rules), compared(families)
+    left_open = {name for broken in rules | families for name in OPEN_WITH.get(broken, ())}
+    return (rules ^ families) - left_open
+
+
+@cache
+def random_targets():
+    """(snapshot, policy, target, plain model, values there) of targets that are often illegal."""
+    found = []
+    for number in range(SAMPLES):
+        snapshot, policy, problem = posed(number)
+        draw = random.Random(number)
+        x = reference.ReferenceColumns(problem)
+        formulation = reference.reference(problem, x)
+        for _ in range(RANDOM_TARGETS):
+            target = random_target(snapshot, problem, draw)
+            found.append((snapshot, policy, target, formulation, x.encode(target), overfull(problem)))
+    return found
+
+
+def disagreements(*, without=frozenset()):
+    """What some target's rows and the verifier differ about; and how often each rule was broken."""
+    wrong, seen = set(), Counter()
+    for snapshot, policy, target, formulation, values, relaxed in random_targets():
+        rules = rules_broken(snapshot, policy, target)
+        seen.update(rules)
+        told = differences(rules, {row.family for row in formulation.violated(values)} - without)
+        wrong |= told - RELAXED_IF_OVERFULL if relaxed else told
+    return wrong, seen
+
+
+def test_plain_model_and_verifier_agree_family_by_family():
+    wrong, seen = disagreements()
+
+    assert wrong == set()
+    # The targets break every rule often, and keep it often.
+    most = len(random_targets())
+    rarely = {rule: seen[rule] for rule in (*COMPARED, *ALONE) if not 8 <= seen[rule] <= most * 9 // 10}
+    assert rarely == {}, seen
+    assert {rule.value for rule in Rule} == {*COMPARED, *ALONE, *NOT_ROWS}
+
+
+def test_bounds_of_columns_are_wide_enough_for_every_target():
+    assert all((values <= formulation.upper).all() for *_, formulation, values, _ in random_targets())
+
+
+@cache
+def legal_targets():
+    """(number, problem, target, the verifier's answer), several of each instance."""
+    found = []
+    for number in range(SAMPLES):
+        snapshot, policy, problem = posed(number)
+        draw = random.Random(number)
+        for _ in range(LEGAL_TARGETS):
+            target = legal_target(snapshot, policy, problem, draw)
+            found.append((number, problem, target, judged(snapshot, policy, target)))
+    return found
+
+
+@cache
+def block_models():
+    """(number, formulation, values at a target, the verifier's answer) of every legal target."""
+    found = []
+    for number, problem, target, verification in legal_targets():
+        x = Columns(problem)
+        found.append((number, formulate(problem, x), x.encode(target), verification))
+    return found
+
+
+TERMS = {
+    "completion",
+    "data",
+    "drain",
+    "fragmentation",
+    "guarantee",
+    "interference",
+    "locality",
+    "migration",
+    "nodes",
+    "nominal",
+    "preemption",
+    "preference",
+    "repartition",
+    "resize",
+}
+
+
+def test_plain_model_values_legal_targets_as_the_verifier_does():
+    seen = Counter()
+    for number, problem, target, verification in legal_targets():
+        x = reference.ReferenceColumns(problem)
+        formulation = reference.reference(problem, x)
+        values = x.encode(target)
+
+        assert verification.violations == (), number
+        assert formulation.violated(values) == (), number
+        assert formulation.points(values) == verification.objective, (number, verification.terms)
+        seen.update(name for name, points in verification.terms.items() if points)
+    assert {name for name in TERMS if seen[name] < 3} == set(), seen
+
+
+def test_block_model_accepts_every_legal_target_and_values_it_no_lower():
+    equal = 0
+    for number, formulation, values, verification in block_models():
+        assert formulation.violated(values) == (), number
+        assert (values <= formulation.upper).all(), number
+        assert formulation.points(values) >= verification.objective, (number, verification.terms)
+        equal += formulation.points(values) == verification.objective
+    # Interference is left out of it, and the cheapest of equal jobs stands for any of them.
+    assert equal >= len(block_models()) * 9 // 10
+
+
+@pytest.mark.parametrize("rule", sorted({*COMPARED, *ALONE}))
+def test_rule_missing_from_the_verifier_is_noticed(monkeypatch, rule):
+    monkeypatch.setitem(verify.RULES, Rule(rule), lambda _: iter(()))
+
+    wrong, _ = disagreements()
+
+    assert COMPARED.get(rule, rule) in wrong
+
+
+ROWS_OF = {"gpus": {"gpu_capacity", "fractional_gpu"}}
+"""Families of rows of the functions that make several."""
+
+
+@pytest.mark.parametrize(
+    "family", [family.__name__ for family in reference.FAMILIES if family.__name__ not in NOT_ROWS]
+)
+def test_family_missing_from_the_plain_model_is_noticed(family):
+    families = ROWS_OF.get(family, {family})
+
+    wrong, _ = disagreements(without=families)
+
+    assert {COMPARED.get(name, name) for name in families} <= wrong
+
+
+@pytest.mark.parametrize("family", OF_ONE_SLOT)
+def test_row_too_tight_in_the_block_model_is_noticed(family):
+    """A limit moved by one unit cuts off some legal target."""
+
+    def tighter(row):
+        if row.upper is not None:
+            return dataclasses.replace(row, upper=row.upper - 1)
+        return dataclasses.replace(row, lower=row.lower + 1)
+
+    assert any(
+        not tighter(row).holds(values)
+        for _, formulation, values, _ in block_models()
+        for row in formulation.rows
+        if row.family == family
+    )
+
+
+def stranded():
+    """Two nodes of 96 cores: beside each of two heavy jobs there is one core too few for a light one."""
+    heavy = [build.job(f"h{index}", gpus=4, cpus=73) for index in range(2)]
+    jobs = [*heavy, *(build.job(f"l{index}", gpus=2, cpus=24) for index in range(2))]
+    problem = pose(build.snapshot(nodes=build.cluster(2, cpus=96), jobs=jobs), Policy())
+    return formulate(problem, Columns(problem))
+
+
+@pytest.mark.parametrize("family", OF_ONE_SLOT)
+def test_family_missing_from_the_block_model_is_noticed(family):
+    """Without it some instance has a better optimum."""
+
+    def optimum(formulation):
+        hint = np.zeros_like(formulation.upper)
+        answer = cpsat.solve(formulation, Budget(time.monotonic() + 20), hint, lambda _: None)
+        return answer.bound
+
+    def without(formulation):
+        rows = tuple(row for row in formulation.rows if row.family != family)
+        return dataclasses.replace(formulation, rows=rows)
+
+    models = [stranded(), *(formulation for _, formulation, *_ in block_models()[::LEGAL_TARGETS])]
+    concerned = (each for each in models if any(row.family == family for row in each.rows))
+    assert any(optimum(without(each)) > optimum(each) for each in concerned)

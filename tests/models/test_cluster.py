@@ -1,0 +1,51 @@
+"""Nodes and pools: what they say about themselves, and what they refuse to be."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from gpuplan.models.cluster import Level, NodePool
+from tests.support.builders.build import node, pool
+
+
+@pytest.mark.parametrize(
+    ("fields", "schedulable"),
+    [({}, True), ({"cordoned": True}, False), ({"drain": True}, False), ({"ready": False}, False)],
+)
+def test_a_node_takes_new_jobs_unless_something_speaks_against_it(fields, schedulable):
+    assert node(**fields).schedulable == schedulable
+
+
+def test_a_node_as_new_is_whole_takes_jobs_and_is_otherwise_the_same():
+    worn = node(
+        "n",
+        rack="r",
+        price_per_hour=2.0,
+        nvlink_island="i",
+        cordoned=True,
+        drain=True,
+        ready=False,
+        details=[{"index": 2, "healthy": False, "numa": 1}],
+    )
+    fresh = worn.as_new()
+
+    assert fresh.schedulable
+    assert (fresh.nvlink_island, fresh.gpus.by_index[2].healthy, fresh.gpus.by_index[2].numa) == ("", True, 1)
+    assert (fresh.name, fresh.rack, fresh.price_per_hour) == ("n", "r", 2.0)
+    assert node("whole").as_new() == node("whole")
+
+
+def test_domains_are_paths_and_missing_ones_are_none():
+    here = node("n", zone="z", rack="r")
+
+    assert here.domain(Level.RACK) == ("", "z", "r")
+    assert here.domain(Level.NODE) == ("", "z", "r", "", "n")
+    assert (here.domain(Level.REGION), here.domain(Level.NVLINK_ISLAND)) == (None, None)
+
+
+def test_a_pool_has_a_range_and_a_template_of_its_own():
+    assert (pool(least=2, most=2).minimum, pool(template=node("t", pool="spot")).maximum) == (2, 4)
+    for wrong in ({"min": 3, "max": 2}, {"max": 2, "template": node("t", pool="other")}):
+        with pytest.raises(ValidationError):
+            NodePool(**{"name": "spot", "template": node("t")} | wrong)

@@ -1,0 +1,166 @@
+"""Nodes held for the job that has waited too long: which, from when on, and which jobs may start there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.job import Running
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.epoch import plan_epoch
+from tests.support.builders import build
+from tests.support.builders.build import NOW
+
+HOUR = 3600
+DAY = timedelta(days=1)
+GREEDY = Policy(solvers=())
+
+
+def runs(name, node, gpus, hours, **more):
+    """A job that goes on for so many hours."""
+    began = Running(started_at=NOW, replicas=(build.replica(node, gpus=gpus),))
+    return build.job(name, gpus=len(gpus), expected_duration=round(hours * HOUR), running=began, **more)
+
+
+def waits(name, gpus, hours, *, days=0.0, **more):
+    return build.job(name, gpus=gpus, expected_duration=round(hours * HOUR), waited=days * DAY, **more)
+
+
+def gang(days=8.0, **more):
+    """Two replicas of eight GPUs, which is all of the two nodes."""
+    return waits("gang", 8, 5, days=days, replicas=2, **more)
+
+
+BUSY = (runs("a", "n0", range(4), 2), runs("b", "n1", range(1), 3))
+
+
+def hold(*jobs, policy=GREEDY, **about):
+    snapshot = build.snapshot(jobs=jobs, **about)
+    return Windows(snapshot, policy, Durations(snapshot, policy)).hold
+
+
+def started(*jobs, policy=GREEDY, **about):
+    """Names of the jobs that start now."""
+    snapshot = build.snapshot(jobs=jobs, **about)
+    plan = plan_epoch(snapshot, policy, seed=0, created_at=NOW)
+    return {each.job for each in plan.placements} - {job.name for job in jobs if job.running}
+
+
+@pytest.mark.parametrize("policy", [GREEDY, Policy()], ids=["greedy", "exact"])
+def test_beside_a_job_that_starves_only_those_start_that_are_gone_when_it_has_room(policy):
+    """Both nodes are free after three hours: until then they are for jobs of three hours or less."""
+    jobs = (*BUSY, waits("short", 1, 3), waits("long", 1, 4))
+
+    assert started(*jobs, gang(), policy=policy) == {"short"}
+    assert started(*jobs, gang(days=6), policy=policy) == {"short", "long"}
+
+
+def test_what_is_held_are_the_nodes_that_have_room_first():
+    found = hold(*BUSY, waits("wide", 8, 5, days=8))
+
+    assert (found.job.name, found.nodes, found.begins, found.ends) == ("wide", {"n0"}, 2 * HOUR, 7 * HOUR)
+
+
+def test_nothing_is_held_but_by_the_policy_and_in_plans_of_one_slot():
+    assert hold(*BUSY, gang()).nodes == {"n0", "n1"}
+    assert hold(*BUSY, gang(), policy=Policy(horizon={"backfill": {"starving": None}})) is None
+    assert hold(*BUSY, gang(), policy=Policy(horizon={"backfill": {"starving": "9d"}})) is None
+    assert hold(*BUSY, gang(), policy=Policy(horizon={"slots": 2})) is None
+
+
+def test_one_job_holds_nodes_at_a_time_the_most_important_and_then_the_first():
+    jobs = [waits("a", 8, 5, days=9), waits("b", 8, 5, days=10), waits("c", 8, 5, days=8, priority=1)]
+
+    assert hold(*BUSY, *jobs).job.name == "c"
+    assert hold(*BUSY, *jobs[:2]).job.name == "b"
+
+
+def test_higher_priorities_start_on_nodes_that_are_held_and_equal_ones_do_not():
+    jobs = (*BUSY, waits("better", 1, 9, priority=1), waits("equal", 1, 9))
+
+    assert started(*jobs, gang()) == {"better"}
+
+
+def test_no_running_job_has_to_leave():
+    """Four of eight GPUs are held from two hours on, beside a job of ten days."""
+    others = [runs("long", "n0", range(4, 8), 240), runs("c", "n1", range(8), 300)]
+    snapshot = build.snapshot(jobs=[runs("a", "n0", range(4), 2), *others, waits("four", 4, 5, days=8)])
+    windows = Windows(snapshot, GREEDY, Durations(snapshot, GREEDY))
+
+    assert windows.hold.nodes == {"n0"}
+    assert [windows.expels(job) for job in snapshot.jobs if job.running] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"held": True},
+        {"weight": 0},
+        {"not_before": NOW + DAY},
+        {"co_start": "group"},
+        {"gpu_models": ["A100-40GB"]},
+        {"node_selector": {"disk": "nvme"}},
+        {"queue": "full"},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_nothing_is_held_for_a_job_that_more_room_would_not_help(more):
+    queues = [build.queue("q"), build.queue("full", nominal=8)]
+
+    assert hold(*BUSY, gang(**more), queues=queues) is None
+
+
+def test_a_job_that_has_room_starts_before_jobs_that_are_worth_more():
+    minutes = [waits(f"m{index}", 4, 0.1) for index in range(4)]
+
+    assert started(*minutes, gang()) == {"gang"}
+    assert started(*minutes, gang(days=0)) == {each.name for each in minutes}
+
+
+def test_the_verifier_lets_no_job_start_that_would_be_in_the_way():
+    snapshot = build.snapshot(jobs=[*BUSY, gang(), waits("long", 1, 4)])
+    target = Target((*snapshot.running_placements, build.placement("long", build.replica("n1", gpus=(5,)))))
+
+    (broken,) = verify(snapshot, GREEDY, target.placements).violations
+
+    assert broken.rule == "windows"
+    assert "only job gang, which starves" in broken.allowed
+
+
+def test_a_job_that_is_kept_from_held_nodes_names_the_job_they_are_held_for():
+    snapshot = build.snapshot(jobs=[*BUSY, gang(), waits("long", 1, 4)])
+    plan = plan_epoch(snapshot, GREEDY, seed=0, created_at=NOW)
+
+    (reason,) = [each.reason.text for each in plan.waiting if each.job == "long"]
+
+    assert reason == (
+        "every matching node is closed by hold for gang on n0 and n1 from 15:00 to 20:00; takes 4h"
+    )
+
+
+def test_a_reservation_of_the_same_name_is_another_window():
+    named = Reservation(name="gang", kind="maintenance", nodes=("n1",), start=NOW, duration=HOUR)
+    jobs = (*BUSY, waits("gang", 8, 5, days=8), waits("short", 1, 2), waits("long", 1, 4))
+
+    assert started(*jobs, reservations=(named,)) == {"short"}
+
+
+def test_of_several_that_starve_and_have_room_the_first_has_a_node_to_itself_and_the_others_the_rest():
+    jobs = [waits(f"j{number}", 1, 10, days=9 - number / 10) for number in range(16)]
+
+    held = hold(*jobs, nodes=build.cluster(3))
+
+    assert (held.job.name, held.begins, len(held.nodes)) == ("j0", 0, 1)
+    assert started(*jobs, nodes=build.cluster(3)) == {job.name for job in jobs}
+
+
+def test_a_job_that_never_has_room_keeps_nothing_from_the_next():
+    impossible = waits("impossible", 8, 5, days=20, replicas=3)
+
+    assert hold(*BUSY, impossible, gang()).job.name == "gang"

@@ -1,0 +1,127 @@
+"""Damage: what a snapshot still counts on that the world has lost, and the snapshot without it."""
+
+import pytest
+
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import Gpu, RackPower
+from gpuplan.models.progress import Progress
+from gpuplan.models.validation.base import DamageKind
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.validation.damage import survey, without_losses
+from tests.support.builders.build import NOW, cluster, job, node, replica, snapshot
+
+SICK = node("n0", details=[Gpu(index=1, healthy=False)])
+
+
+def named(loss):
+    return [(damage.kind, damage.cause) for damage in loss.damages]
+
+
+@pytest.mark.parametrize(
+    ("on", "held", "kind", "cause"),
+    [
+        (node("n1"), replica("n0", gpus=[0]), "NodeGone", "node n0 is gone"),
+        (node("n0", ready=False), replica("n0", gpus=[0]), "NodeDown", "node n0 is down"),
+        (node("n0", gpus=4), replica("n0", gpus=[4]), "GpuGone", "gpu 4 of node n0 is gone"),
+        (SICK, replica("n0", gpus=[1]), "GpuUnhealthy", "gpu 1 of node n0 is unhealthy"),
+        (node("n0", mig={0: []}), replica("n0", gpus=[0]), "MigChanged", "gpu 0 of node n0 is in MIG mode"),
+    ],
+)
+def test_a_job_gives_up_a_place_that_no_longer_holds(on, held, kind, cause):
+    world = snapshot(nodes=[on], jobs=[job("a", gpus=1, at=[held]), job("b", gpus=1)])
+
+    found = survey(world)
+
+    assert list(found.losses) == ["a"]
+    assert named(found.losses["a"]) == [(DamageKind(kind), cause)]
+    assert found.losses["a"].after is None
+    waits = {"running": None, "progress": Progress(served="1h")}
+    assert found.sound.job_by_name["a"] == world.job_by_name["a"].model_copy(update=waits)
+    assert found.sound.job_by_name["b"] is world.job_by_name["b"]
+    assert survey(found.sound).losses == {}
+
+
+def test_a_sound_snapshot_is_itself():
+    world = snapshot(jobs=[job("a", gpus=1, at=[replica("n0", gpus=[0])])])
+
+    assert survey(world).sound is world
+    assert survey(world).notes == ()
+
+
+def test_an_elastic_gang_goes_on_with_enough_and_gives_all_up_with_less():
+    held = [replica("n0", gpus=[0]), replica("gone", gpus=[0]), replica("n1", gpus=[0])]
+    enough = job("enough", gpus=1, replicas=(2, 3), at=held)
+    less = job("less", gpus=1, replicas=(3, 4), at=held)
+
+    found = survey(snapshot(nodes=cluster(), jobs=[enough, less]))
+
+    assert [one.node for one in found.losses["enough"].after.replicas] == ["n0", "n1"]
+    assert found.losses["less"].after is None
+    assert found.sound.job_by_name["enough"].running.replicas == (held[0], held[2])
+
+
+def test_a_gang_below_its_minimum_gives_all_up():
+    runs = job("a", gpus=1, replicas=4, at=[replica("n0", gpus=[index]) for index in range(3)])
+
+    loss = survey(snapshot(jobs=[runs])).losses["a"]
+
+    assert named(loss) == [(DamageKind.REPLICAS_LOST, "3 of at least 4 replicas are left")]
+    assert loss.after is None
+
+
+def test_a_job_that_may_not_be_interrupted_is_left_on_an_unhealthy_gpu_alone():
+    sick, gone = replica("n0", gpus=[1]), replica("gone", gpus=[0])
+    left = job("left", gpus=1, at=[sick], preemptible=False)
+    lost = job("lost", gpus=1, replicas=2, at=[replica("n0", gpus=[1]), gone], preemptible=False)
+
+    found = survey(snapshot(nodes=[SICK], jobs=[left])), survey(snapshot(nodes=[SICK], jobs=[lost]))
+
+    assert not found[0].losses["left"].released
+    assert found[0].sound.job_by_name["left"].running
+    assert found[1].losses["lost"].released
+    assert found[1].sound.job_by_name["lost"].running is None
+
+
+def test_two_jobs_on_one_gpu_are_an_error_and_no_damage():
+    jobs = [job(name, gpus=1, at=[replica("n0", gpus=[0])]) for name in ("a", "b")]
+
+    (one,) = inconsistencies(snapshot(jobs=jobs))
+
+    assert one.damage is None
+
+
+def test_a_node_that_came_back_smaller_is_named_unless_what_is_lost_was_too_much():
+    stays = job("stays", gpus=1, at=[replica("n0", gpus=[0], cpus=8)])
+    lost = job("lost", gpus=1, at=[replica("n0", gpus=[4], cpus=8)])
+    small = node("n0", gpus=4, cpus=8)
+
+    assert survey(snapshot(nodes=[small], jobs=[stays, lost])).notes == ()
+    (subject, damage), *_ = survey(snapshot(nodes=[node("n0", cpus=8)], jobs=[stays, lost])).notes
+    assert (subject, damage.kind) == ("node n0", DamageKind.NODE_OVERFULL)
+
+
+def test_what_else_counts_on_nodes_that_are_gone_is_named():
+    about = {
+        "rack_power": (RackPower(rack="r9", watts=1000),),
+        "reservations": (
+            Reservation(name="named", nodes=("n0", "n9"), queues=("q",), start=NOW, duration=60),
+            Reservation(name="many", count=3, queues=("q",), start=NOW, duration=60),
+        ),
+    }
+    world = snapshot(jobs=[job("a", mig={"3g.20gb": 1})])
+    world = world.model_copy(update={"cluster": world.cluster.model_copy(update=about)})
+
+    assert {(subject, damage.kind, damage.cause) for subject, damage in survey(world).notes} == {
+        ("reservation named", DamageKind.RESERVATION_SHORT, "node n9 is gone"),
+        ("reservation many", DamageKind.RESERVATION_SHORT, "2 of 3 nodes are there"),
+        ("rack r9", DamageKind.RACK_EMPTY, "no node stands in it"),
+        ("job a", DamageKind.PROFILE_NOT_OFFERED, "no GPU model offers MIG profile 3g.20gb"),
+    }
+
+
+def test_only_the_losses_of_some_jobs_can_be_taken_off():
+    jobs = [job(name, gpus=1, at=[replica("gone", gpus=[number])]) for number, name in enumerate("ab")]
+
+    left = without_losses(snapshot(jobs=jobs), {"a"})
+
+    assert [one.name for one in left.jobs if one.running] == ["b"]

@@ -1,0 +1,136 @@
+"""No job takes a place that a waiting job of higher priority could use."""
+
+from gpuplan.models.placement import Placement
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
+from tests.support.builders.build import cluster, job, node, placement, queue, replica, snapshot
+from tests.support.harness.verify_helpers import broken, judge
+
+IN_ORDER = Policy(priority={"order": "tiers"})
+
+
+def low(name="low", *, gpus=1, **more):
+    return job(name, gpus=gpus, priority=1, **more)
+
+
+def high(name="high", *, gpus=1, **more):
+    return job(name, gpus=gpus, priority=10, **more)
+
+
+def on(name, *gpus, node="n0", milli=1000):
+    return placement(name, replica(node, gpus=gpus, milli=milli))
+
+
+def in_place_of(*names, waits="high"):
+    took = ", ".join(names)
+    return broken(
+        Rule.PRIORITY,
+        f"job {waits} of priority 10",
+        f"waits while {took} of lower priority took a place that it could use",
+        "its start",
+    )
+
+
+def judged(world, *placements, policy=IN_ORDER, **more):
+    return judge(world, *placements, policy=policy, **more)
+
+
+def test_eight_gpus_of_low_priority_do_not_go_before_one_of_high_priority():
+    world = snapshot(nodes=cluster(1), jobs=[low(gpus=8), high()])
+
+    assert judged(world, on("low", *range(8))) == in_place_of("low")
+    assert judged(world, on("high", 0)) == ()
+
+
+def test_by_weights_they_may():
+    world = snapshot(nodes=cluster(1), jobs=[low(gpus=8), high()])
+
+    assert judge(world, on("low", *range(8)), policy=Policy(priority={"order": "weights"})) == ()
+
+
+def test_a_place_too_small_for_the_higher_job_may_be_taken():
+    world = snapshot(nodes=cluster(2, gpus=4), jobs=[low(gpus=4), high(gpus=8)])
+
+    assert judged(world, on("low", *range(4))) == ()
+
+
+def test_a_gang_could_use_what_several_jobs_took():
+    gang = high(gpus=4, replicas=2)
+    world = snapshot(nodes=cluster(2, gpus=4), jobs=[low("a", gpus=4), low("b", gpus=4), gang])
+
+    assert judged(world, on("a", *range(4)), on("b", *range(4), node="n1")) == in_place_of("a", "b")
+    assert judged(world, on("a", *range(4))) == in_place_of("a")
+
+
+def test_a_gang_that_needs_one_rack_could_not():
+    gang = high(gpus=4, replicas=2, locality={"required": "rack"})
+    nodes = [node("n0", gpus=4, rack="x"), node("n1", gpus=4, rack="y")]
+    world = snapshot(nodes=nodes, jobs=[low(gpus=4), gang])
+
+    assert judged(world, on("low", *range(4))) == ()
+
+
+def test_a_share_could_be_on_a_gpu_that_a_lower_share_took():
+    world = snapshot(nodes=cluster(1, gpus=1), jobs=[low(gpus=0, milli=700), high(gpus=0, milli=500)])
+
+    assert judged(world, on("low", 0, milli=700)) == in_place_of("low")
+
+
+def test_shares_of_both_may_be_on_one_gpu():
+    jobs = [low(gpus=0, milli=500), high(gpus=0, milli=500)]
+    world = snapshot(nodes=cluster(1, gpus=1), jobs=jobs)
+
+    assert judged(world, on("high", 0, milli=500), on("low", 0, milli=500)) == ()
+
+
+def test_quota_that_a_lower_job_took_could_be_used():
+    queues = [queue("q", nominal=1)]
+    world = snapshot(nodes=cluster(1), queues=queues, jobs=[low(), high()])
+
+    assert judged(world, on("low", 0)) == in_place_of("low")
+
+
+def test_a_job_beyond_the_quota_of_its_own_queue_is_kept_from_nothing():
+    queues = [queue("q"), queue("small", nominal=0)]
+    world = snapshot(nodes=cluster(1, gpus=1), queues=queues, jobs=[low(), high(queue="small")])
+
+    assert judged(world, on("low", 0)) == ()
+
+
+def test_what_a_queue_is_guaranteed_goes_before_priorities():
+    queues = [queue("q"), queue("owed", nominal=1, guarantee=1)]
+    world = snapshot(nodes=cluster(1, gpus=1), queues=queues, jobs=[low(queue="owed"), high()])
+
+    assert judged(world, on("low", 0)) == ()
+
+
+def test_a_promised_start_goes_before_priorities():
+    world = snapshot(nodes=cluster(1, gpus=1), jobs=[low(), high()])
+    promise = {"start": world.taken_at, "replicas": (replica(gpus=(0,)),)}
+    promised = snapshot(nodes=cluster(1, gpus=1), jobs=[low(promise=promise), high()])
+
+    assert judged(promised, on("low", 0)) == ()
+
+
+def test_a_job_that_may_not_start_yet_is_kept_from_nothing():
+    for reason in ({"held": True}, {"weight": 0}, {"node_selector": {"disk": "fast"}}):
+        world = snapshot(nodes=cluster(1, gpus=1), jobs=[low(), high(**reason)])
+
+        assert judged(world, on("low", 0)) == ()
+
+
+def test_growth_gives_way_to_a_higher_start():
+    grown = low(replicas=(1, 2), at=[replica(gpus=(0,))])
+    world = snapshot(nodes=cluster(1, gpus=2), jobs=[grown, high()])
+    both = Placement(job="low", replicas=(replica(gpus=(0,)), replica(gpus=(1,))))
+
+    assert judged(world, both) == in_place_of("low")
+
+
+def test_what_was_freed_for_a_lower_job_at_a_price_is_not_free_for_a_higher_one():
+    """Six jobs lose more than one GPU of priority 10 brings; eight of priority 1 bring more."""
+    running = [job(f"r{gpu}", gpus=1, at=[replica(gpus=(gpu,))]) for gpu in range(8)]
+    for jobs, expected in (([low(gpus=8, weight=3), high()], ()), ([high(weight=9), low(gpus=8)], ("low",))):
+        world = snapshot(nodes=cluster(1), jobs=[*running, *jobs])
+
+        assert judged(world, on("low", *range(8))) == (in_place_of("low") if expected else ())

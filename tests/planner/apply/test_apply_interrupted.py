@@ -1,0 +1,100 @@
+"""An apply that is cut off after any of its steps is gone on with to the end that it would have reached."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpuplan.models.errors import PartlyAppliedError, StalePlanError
+from gpuplan.models.job import Running
+from gpuplan.models.policy.policy import Drift
+from gpuplan.planner.apply.progress import verify_rest
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
+from tests.support.builders.plan_builders import plan_of
+from tests.support.doubles.interrupted_apply import apply_at_once, apply_in_pieces, preempting, reclaiming
+from tests.support.samples.all_actions import PLAN as OF_ALL_KINDS
+from tests.support.samples.apply_world import carry_out, stop_after
+
+EVERY_CUT = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+SMALL = sorted(path.name for path in SCENARIOS.iterdir() if path.is_dir() and path.name != "production")
+SMALL.remove("everything")
+
+
+@cache
+def planned(scenario):
+    """Greedy's plan: no clock says how good it is."""
+    source = str(SCENARIOS / scenario)
+    world, policy = load_snapshot(source), load_policy(default_policy_path(source))
+    return plan_epoch(world, policy.model_copy(update={"solvers": ()}), seed=0, created_at=NOW)
+
+
+def assert_cuts_do_no_harm(plan, folder, *, steps=1):
+    (folder / "whole").mkdir()
+    (folder / "cut").mkdir()
+    whole = apply_at_once(plan, folder / "whole")
+    assert apply_in_pieces(plan, folder / "cut", steps=steps) == whole
+
+
+@pytest.mark.parametrize("scenario", SMALL)
+def test_a_plan_of_a_scenario_cut_after_every_step_comes_to_its_end(tmp_path, scenario):
+    assert_cuts_do_no_harm(planned(scenario), tmp_path)
+
+
+def test_a_plan_that_stops_borrowers_cut_after_every_step_comes_to_its_end(tmp_path):
+    assert_cuts_do_no_harm(reclaiming(), tmp_path)
+
+
+def test_a_plan_of_all_kinds_of_changes_cut_after_every_step_comes_to_its_end(tmp_path):
+    assert_cuts_do_no_harm(OF_ALL_KINDS, tmp_path)
+
+
+def test_the_plan_with_every_rule_at_once_cut_again_and_again_comes_to_its_end(tmp_path):
+    assert_cuts_do_no_harm(planned("everything"), tmp_path, steps=1 if EVERY_CUT else 21)
+
+
+def test_a_plan_of_300_steps_cut_again_and_again_comes_to_its_end(tmp_path):
+    plan = preempting(100, 200)
+    assert len(steps_of(plan)) == 300
+
+    assert_cuts_do_no_harm(plan, tmp_path, steps=1 if EVERY_CUT else 37)
+
+
+@pytest.mark.parametrize("mode", list(Drift))
+def test_what_others_changed_while_a_plan_was_cut_off_is_noticed_all_the_same(tmp_path, log, mode):
+    plan = reclaiming()
+    with SimulatedCluster.create(tmp_path / "c.db", plan.snapshot) as live:
+        with pytest.raises(PartlyAppliedError):
+            carry_out(live, log, plan=plan, stop=stop_after(4))
+        live._db.execute("""UPDATE queues SET document = replace(document, '"nominal":6', '"nominal":1')""")
+
+        with pytest.raises(StalePlanError, match="quota: queue all: found 4 GPUs, allowed 3 GPUs"):
+            carry_out(live, log, plan=plan, resume=True, drift_mode=mode)
+
+
+def test_a_job_that_the_plan_started_is_not_judged_as_one_that_starts_only_now():
+    on_time = {"expected_duration": "1h", "deadline": NOW + timedelta(minutes=65), "hard_deadline": True}
+    world = snapshot(nodes=cluster(2), jobs=[job("a", gpus=1, **on_time), job("b", gpus=1, **on_time)])
+    places = [placement("a", replica("n0", gpus=[0])), placement("b", replica("n0", gpus=[1]))]
+    plan = plan_of(world, *places)
+    running = world.job_by_name["a"].model_copy(update={"running": _since_now(places[0])})
+    later = world.model_copy(
+        update={"taken_at": NOW + timedelta(minutes=10), "jobs": (running, world.job_by_name["b"])}
+    )
+
+    late = verify_rest(plan, later, {"a1"}).violations
+
+    assert [violation.subject for violation in late] == ["job b"]
+    assert verify_rest(plan, later, {"a1", "a2"}).violations == ()
+
+
+def _since_now(placed):
+    return Running(started_at=NOW, replicas=placed.replicas)

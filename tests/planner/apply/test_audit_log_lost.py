@@ -1,0 +1,89 @@
+"""An audit log that cannot be written, or is lost: nothing is done unrecorded, and nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuplan.models.errors import PartlyAppliedError
+from gpuplan.models.plan.audit import Outcome
+from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
+from tests.support.samples.apply_world import carry_out, recorded, running, stop_after
+
+
+def test_an_unforeseen_error_leaves_the_outcome_in_the_log(live, log):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        carry_out(live, log, on_progress=broken)
+
+    assert recorded(log) == [("begin", ""), ("intent", "a1"), ("outcome", "a1")]
+    assert carry_out(live, log, resume=True).done == ("a2", "a3")
+
+
+def fail_writes(monkeypatch, *, from_write):
+    """The disk is full from the given write on."""
+    write = AuditWriter._write
+    count = iter(range(100))
+
+    def full(self, content):
+        if next(count) >= from_write:
+            raise OSError(28, "No space left on device")
+        write(self, content)
+
+    monkeypatch.setattr(AuditWriter, "_write", full)
+
+
+def test_nothing_is_done_unless_its_intent_can_be_recorded(live, log, monkeypatch):
+    with monkeypatch.context() as patch:
+        fail_writes(patch, from_write=1)
+        with pytest.raises(
+            PartlyAppliedError, match="a2 failed: its intent cannot be recorded: audit log"
+        ) as caught:
+            carry_out(live, log)
+    assert "No space left on device" in str(caught.value)
+    assert running(live) == {"a", "runs"}
+
+    outcome = carry_out(live, log, resume=True)
+    assert (outcome.skipped, outcome.done) == (("a1",), ("a2", "a3"))
+    assert [record.action for record in log.records() if record.outcome is Outcome.SKIPPED] == ["a1"]
+
+
+def test_a_plan_done_with_an_end_that_cannot_be_recorded_is_told_and_its_log_completed_later(
+    live, log, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        fail_writes(patch, from_write=3)
+        with pytest.raises(PartlyAppliedError, match="was applied, but its audit log is not complete"):
+            carry_out(live, log)
+    assert running(live) == {"a", "b", "c", "runs"}
+
+    outcome = carry_out(live, log, resume=True)
+    assert outcome.skipped == ("a1", "a2", "a3")
+    assert recorded(log)[-3:] == [("begin", ""), ("outcome", "a3"), ("end", "")]
+
+
+def test_a_lost_log_is_made_up_for_by_what_the_cluster_knows(live, log, tmp_path):
+    with pytest.raises(PartlyAppliedError):
+        carry_out(live, log, stop=stop_after(2))
+    other = AuditLog(tmp_path / "new.jsonl")
+
+    outcome = carry_out(live, other, resume=True)
+
+    assert (outcome.skipped, outcome.done) == (("a1", "a2"), ("a3",))
+    skipped = [record for record in other.records() if record.outcome is Outcome.SKIPPED]
+    assert [record.action for record in skipped] == ["a1", "a2"]
+
+
+def test_a_lost_log_of_a_complete_apply_is_made_up_for_too(live, log, tmp_path):
+    carry_out(live, log)
+    other = AuditLog(tmp_path / "new.jsonl")
+
+    assert carry_out(live, other).skipped == ("a1", "a2", "a3")
+    assert recorded(other) == [
+        ("begin", ""),
+        ("outcome", "a1"),
+        ("outcome", "a2"),
+        ("outcome", "a3"),
+        ("end", ""),
+    ]

@@ -1,0 +1,60 @@
+"""`gpuplan apply`: the acting user, and how it is stopped."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+import sys
+
+import pytest
+
+from gpuplan.planner.apply import apply
+from gpuplan.planner.cli import main
+from gpuplan.planner.cli.commands.apply import who_acts
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from tests.support.children.kill_assert import in_child
+
+APPLY = ("apply", "--executor", "simulated", "--auto-approve", "--state", "c.db")
+
+
+@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found: 4242"), OSError("No username set")])
+def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch, error):
+    def nameless():
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+
+    assert who_acts() == f"{os.getuid()}@{socket.gethostname()}"
+
+
+def apply_told_to_stop(folder, plan_file, *numbers):
+    """In a child process: signals come while the first action is done."""
+    os.chdir(folder)
+    perform, left = apply._Run._perform, list(numbers)
+
+    def interrupted(run, step):
+        while left:
+            os.kill(os.getpid(), left.pop())
+        perform(run, step)
+
+    apply._Run._perform = interrupted
+    sys.argv = ["gpuplan", *APPLY, str(plan_file)]
+    main()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_apply_after_the_action_in_hand_and_a_second_one_at_once(
+    gpuplan, plan_file, tmp_path, number
+):
+    assert in_child(apply_told_to_stop, tmp_path, plan_file, number) == 22
+    with SimulatedCluster(tmp_path / "c.db") as live:
+        assert len(live.operations()) == 1
+
+    (tmp_path / "c.db").unlink()
+    assert in_child(apply_told_to_stop, tmp_path, plan_file, number, number) == -number
+    with SimulatedCluster(tmp_path / "c.db") as live:
+        assert live.operations() == ()
+
+    assert gpuplan(*APPLY, plan_file, "--resume").code == 0

@@ -1,0 +1,131 @@
+"""Promises as people see them: the question, the account, the exit codes, and `--after`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.plan_file.plan_file import save_plan
+from gpuplan.planner.sources.files import snapshot_text
+from tests.support.builders.build import job, snapshot
+from tests.support.samples.promise_plans import (
+    B_LATER,
+    C_LATER,
+    PLAN,
+    PROMISES_ONLY,
+    WORLD,
+    promises_in,
+    promising,
+)
+
+APPLY = ("--executor", "simulated", "--state", "c.db")
+AFTER = {"b": B_LATER, "c": C_LATER}
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Saves a plan made by hand."""
+    monkeypatch.setattr("gpuplan.planner.plan_file.plan_file.contradictions", lambda _: ())
+
+    def save(plan):
+        save_plan(plan, tmp_path / "plan.json")
+        return tmp_path / "plan.json"
+
+    return save
+
+
+def kept(path="c.db"):
+    with SimulatedCluster(path) as live:
+        return promises_in(live)
+
+
+@pytest.mark.parametrize(
+    ("plan", "asked"),
+    [
+        (PLAN, "Apply these changes: 1 start; record 2 promises?"),
+        (PROMISES_ONLY, "Apply these changes: record 2 promises?"),
+        (promising(WORLD), "Apply these changes: clear all promises?"),
+    ],
+)
+def test_the_question_names_the_promises(gpuplan, saved, monkeypatch, plan, asked):
+    monkeypatch.setattr("builtins.input", lambda _: "no")
+
+    shown = gpuplan("apply", saved(plan), *APPLY)
+
+    assert shown.code == 1
+    assert f"{asked} Only 'yes' will be accepted." in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize(
+    ("plan", "account", "promises"),
+    [
+        (PLAN, "Apply complete: 1 start; 2 promises recorded.", AFTER),
+        (PROMISES_ONLY, "Apply complete: no changes; 2 promises recorded.", AFTER),
+        (promising(WORLD), "Apply complete: no changes; promises cleared.", {}),
+    ],
+)
+def test_the_account_tells_the_promises(gpuplan, saved, plan, account, promises):
+    shown = gpuplan("apply", saved(plan), *APPLY, "--auto-approve")
+
+    assert shown.code == 0, shown.err
+    assert account in shown.out
+    assert kept() == promises
+    assert "promises" in gpuplan("audit", "show").out
+
+
+def test_what_was_done_before_is_told_as_steps(gpuplan, saved):
+    path = saved(PLAN)
+    gpuplan("apply", path, *APPLY, "--auto-approve")
+
+    again = gpuplan("apply", path, *APPLY, "--auto-approve")
+
+    assert again.code == 0
+    assert f"Plan {PLAN.plan_id} is already applied: 2 steps done before, none left." in again.out
+
+
+def test_a_plan_with_nothing_to_change_or_promise_is_not_applied(gpuplan, saved):
+    shown = gpuplan("apply", saved(promising(snapshot(jobs=[job("a")]))), *APPLY)
+
+    assert shown.code == 0
+    assert "No changes. There is nothing to apply." in shown.out
+
+
+def test_a_plan_after_another_knows_its_promises(gpuplan, saved, tmp_path, monkeypatch):
+    asked = []
+
+    def planned(world, *_, **__):
+        asked.append({each.name: each.promise for each in world.jobs if each.promise})
+        return promising(world)
+
+    monkeypatch.setattr("gpuplan.planner.epoch.plan_epoch", planned)
+    forgetful = WORLD.model_copy(
+        update={"jobs": tuple(each.model_copy(update={"promise": None}) for each in WORLD.jobs)}
+    )
+    (tmp_path / "now.json").write_text(snapshot_text(forgetful))
+
+    assert gpuplan("plan", "now.json", "--json").code == 0
+    assert gpuplan("plan", "now.json", "--json", "--after", saved(PLAN)).code == 0
+
+    assert asked == [{}, AFTER]
+
+
+def test_what_is_no_plan_or_was_tampered_with_is_refused_as_an_earlier_one(gpuplan, saved, tmp_path):
+    (tmp_path / "now.json").write_text(snapshot_text(WORLD))
+    path = saved(PLAN)
+    assert gpuplan("plan", "now.json", "--after", "none.json").code == 24
+    assert gpuplan("plan", "now.json", "--after", "now.json").code == 24
+
+    path.write_text(path.read_text().replace('"2026-11-20T13:00:00Z"', '"2026-11-20T12:30:00Z"'))
+
+    shown = gpuplan("plan", "now.json", "--after", path)
+    assert shown.code == 23
+    assert "the plan was changed after it was made" in shown.err
+
+
+def test_promises_alone_are_no_changes_to_the_exit_code(gpuplan, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpuplan.planner.epoch.plan_epoch", lambda *_, **__: PROMISES_ONLY)
+    (tmp_path / "now.json").write_text(json.dumps(WORLD.document()))
+
+    assert gpuplan("plan", "now.json", "--json", "--detailed-exitcode").code == 0

@@ -1,0 +1,151 @@
+"""What befalls the simulated cluster: jobs come, nodes go and come back; all of a step or nothing of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.progress import Progress
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
+from tests.support.builders.plan_builders import start
+
+GANG = job(
+    "gang",
+    gpus=8,
+    replicas=2,
+    waited=timedelta(hours=3),
+    expected_duration="2h",
+    at=[replica("n0", gpus=range(8)), replica("n1", gpus=range(8))],
+)
+HERE = job("here", gpus=1, at=[replica("n2", gpus=[0])])
+WORLD = snapshot(nodes=cluster(3), jobs=[GANG, HERE, job("waits")])
+NEW = job("new", gpus=1)
+
+
+@pytest.fixture
+def live(tmp_path):
+    with SimulatedCluster.create(tmp_path / "c.db", WORLD) as cluster_:
+        yield cluster_
+
+
+def test_submitted_jobs_wait(live):
+    live.submit([NEW, job("other", gpus=2)])
+
+    there = live.snapshot().job_by_name
+    assert (there["new"], there["other"]) == (NEW, job("other", gpus=2))
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (job("waits"), "job 'waits' is given a second time"),
+        (NEW, "job 'new' is given a second time"),
+        (job("x", queue="nowhere"), "is in queue 'nowhere', which is no queue"),
+        (job("x", gpus=1, at=[replica("n2", gpus=[1])]), "job x runs; expected jobs that wait"),
+        (job("x").model_copy(update={"submitted_at": NOW + timedelta(hours=1)}), "job 'x'"),
+    ],
+)
+def test_one_bad_job_keeps_all_of_them_out(live, bad, told):
+    with pytest.raises(PlannerError, match=told):
+        live.submit([NEW, bad])
+
+    assert live.snapshot() == WORLD
+
+
+def test_all_that_is_wrong_is_told_at_once(live):
+    bad = [job("x", queue="nowhere"), job("y", queue="nowhere"), job("waits")]
+
+    with pytest.raises(PlannerError) as refused:
+        live.submit(bad)
+
+    assert str(refused.value).count("nowhere") == 2
+    assert "'waits'" in str(refused.value)
+
+
+def test_what_is_wrong_in_the_cluster_already_keeps_no_job_out(tmp_path):
+    odd = snapshot(nodes=cluster(1), jobs=[job("a", queue="nowhere")])
+    with SimulatedCluster.create(tmp_path / "c.db", odd) as live:
+        live.submit([NEW])
+
+        assert "new" in live.snapshot().job_by_name
+
+
+def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live):
+    assert live.fail("n0") == ("gang",)
+
+    there = live.snapshot()
+    assert there.job_by_name["gang"] == GANG.model_copy(
+        update={"running": None, "progress": Progress(served=16 * 3601)}
+    )
+    assert there.job_by_name["here"] == HERE
+    assert not there.cluster.node_by_name["n0"].ready
+
+
+def test_a_job_on_a_failed_node_does_not_end_meanwhile(live):
+    live.fail("n1")
+
+    live.advance(3 * 3600)
+
+    assert live.finished() == ()
+
+
+def test_nothing_starts_on_a_node_that_is_down_until_it_is_back(live):
+    live.fail("n0")
+    begin = start("a1", placement("waits", replica("n0")))
+
+    with pytest.raises(ExecutionError, match="n0"):
+        live.perform(begin, "p:a1")
+    live.bring_back("n0")
+    live.perform(begin, "p:a1")
+
+    assert live.snapshot().job_by_name["waits"].running is not None
+
+
+def test_a_node_that_returns_is_as_it_was(live):
+    before = live.snapshot().cluster
+
+    live.fail("n0")
+    live.bring_back("n0")
+
+    assert live.snapshot().cluster == before
+
+
+def test_a_node_takes_a_second_to_fail_and_one_to_return(live):
+    live.fail("n0")
+    assert live.snapshot().taken_at == NOW + timedelta(seconds=1)
+
+    live.bring_back("n0")
+    assert live.snapshot().taken_at == NOW + timedelta(seconds=2)
+
+
+def test_what_ends_in_the_second_in_which_a_node_fails_has_ended(live):
+    live.advance(2 * 3600 - 1)
+
+    assert live.fail("n0") == ()
+    assert [name for name, _ in live.finished()] == ["gang"]
+
+
+@pytest.mark.parametrize(
+    ("deed", "node", "told"),
+    [
+        ("fail", "n9", "found none named 'n9'"),
+        ("bring_back", "n9", "found none named 'n9'"),
+        ("bring_back", "n0", "expected a node that is down, found n0 up"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(live, deed, node, told):
+    with pytest.raises(PlannerError, match=told):
+        getattr(live, deed)(node)
+
+    assert live.snapshot() == WORLD
+
+
+def test_a_node_fails_once(live):
+    live.fail("n0")
+
+    with pytest.raises(PlannerError, match="found n0 down already"):
+        live.fail("n0")

@@ -1,0 +1,71 @@
+"""HiGHS near the linear relaxation first: the answer is that of the whole model, and so is the bound."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.interface import Budget
+from tests.support.strategies.schedule_instances import timely
+
+
+def model(seed):
+    world = timely(seed, jobs=5)
+    problem = pose(world.snapshot, world.policy)
+    return formulate(problem, Columns(problem))
+
+
+def answer(solver, formulation, **limits):
+    nothing = np.zeros_like(formulation.upper)
+    reported = []
+    budget = Budget(time.monotonic() + 30, **limits)
+    return solver.solve(formulation, budget, nothing, reported.append), reported
+
+
+@pytest.fixture(params=["MANY_LATER", "MANY_COLUMNS"])
+def in_stages(request, monkeypatch):
+    """Every model is large, or has many later starts if it has any."""
+    monkeypatch.setattr(milp, request.param, 0)
+
+
+@pytest.mark.usefixtures("in_stages")
+def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound():
+    with_later = 0
+    for seed in range(40):
+        formulation = model(seed)
+        best, _ = answer(cpsat, formulation)
+        found, reported = answer(milp, formulation)
+
+        assert found.status is SolveStatus.OPTIMAL, seed
+        assert formulation.violated(found.values) == (), seed
+        assert formulation.points(found.values) == best.bound == found.bound, seed
+        assert all(each.bound is None or each.bound >= best.bound for each in reported), seed
+        with_later += len(formulation.later) > 0
+    assert with_later >= 30
+
+
+@pytest.mark.usefixtures("in_stages")
+def test_search_stopped_in_any_stage_still_answers_with_a_bound_on_the_whole():
+    for seed in range(10):
+        formulation = model(seed)
+        best, _ = answer(cpsat, formulation)
+        found, _ = answer(milp, formulation, ticks=1)
+
+        assert found.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE), seed
+        assert formulation.points(found.values) <= best.bound <= found.bound, seed
+
+
+@pytest.mark.usefixtures("in_stages")
+def test_same_ticks_same_answer():
+    formulation = model(3)
+
+    one, other = (answer(milp, formulation, ticks=2)[0] for _ in range(2))
+
+    assert (one.values == other.values).all()

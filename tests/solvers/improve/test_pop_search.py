@@ -1,0 +1,88 @@
+"""Search by partition: parts are solved at once, and what they find together is a better plan."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.improve import pop_search
+from gpuplan.solvers.improve.pop_search import improve_in_parts
+from gpuplan.solvers.interface import Budget
+from tests.support.builders import build
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged
+
+SEEDS = range(10)
+
+
+MAKERS = [instances.everything, instances.everything_mixed]
+
+
+def budget(seconds=60.0, ticks=None):
+    return Budget(time.monotonic() + seconds, 2, ticks=ticks)
+
+
+def posed(instance):
+    return pose(instance.snapshot, instance.policy)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+@pytest.mark.parametrize("make", MAKERS)
+def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
+    instance = make(seed)
+    ledger = greedy(posed(instance))
+    running = instance.snapshot.running_placements
+    base = judged(instance.snapshot, instance.policy, Target(running)).objective
+    before, told = ledger.objective, []
+
+    improve_in_parts(ledger, 2, budget(5.0), lambda: told.append(ledger.objective))
+
+    verification = judged(instance.snapshot, instance.policy, ledger.target(running))
+    assert verification.violations == ()
+    assert verification.objective == base + ledger.objective
+    assert ledger.objective >= before
+    assert told == sorted(told)
+
+
+def test_asking_about_all_parts_finds_what_greedy_missed():
+    """Each part has a node, on which a large job pays more than the small one that greedy prefers."""
+    models = ("A100-80GB", "H100-80GB")
+    jobs = [
+        build.job(f"{size}-{model}", gpus=gpus, priority=priority, gpu_models={model: 1})
+        for model in models
+        for size, gpus, priority in (("small", 1, 2), ("large", 2, 1))
+    ]
+    snapshot = build.snapshot(nodes=[build.node(model, model=model, gpus=2) for model in models], jobs=jobs)
+    ledger = greedy(pose(snapshot, instances.POLICY))
+    assert {each.job[:5] for each in ledger.target(()).placements} == {"small"}
+
+    improve_in_parts(ledger, 2, budget(), lambda: None)
+
+    assert {each.job for each in ledger.target(()).placements} == {f"large-{model}" for model in models}
+
+
+def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
+    instance = instances.everything(7)
+    running = instance.snapshot.running_placements
+    found = []
+    for workers in (1, 2):
+        ledger = greedy(posed(instance))
+        improve_in_parts(ledger, 2, Budget(time.monotonic() + 600, workers, ticks=3), lambda: None)
+        found.append(ledger.target(running))
+
+    assert found[0] == found[1]
+
+
+def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
+    rounds = []
+    monkeypatch.setattr(pop_search, "_improve_each", lambda *_: rounds.append("done"))
+    ledger = greedy(pose(build.snapshot(), instances.POLICY))
+
+    improve_in_parts(ledger, 1, Budget(time.monotonic() + 1), lambda: None)
+
+    assert ledger.objective == 0
+    assert rounds == ["done"]

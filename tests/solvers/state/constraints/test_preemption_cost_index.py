@@ -1,0 +1,98 @@
+"""What making room on a node costs: on paper as on the ledger, and never less than its lower bound."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.heuristics.preemption import Preemption
+from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
+from gpuplan.solvers.state.ledger import Ledger
+from tests.support.strategies import instances
+
+SEEDS = 240
+FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
+"""Such as change nothing but what jobs are worth and what is free."""
+
+
+def questions(*more):
+    """A ledger, half full, with a class that would preempt and the jobs it may; many of them."""
+    for seed in range(SEEDS):
+        instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
+        prices = instance.policy.prices.model_copy(update={"nominal": 0})
+        problem = pose(instance.snapshot, instance.policy.model_copy(update={"prices": prices}))
+        draw, ledger = random.Random(seed), Ledger(problem)
+        if draw.random() < 0.5:
+            fill(ledger)
+        preemption = Preemption(ledger)
+        for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents) // 2):
+            if draw.random() < 0.3:
+                vacate.stop(ledger, index)
+        for index, job_class in enumerate(problem.classes):
+            if job_class.role is Role.START:
+                for option in job_class.options:
+                    nodes = ledger.nodes_of(option)
+                    yield ledger, preemption, index, nodes[ledger.takes(ledger.tenants[index], nodes)]
+
+
+def test_room_made_on_paper_is_what_the_ledger_says():
+    compared = 0
+    for ledger, preemption, index, nodes in questions("mig"):
+        tenant = ledger.tenants[index]
+        for node in nodes.tolist():
+            loss, gone = preemption.price(index, node)
+            by_trial = preemption.price_by_trial(index, node, preemption.victims.there(node, tenant))
+            assert (loss, gone) == by_trial
+            compared += loss < np.inf
+    assert compared >= 100
+
+
+def test_no_price_is_below_its_bound():
+    compared = 0
+    for ledger, preemption, index, nodes in questions():
+        tenant = ledger.tenants[index]
+        losses = preemption.victims.least_losses(tenant, nodes)
+        for node, least in zip(nodes.tolist(), losses.tolist(), strict=True):
+            loss, gone = preemption.price(index, node)
+            whole = all(not victim.shrinks for victim in gone)
+            if whole and loss < np.inf:
+                assert least <= loss + 1e-6
+                compared += 1
+    assert compared >= 100
+
+
+def test_offers_kept_up_to_date_are_offers_made_anew():
+    changed = 0
+    for ledger, preemption, index, nodes in questions():
+        tenant, mark = ledger.tenants[index], ledger.mark()
+        kept = Offers(ledger, preemption.victims, tenant, nodes)
+        for incumbent in range(len(ledger.problem.incumbents)):
+            changed += vacate.stop(ledger, incumbent)
+        anew = Offers(ledger, preemption.victims, tenant, nodes)
+
+        assert kept.bounds().tolist() == anew.bounds().tolist()
+        assert [bound for bound, _ in kept.cheapest_first()] == sorted(anew.bounds()[anew.bounds() < np.inf])
+        ledger.rollback(mark)
+    assert changed >= 100
+
+
+def test_what_was_learnt_of_a_node_holds_until_it_changes():
+    learnt = 0
+    for ledger, preemption, index, nodes in questions():
+        mark = ledger.mark()
+        whole = Offers(ledger, preemption.victims, ledger.tenants[index], nodes)
+        for node in nodes[:1].tolist():
+            before = whole.bounds()[0]
+            whole.among(nodes[:1]).learn(node, 12345.0)
+            assert whole.bounds()[0] == 12345.0
+
+            ledger.capacity.touch(node)
+            assert whole.bounds()[0] == before
+            learnt += 1
+        ledger.rollback(mark)
+    assert learnt >= 100

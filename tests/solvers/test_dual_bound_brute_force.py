@@ -1,0 +1,123 @@
+"""
+Every bound there is, against the best of all plans: none may be below it.
+
+The best plan comes from trying everything and asking the verifier, so that no bound is judged by what it is
+made of. Bounds of the formulation are valued with the verifier's objective of doing nothing in them; the
+problem's ceiling is a difference to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import random
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.dual_bound import exact_bound
+from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.interface import Budget
+from tests.support.oracles import exhaustive_schedules
+from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.oracles.relaxation_duals import duals
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged, nothing_changed
+from tests.support.strategies.schedule_instances import timely
+
+CHUNKS = 4
+SEEDS = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 20
+"""Instances a chunk of each sort: of this instant alone, and of several slots."""
+
+
+def proven(solver, formulation, **limits):
+    """The bound that an exact solver claims."""
+    nothing = np.zeros_like(formulation.upper)
+    return solver.solve(formulation, Budget(time.monotonic() + 60, **limits), nothing, lambda _: None).bound
+
+
+def noisy(formulation):
+    draw = random.Random(len(formulation.upper))
+    _, multipliers = duals(formulation)
+    return exact_bound(formulation, multipliers * [draw.uniform(0.5, 1.5) for _ in multipliers])
+
+
+BOUNDS = {
+    "certificate": lambda formulation: exact_bound(formulation, duals(formulation)[1]),
+    "certificate, stopped": lambda formulation: exact_bound(formulation, duals(formulation, iterations=3)[1]),
+    "certificate, noisy": noisy,
+    "certificate, no multipliers": lambda formulation: exact_bound(
+        formulation, np.zeros(len(formulation.rows))
+    ),
+    "milp": lambda formulation: proven(milp, formulation),
+    "milp, stopped": lambda formulation: proven(milp, formulation, ticks=0.01),  # one node
+    "cpsat": lambda formulation: proven(cpsat, formulation),
+}
+
+
+def instant_world(seed):
+    """(best objective, objective of doing nothing, ceiling, formulation) of an instance of one slot."""
+    instance = instances.tiny(seed)
+    snapshot, policy = instance.snapshot, instance.policy
+    problem = pose(snapshot, policy)
+    best = best_of_all(snapshot, policy, fates=offered(problem)).objective
+    nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
+    return best, nothing, problem.ceiling, formulate(problem, Columns(problem))
+
+
+def timed_world(seed):
+    """The same of an instance of several slots."""
+    world = timely(seed)
+    problem = pose(world.snapshot, world.policy)
+    stopping = {each.job for each in problem.incumbents if each.stop_points is not None}
+    _, best = exhaustive_schedules.best_schedule(world.snapshot, world.policy, stopping=stopping)
+    nothing = exhaustive_schedules.judged(
+        world.snapshot, world.policy, nothing_changed(world.snapshot)
+    ).objective
+    return best, nothing, problem.ceiling, formulate(problem, Columns(problem))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("world", [instant_world, timed_world])
+def test_no_bound_is_below_the_best_plan(world, chunk):
+    tally = Counter()
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        try:
+            best, nothing, ceiling, formulation = world(seed)
+        except (TooLargeError, exhaustive_schedules.TooLargeError):
+            continue
+        assert nothing + ceiling >= best, seed
+        value, multipliers = duals(formulation)
+        assert exact_bound(formulation, multipliers) == math.floor(value + 1e-6), seed
+        forgetful = without_its_dearest_start(formulation)
+        for name, bound_of in BOUNDS.items():
+            bound = bound_of(formulation)
+            assert bound is None or bound + formulation.constant >= best, (seed, name)
+            tally[name, "claimed"] += bound is not None
+            if forgetful is not None:
+                false = bound_of(forgetful)
+                tally[name, "noticed"] += false is not None and false + formulation.constant < best
+        tally["better than nothing"] += best > nothing
+        tally["all"] += 1
+    assert tally["all"] >= SEEDS // 2, tally
+    assert tally["better than nothing"] >= tally["all"] // 3, tally
+    for name in BOUNDS:
+        assert tally[name, "claimed"] >= tally["all"] // 2, (name, tally)
+        # A bound that forgets something is too low somewhere: the check above can fail.
+        assert tally[name, "noticed"] >= 1, (name, tally)
+
+
+def without_its_dearest_start(formulation):
+    """The formulation that lacks the column worth most; None if nothing would be left to satisfy its rows."""
+    if not len(formulation.upper):
+        return None
+    upper = formulation.upper.copy()
+    upper[int(np.argmax(formulation.objective))] = 0
+    without = dataclasses.replace(formulation, upper=upper)
+    return without if without.violated(np.zeros_like(upper)) == () else None

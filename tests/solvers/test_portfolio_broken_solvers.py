@@ -1,0 +1,207 @@
+"""
+Whatever an exact solver does, the plan breaks no rule, is no worse than greedy's, and says what happened.
+
+Every double of `broken_solvers` is held to the same contract, one added later too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+
+from gpuplan.models.plan.solution import Ended, SolveStatus
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.portfolio import Limits, solve
+from tests.support.doubles import broken_solvers
+from tests.support.samples.greedy_gap import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
+
+pytestmark = pytest.mark.processes
+
+DOUBLES = [
+    name
+    for name, double in vars(broken_solvers).items()
+    if inspect.isfunction(double)
+    and list(inspect.signature(double).parameters)[:2] == ["formulation", "budget"]
+]
+HANGING = {
+    "hang",
+    "hang_in_c",
+    "hang_with_a_child",
+    "optimum_and_hang",
+    "report_and_hang",
+    "close_all_and_hang",
+    "flood",
+    "stopped",
+}
+HARMLESS = {"loud", "report_garbage", "report_not_numbers", "interrupted"}
+"""Odd, but with a good answer at the end."""
+TAKEN = {
+    "optimal_but_not",
+    "no_bound",
+    "empty",
+    "report_and_hang",
+    "optimum_and_hang",
+    "flood",
+    "bound_in_between",
+}
+"""Nothing in what they say can be found wrong; it is of no use beyond greedy's plan."""
+
+
+def run(double, *, solvers=("milp",), seconds=30.0, watch=None, ticks=1):
+    """Solve with a double in the place of HiGHS."""
+    snapshot = contested()
+    SOLVERS["milp"] = f"{broken_solvers.__name__}:{double}"
+    # Ticks end what would otherwise go on until the time is up; only what hangs gets to that.
+    limits = Limits(seconds, solvers, ticks=ticks)
+    return solve(pose(snapshot, POLICY), (), limits, partial(judged, snapshot), watch)
+
+
+@cache
+def solved(double):
+    """What comes of a double alone; one that has to be killed gets a moment only."""
+    return run(double, seconds=1.5 if double in HANGING else 30.0)
+
+
+@pytest.fixture(autouse=True)
+def solvers_are_put_back(monkeypatch):
+    monkeypatch.setitem(SOLVERS, "milp", SOLVERS["milp"])
+
+
+def told(solution):
+    """All that a solution says about what went wrong."""
+    reason = solution.fallback.reason if solution.fallback else ""
+    return " ".join([reason, solution.bound_note, *(str(each.violations[0]) for each in solution.rejected)])
+
+
+def alive(pid):
+    """True of a process that is neither gone nor dead and waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("double", DOUBLES)
+def test_the_plan_is_sound_and_its_bound_no_lower(double):
+    solution = solved(double)
+
+    assert judged(contested(), solution.target).violations == ()
+    assert judged(contested(), solution.target).objective == solution.objective
+    assert solution.greedy_objective == GREEDY
+    assert GREEDY <= solution.objective <= solution.bound <= CEILING
+    # What cannot be found wrong is believed.
+    assert solution.bound >= OPTIMUM or double == "bound_in_between"
+    assert isinstance(solution.bound, int)
+    assert (solution.status is SolveStatus.OPTIMAL) == (solution.objective == solution.bound)
+
+
+@pytest.mark.parametrize("double", sorted(set(DOUBLES) - HARMLESS - TAKEN))
+def test_what_went_wrong_is_told_briefly(double):
+    solution = solved(double)
+
+    assert told(solution).strip()
+    assert len(told(solution)) < 500
+    assert told(solution).isprintable()
+
+
+@pytest.mark.parametrize("double", sorted(HARMLESS))
+def test_oddities_with_a_good_answer_cost_nothing(double):
+    solution = solved(double)
+
+    assert (solution.status, solution.objective, solution.solver) == (SolveStatus.OPTIMAL, OPTIMUM, "milp")
+    assert solution.fallback is None
+
+
+@pytest.mark.parametrize(
+    ("double", "words"),
+    [
+        ("killed", "ended with code -9"),
+        ("exits", "gave no answer"),
+        ("stopped", "was killed"),
+        ("hang_in_c", "was killed"),
+        ("hang_with_a_child", "was killed"),
+        ("optimum_and_crash", "ended with code -6"),
+        ("loud_and_crash", "ended with code -6"),
+        ("unpicklable", "gave no answer"),
+        ("square", "gave no values for its columns"),
+    ],
+)
+def test_how_it_ended_is_told(double, words):
+    solution = solved(double)
+
+    assert words in told(solution)
+
+
+@pytest.mark.parametrize("double", ["killed", "exits", "not_numbers", "low_bound", "infeasible"])
+def test_the_next_solver_reaches_the_optimum(double):
+    solution = run(double, solvers=("milp", "cpsat"))
+
+    assert (solution.objective, solution.bound) == (OPTIMUM, OPTIMUM)
+
+
+@pytest.mark.parametrize("double", ["hang_in_c", "hang_with_a_child"])
+def test_nothing_of_a_solver_outlives_its_time(double, monkeypatch, tmp_path):
+    here = tmp_path / "pid"
+    monkeypatch.setenv("SOLVER_DOUBLE_PID", str(here))
+
+    run(double, seconds=3.0)
+
+    assert here.exists()
+    pid = int(here.read_text())
+    # The process that inherits a dead grandchild may take a moment; ten minutes would be its own time.
+    for _ in range(500):
+        if not alive(pid):
+            break
+        time.sleep(0.01)
+    assert not alive(pid)
+
+
+def test_an_interruption_ends_the_solver_and_keeps_the_best_plan(monkeypatch, tmp_path):
+    here = tmp_path / "pid"
+    monkeypatch.setenv("SOLVER_DOUBLE_PID", str(here))
+
+    def watch(milestone):
+        if here.exists():
+            raise KeyboardInterrupt
+
+    solution = run("hang_in_c", seconds=300.0, watch=watch)
+
+    assert solution.ended is Ended.INTERRUPTED
+    assert (solution.objective, solution.solver) == (GREEDY, "greedy")
+    assert not alive(int(here.read_text()))
+
+
+def test_what_is_found_on_the_way_is_placed_before_the_solver_ends():
+    solution = run("optimum_and_hang", seconds=4.0, ticks=None)
+
+    stages = [each.stage for each in solution.milestones if each.objective == OPTIMUM]
+    assert stages[0] == "place"
+    assert "milp" in stages, "no report of the solver, once the plan was there"
+
+
+def test_an_interruption_before_there_is_a_plan_is_passed_on():
+    def watch(milestone):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("hang", watch=watch)
+
+
+def test_milestones_only_get_better():
+    seen = []
+
+    solution = run("interrupted", watch=seen.append)
+
+    assert solution.milestones
+    assert {each.stage for each in solution.milestones} <= {each.stage for each in seen}
+    for before, after in zip(solution.milestones, solution.milestones[1:], strict=False):
+        assert before.seconds <= after.seconds
+        assert before.bound >= after.bound
+        assert before.objective is None or before.objective <= after.objective
+    assert solution.milestones[-1].objective == solution.objective == OPTIMUM
+    assert solution.milestones[-1].bound == solution.bound

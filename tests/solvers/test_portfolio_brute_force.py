@@ -1,0 +1,80 @@
+"""On instances small enough to try everything, models and portfolio are held against the verifier itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.violation import Rule
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.exact import cpsat
+from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.portfolio import Limits
+from tests.oracle.reference import ReferenceColumns, reference
+from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.oracles.oracle_decode import realized
+from tests.support.oracles.overcommitted import overfull
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged, nothing_changed
+
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+CHUNKS = 4
+SEEDS = 250 if EVERY_SEED else 25
+"""Instances a chunk."""
+
+
+def plain_optimum(snapshot, policy, problem):
+    """The plain model's optimum, and the verifier's answer to the target that has it."""
+    x = ReferenceColumns(problem)
+    formulation = reference(problem, x)
+    hint = x.encode(nothing_changed(snapshot))
+    answer = cpsat.solve(formulation, Budget(time.monotonic() + 600), hint, lambda _: None)
+    assert answer.status is SolveStatus.OPTIMAL
+    verification = judged(snapshot, policy, realized(snapshot, x, answer.values))
+    return formulation.points(answer.values), verification
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
+    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    tally = Counter()
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        instance = instances.tiny(seed)
+        snapshot, policy = instance.snapshot, instance.policy
+        problem = pose(snapshot, policy)
+        try:
+            best = best_of_all(snapshot, policy, fates=offered(problem))
+        except TooLargeError:
+            tally["too large"] += 1
+            continue
+        solution = portfolio.solve(
+            problem,
+            snapshot.running_placements,
+            Limits(600.0, ("cpsat",)),
+            partial(judged, snapshot, policy),
+        )
+
+        assert solution.rejected == (), seed
+        assert solution.objective <= best.objective, seed
+        assert solution.bound is None or solution.bound >= best.objective, seed
+        if overfull(problem):
+            tally["overfull"] += 1
+            continue
+        optimum, verification = plain_optimum(snapshot, policy, problem)
+        # What the plain model finds is legal, but for moves that wait for each other.
+        waits = {each.rule for each in verification.violations} == {Rule.ORDER}
+        assert waits or verification.violations == (), seed
+        assert verification.objective == optimum, seed
+        assert optimum == best.objective or (waits and optimum > best.objective), seed
+        tally["changed"] += best.target != nothing_changed(snapshot)
+        tally["reached"] += solution.objective == best.objective
+        tally["all"] += 1
+    assert tally["too large"] <= SEEDS // 4, tally
+    assert tally["changed"] >= SEEDS // 3, tally
+    assert tally["reached"] >= tally["all"] * 3 // 4, tally

@@ -1,0 +1,122 @@
+"""
+No job is disturbed for nothing, in any plan.
+
+Of every stop, shrink and move: if it alone is taken back, either the plan breaks a rule or it is worth no
+more; and if the job that took the places it left is taken back with it, the plan is worth no more either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.portfolio import Limits
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged, sorted_by_job
+
+CHUNKS, PLANS = 2, 500
+
+
+def plan(instance, solvers):
+    check = partial(judged, instance.snapshot, instance.policy)
+    problem = pose(instance.snapshot, instance.policy)
+    solution = portfolio.solve(problem, instance.snapshot.running_placements, Limits(20.0, solvers), check)
+    assert solution.rejected == ()
+    return solution.target
+
+
+def disturbed(snapshot, target):
+    """Running jobs that are stopped, shrunk or moved."""
+    after = {each.job: each.replicas for each in target.placements}
+    for before in snapshot.running_placements:
+        now = after.get(before.job, ())
+        grown = len(now) > len(before.replicas)
+        if not grown and not same_holdings(now, before.replicas):
+            yield before
+
+
+def places_left(before, target):
+    """Nodes on which a disturbed job gives something up."""
+    now = next((each.replicas for each in target.placements if each.job == before.job), ())
+    return {replica.node for replica in before.replicas if replica not in now}
+
+
+def restored(target, *placements):
+    """The target with running jobs as they are now; no node they are on is removed."""
+    names = {each.job for each in placements}
+    nodes = {replica.node for each in placements for replica in each.replicas}
+    return Target(
+        sorted_by_job((*(each for each in target.placements if each.job not in names), *placements)),
+        target.added,
+        tuple(name for name in target.removed if name not in nodes),
+    )
+
+
+def without_followers(snapshot, target, nodes):
+    """The target without new replicas on some nodes: starts there wait, running jobs stay as they are."""
+    running = {each.job: each for each in snapshot.running_placements}
+    kept = []
+    for each in target.placements:
+        before = running.get(each.job)
+        old = before.replicas if before else ()
+        new = [replica for replica in each.replicas if replica not in old]
+        if not any(replica.node in nodes for replica in new):
+            kept.append(each)
+        elif before:
+            kept.append(before)
+    return Target(sorted_by_job(kept), target.added, target.removed)
+
+
+def check_plan(instance, target, tally):
+    snapshot, policy = instance.snapshot, instance.policy
+    value = judged(snapshot, policy, target).objective
+    after = {each.job: each.replicas for each in target.placements}
+    for before in disturbed(snapshot, target):
+        alone = judged(snapshot, policy, restored(target, before))
+        assert alone.violations or alone.objective <= value, f"{before.job} is disturbed for nothing"
+
+        followed = without_followers(snapshot, target, places_left(before, target))
+        both = judged(snapshot, policy, restored(followed, before))
+        assert both.violations or both.objective <= value, f"{before.job} costs more than it brings"
+
+        now = after.get(before.job, ())
+        kind = "stopped" if not now else "shrunk" if len(now) < len(before.replicas) else "moved"
+        tally[kind] += 1
+        tally["breaks a rule alone"] += bool(alone.violations)
+        tally["can be weighed"] += not both.violations
+
+
+def check_plans(seeds, solvers):
+    tally = Counter()
+    for seed in seeds:
+        make = instances.everything_mixed if seed % 2 else instances.everything
+        instance = make(seed)
+        try:
+            check_plan(instance, plan(instance, solvers), tally)
+        except AssertionError as error:
+            raise AssertionError(f"{make.__name__}({seed}): {error}") from error
+    return tally
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
+    monkeypatch.setattr(portfolio, "_improve", lambda _: None)
+
+    tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ())
+
+    assert min(tally[kind] for kind in ("stopped", "shrunk", "moved")) >= 1, tally
+    assert tally["can be weighed"] >= 20, tally
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_job_is_disturbed_for_nothing_by_a_solver(chunk):
+    tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ("cpsat",))
+
+    assert tally["stopped"] >= 20, tally
+    assert min(tally[kind] for kind in ("shrunk", "moved")) >= 1, tally

@@ -1,0 +1,131 @@
+"""
+What is proven of worlds with quotas, guarantees and borrowers holds of the whole question.
+
+Against everything that the verifier allows, not only what a problem offers; and against what `explain` finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.remedies.minimal_remedies import remedies
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers.portfolio import Limits
+from tests.support.builders import build
+from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.oracles.brute_force import TooLargeError, best_of_all
+from tests.support.strategies import reclaim_worlds
+from tests.support.strategies.random_targets import judged, nothing_changed
+
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+CHUNKS = 4
+SEEDS = 250 if EVERY_SEED else 8
+"""Worlds a chunk."""
+
+ALONE = {RemedyKind.STOP, RemedyKind.DEFER}
+"""Changes that need nothing from outside."""
+
+
+def answered(snapshot, policy):
+    """(the search's answer, its plan), none of its answers rejected."""
+    check = partial(judged, snapshot, policy)
+    problem = pose(snapshot, policy)
+    solution = portfolio.solve(problem, snapshot.running_placements, Limits(30.0, ("cpsat",)), check)
+    assert solution.rejected == ()
+    terms = check(solution.target).terms
+    return solution, draft(snapshot, policy, solution, terms, seed=0, created_at=build.NOW)
+
+
+def pays_by_itself(plan):
+    """Changes of `ALONE`, allowed to a plan, that gain points; and starts that fit as things are."""
+    ground, jobs = Ground(plan), plan.snapshot.job_by_name
+    may_be_stopped = reclaim_worlds.stoppable(plan.snapshot, plan.policy)
+    for waiting in plan.waiting:
+        found = remedies(ground, jobs[waiting.job])
+        if found.fits is not None and found.fits.points > 0:
+            yield waiting.job, found.fits
+        for remedy in found.found:
+            allowed = not remedy.by_hand and all(may_be_stopped(jobs[name], None) for name in remedy.stops)
+            if {part.kind for part in remedy.parts} <= ALONE and allowed and remedy.points > 0:
+                yield waiting.job, remedy
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    tally = Counter()
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        snapshot, policy = reclaim_worlds.world(seed)
+        try:
+            best = best_of_all(snapshot, policy, fates=reclaim_worlds.stoppable(snapshot, policy))
+        except TooLargeError:
+            tally["too large"] += 1
+            continue
+
+        solution, plan = answered(snapshot, policy)
+
+        assert solution.objective <= best.objective, seed
+        assert solution.bound is None or solution.bound >= best.objective, seed
+        if solution.status is SolveStatus.OPTIMAL:
+            assert solution.objective == best.objective, seed
+            assert list(pays_by_itself(plan)) == [], seed
+        tally[solution.status] += 1
+        tally["changed"] += best.target != nothing_changed(snapshot)
+        tally["claims"] += pose(snapshot, policy).claims > 1
+    assert tally[SolveStatus.OPTIMAL] >= SEEDS * 3 // 4, tally
+    assert tally["changed"] >= SEEDS // 3, tally
+    assert tally["claims"] >= SEEDS // 8, tally
+
+
+def plan_of(monkeypatch, queues, *jobs, nodes=2, policy=None):
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=jobs, queues=queues)
+    return answered(snapshot, policy or Policy())[1]
+
+
+def placed(plan):
+    return {each.job for each in plan.placements}
+
+
+def test_a_queue_without_a_quota_gives_back_what_another_is_guaranteed(monkeypatch):
+    places = [build.replica(node, gpus=range(first, first + 4)) for node in ("n0", "n1") for first in (0, 4)]
+    running = [build.job(f"a{index}", gpus=4, queue="free", at=[at]) for index, at in enumerate(places)]
+    owed = build.queue("owed", nominal=16, guarantee=16)
+
+    plan = plan_of(monkeypatch, [owed, build.queue("free")], *running, build.job("w", gpus=8, queue="owed"))
+
+    assert plan.solution.status == "OPTIMAL"
+    assert "w" in placed(plan)
+    assert len(placed(plan)) == 3
+
+
+@pytest.mark.parametrize(("reclaim", "runs"), [(True, "w"), (False, "r")])
+def test_a_nominal_quota_is_taken_back_unless_the_policy_says_otherwise(monkeypatch, reclaim, runs):
+    running = build.job("r", gpus=8, queue="free", priority=3, at=[build.replica("n0", gpus=range(8))])
+    queues = [build.queue("owner", nominal=8), build.queue("free")]
+    policy = Policy(disruption=Disruption(reclaim=reclaim))
+    waits = build.job("w", gpus=8, queue="owner")
+
+    assert placed(plan_of(monkeypatch, queues, running, waits, nodes=1, policy=policy)) == {runs}
+
+
+def test_a_job_too_large_for_its_guarantee_does_not_keep_that_of_a_sibling_unmet(monkeypatch):
+    queues = [
+        build.queue("root", nominal=0),
+        build.queue("large", parent="root", nominal=4, guarantee=4),
+        build.queue("small", parent="root", nominal=4, guarantee=4),
+    ]
+    jobs = [build.job("l", gpus=8, queue="large"), build.job("s", gpus=4, queue="small")]
+
+    assert placed(plan_of(monkeypatch, queues, *jobs, nodes=1)) == {"s"}

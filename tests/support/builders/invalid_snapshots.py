@@ -1,0 +1,30 @@
+"""Snapshots as they are given, in which something may not make sense, and what is told of them."""
+
+from __future__ import annotations
+
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.validation.checks import inconsistencies
+from tests.support.builders.build import NOW, cluster, queue
+
+
+def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
+    """A snapshot in the order given."""
+    return Snapshot(
+        taken_at=NOW,
+        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
+        queues=tuple((queue(),) if queues is None else queues),
+        jobs=tuple(jobs),
+        finished=tuple(finished),
+    )
+
+
+def found(snapshot, **more):
+    """Where something contradicts something, and what is told of it."""
+    return [(one.location, one.message) for one in inconsistencies(snapshot, **more)]
+
+
+def only(snapshot):
+    """The one inconsistency of a snapshot."""
+    (one,) = inconsistencies(snapshot)
+    return one

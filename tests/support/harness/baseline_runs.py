@@ -1,0 +1,80 @@
+"""Simulations under baselines, and what a test sees of each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.decide import Ruling
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+from gpuplan.planner.simulate.world import opening
+from tests.support.builders.build import NOW, by_value, job, node, snapshot
+
+if TYPE_CHECKING:
+    from gpuplan.planner.simulate.events import Happening
+    from gpuplan.planner.simulate.world import World
+
+MINUTE = 60
+EVENTS = Clock(24 * 3600, at_events=True)
+FREE = Physics(checkpoint_every=1, checkpoint=0, restart=0)
+"""Stopping costs nothing."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """One epoch: the world before and after it, and what became of jobs by it."""
+
+    before: World
+    after: World
+    happened: tuple[Happening, ...]
+
+
+def comes(name, minute, minutes, **about):
+    """A job on 8 GPUs that comes at a minute and takes so many."""
+    asked = job(name, **{"gpus": 8, "expected_duration": minutes * MINUTE} | about)
+    at = NOW + timedelta(minutes=minute)
+    return Coming(asked.model_copy(update={"submitted_at": at}), minutes * MINUTE)
+
+
+def trace(*coming, jobs=(), nodes=1, **about):
+    """Jobs that come to so many nodes of 8 GPUs."""
+    given = nodes if isinstance(nodes, list) else [node(f"n{index}") for index in range(nodes)]
+    ordered = tuple(sorted(coming, key=lambda each: (each.job.submitted_at, each.job.name)))
+    return Trace(snapshot(nodes=given, jobs=jobs), ordered, **about)
+
+
+def expecting(physics):
+    """A policy that expects stops to cost what they do."""
+    return by_value(disruption=Disruption(checkpoint=physics.checkpoint, restart=physics.restart))
+
+
+def scores(baseline, given, clock=EVENTS):
+    return replay(given, expecting(given.physics), clock, seed=0, baseline=baseline).scores
+
+
+def epochs(baseline, given, clock=EVENTS, policy=None, *, most=500):
+    """Each epoch until all is over, or as many as that."""
+    ruling = Ruling(baseline, policy or expecting(given.physics))
+    world = elapse(opening(given), given.start.taken_at).world
+    for number in range(most):
+        decided = ruling.decide(world, number)
+        yield Ruled(world, decided.world, decided.happened)
+        if not decided.world.tasks and not decided.world.coming:
+            return
+        world = elapse(decided.world, clock.following(decided.world)).world
+
+
+def starts(baseline, given, clock=EVENTS):
+    """In which minutes each job started, or went on."""
+    found: dict[str, list[float]] = {}
+    for each in epochs(baseline, given, clock):
+        for one in each.happened:
+            if one.kind is Kind.STARTED:
+                found.setdefault(one.job, []).append((one.at - NOW).total_seconds() / MINUTE)
+    return found

@@ -1,0 +1,48 @@
+"""A small world, a plan that starts three jobs in it, and how tests apply it and look at what came of it."""
+
+from __future__ import annotations
+
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from tests.support.builders.build import NOW, job, placement, replica, snapshot
+from tests.support.builders.plan_builders import plan_of, start
+
+WORLD = snapshot(
+    jobs=[
+        job("a", gpus=2),
+        job("b", gpus=2),
+        job("c", gpus=2, replicas=2),
+        job("big", gpus=8, replicas=9),
+        job("runs", gpus=2, at=[replica("n0", gpus=[6, 7])]),
+        job("thief", gpus=2),
+    ]
+)
+A = placement("a", replica("n0", gpus=[0, 1]))
+B = placement("b", replica("n1", gpus=[0, 1]))
+C = placement("c", replica("n0", gpus=[2, 3]), replica("n1", gpus=[2, 3]))
+PLAN = plan_of(WORLD, A, B, C)
+
+
+def carry_out(live, log, *, plan=PLAN, **more):
+    return apply_plan(plan, live, log, who="ann@login1", now=lambda: NOW, **more)
+
+
+def running(live):
+    return {placed.job for placed in live.snapshot().running_placements}
+
+
+def recorded(log):
+    """Kind and action of every record."""
+    return [(record.kind.value, record.action) for record in log.records()]
+
+
+def steal(live, gpus_of):
+    """Start a job from outside where the plan is to start one."""
+    with SimulatedCluster(live.path) as theirs:
+        theirs.perform(start("x", placement("thief", *gpus_of.replicas)), "theirs:x")
+
+
+def stop_after(count):
+    """A stop that lets so many actions be done."""
+    asked = iter(range(100))
+    return lambda: next(asked) >= count
