@@ -116,7 +116,7 @@ ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
     ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}"),
     ActionKind.SCALE_DOWN: _node("-", _LOSS, "remove", NodeEmpty, "remove {node} from pool {pool}"),
 }
-"""Kinds that change a cluster. Views list jobs and nodes separately, in this order: least disruptive first."""
+"""Kinds that change a cluster. Views list jobs and nodes separately, the least disruptive kind first."""
 
 
 class _Action(PlanPart):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
 from tests.support.output.markdown_blocks import fenced

@@ -8,7 +8,10 @@ from typing import get_args
 
 import pytest
 
-from gpuplan.models.plan.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
+from gpuplan.models.plan.actions import Action
+from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
+from gpuplan.models.plan.precondition import Precondition
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.incumbent import LAST_PLAN, NOBODY

@@ -10,8 +10,8 @@ import pytest
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Running
 from gpuplan.models.placement import Placement
+from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.plan import Keep, Start, Wait
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
 from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
-from gpuplan.models.plan.plan import Grow, JobAction, Keep, Preempt, Release, Start, Wait
+from gpuplan.models.plan.actions import Grow, JobAction, Keep, Preempt, Release, Start, Wait
 from gpuplan.models.policy.policy import Drift, Policy
 from gpuplan.models.validation.damage import survey
 from gpuplan.models.validation.finding import FindingOutcome

@@ -9,9 +9,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import NodePool
-from gpuplan.models.plan.plan import Grow, ScaleDown, ScaleUp, Shrink
+from gpuplan.models.plan.actions import Grow, ScaleDown, ScaleUp, Shrink, changes_of
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
-from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import job, node, replica, snapshot

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.plan.plan import Migrate, Preempt, Start
+from gpuplan.models.plan.actions import Migrate, Preempt, Start
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.apply.promises import promises_of

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan.plan import Keep, Plan, Wait
+from gpuplan.models.plan.actions import Keep, Wait
+from gpuplan.models.plan.plan import Plan
 from gpuplan.models.plan.solution import Ended
 from gpuplan.models.policy.policy import BudgetPolicy, Policy, PoolPolicy
 from gpuplan.models.snapshot import Snapshot

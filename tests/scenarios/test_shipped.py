@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.plan.plan import ReasonCode, Start
+from gpuplan.models.plan.actions import Start
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.validation.damage import survey
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.plan.plan import Migrate, Preempt, Start
+from gpuplan.models.plan.actions import Migrate, Preempt, Start
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_policy, load_snapshot

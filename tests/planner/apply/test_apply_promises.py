@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from gpuplan.models.plan.plan import Preempt, Reason, ReasonCode
+from gpuplan.models.plan.actions import Preempt
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Drift, Policy
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.promises import carry_over, promise_step

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import NodePool
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.job import Running
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.analysis.effects import change_jobs, change_nodes, changes_of
+from gpuplan.planner.analysis.effects import ClusterView, apply_action
 from gpuplan.planner.apply.progress import done_in, verify_rest
 from tests.support.builders.build import NOW
 from tests.support.builders.solution_builders import drafted
@@ -18,15 +19,14 @@ CHANGES = changes_of(PLAN.actions)
 
 def after(count):
     """The busy world once the first so many changes are done."""
-    running = {placement.job: placement for placement in BUSY_WORLD.running_placements}
-    nodes = dict(BUSY_WORLD.cluster.node_by_name)
+    view = ClusterView(BUSY_WORLD)
     for change in CHANGES[:count]:
-        change_jobs(running, change)
-        change_nodes(nodes, change)
+        apply_action(view, change)
     jobs = tuple(
-        job.model_copy(update={"running": _running(job, running.get(job.name))}) for job in BUSY_WORLD.jobs
+        job.model_copy(update={"running": _running(job, view.placements.get(job.name))})
+        for job in BUSY_WORLD.jobs
     )
-    cluster = BUSY_WORLD.cluster.model_copy(update={"nodes": tuple(nodes.values())})
+    cluster = BUSY_WORLD.cluster.model_copy(update={"nodes": tuple(view.nodes.values())})
     return BUSY_WORLD.model_copy(update={"jobs": jobs, "cluster": cluster}).canonical()
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.plan.plan import Migrate, Preempt, Shrink
+from gpuplan.models.plan.actions import Migrate, Preempt, Shrink
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.executors import simulated_tables
 from gpuplan.planner.executors.interface import ExecutionError

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.plan.plan import Grow, Migrate, Preempt, Shrink
+from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Shrink
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
 from gpuplan.models.timing.durations import Durations

@@ -9,11 +9,10 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan.plan import Preempt, Start
+from gpuplan.models.plan.actions import Preempt, Start, changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.value.disruption_cost import lost_seconds, recovery_seconds
-from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.apply.promises import carry_over, reminded_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.render.explain.queue import queue_text

@@ -11,20 +11,11 @@ from hypothesis import strategies as st
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
 from gpuplan.models.job import Running
 from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.plan import (
-    Base,
-    Free,
-    GpuLayout,
-    JobRuns,
-    JobWaits,
-    Keep,
-    NodeAbsent,
-    NodeEmpty,
-    ReasonCode,
-    Start,
-    Wait,
-)
+from gpuplan.models.plan.plan import Base
+from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.solution import Fallback, Rejected, Solution, SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier.verify import verify

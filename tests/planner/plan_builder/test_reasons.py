@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.cluster import RackPower
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders.build import NOW, job, node, placement, pool, queue, replica, snapshot

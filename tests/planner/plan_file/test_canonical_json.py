@@ -7,7 +7,10 @@ import itertools
 import pytest
 
 from gpuplan.models.base import canonical_json
-from gpuplan.models.plan.plan import Keep, NodeEmpty, Reason, ReasonCode, Wait, Waiting
+from gpuplan.models.plan.actions import Keep, Wait
+from gpuplan.models.plan.forecast import Waiting
+from gpuplan.models.plan.precondition import NodeEmpty
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.plan_file.canonical_json import part_texts

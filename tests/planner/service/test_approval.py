@@ -6,10 +6,9 @@ from typing import get_args
 
 import pytest
 
-from gpuplan.models.plan.approval import Approval, ChangeKind
-from gpuplan.models.plan.plan import Change
+from gpuplan.models.plan.actions import ActionKind, Change, changes_of
+from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.service.approval import why_approval_is_needed
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
@@ -32,7 +31,7 @@ def test_by_default_nothing_is_left_to_people():
 def test_a_type_of_action_that_is_named_needs_approval_only_where_it_occurs():
     assert why(needed_for=["preempt"]) == "1 preemption, which approval.needed_for names"
     started = plan_of(snapshot(jobs=[job("a", gpus=1)]), placement("a", replica(gpus=[0])))
-    rules = Policy(approval=Approval(needed_for=(ChangeKind.PREEMPT,)))
+    rules = Policy(approval=Approval(needed_for=(ActionKind.PREEMPT,)))
     assert why_approval_is_needed(started.model_copy(update={"policy": rules})) == ""
 
 
@@ -56,4 +55,4 @@ def test_all_reasons_are_told():
 def test_every_change_there_is_can_be_named():
     members = get_args(Change)
 
-    assert sorted(member.model_fields["type"].default for member in members) == sorted(ChangeKind)
+    assert sorted(member.model_fields["type"].default for member in members) == sorted(ACTIONS)

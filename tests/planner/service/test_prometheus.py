@@ -10,8 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuplan.models.dependency import FinishedJob, Outcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.plan import Preempt
-from gpuplan.planner.analysis.effects import changes_of
+from gpuplan.models.plan.actions import Preempt, changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.service.gauges import figures_of
 from gpuplan.planner.service.prometheus import _GAUGES, Exposition, serve

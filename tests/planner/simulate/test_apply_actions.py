@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.plan.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from gpuplan.models.plan.actions import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.advance_time import elapse

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.analysis.effects import changes_of
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -20,7 +20,7 @@ from gpuplan.models.job import (
 )
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
 from gpuplan.models.verifier.verify import verify

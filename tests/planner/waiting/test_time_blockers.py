@@ -11,7 +11,7 @@ from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
 from gpuplan.models.job import Running
 from gpuplan.models.plan.desired_state import Planned
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting import waiting_reasons
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import MigPolicy, Policy, Prices
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, ModelUse, Trial
 from gpuplan.planner.whatif.compare import differences
 from tests.support.builders.build import NOW

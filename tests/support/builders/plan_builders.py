@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.plan import (
-    Base,
-    Free,
-    JobCounts,
-    JobWaits,
-    Keep,
-    Metrics,
-    NodeState,
-    Plan,
-    Reason,
-    ReasonCode,
-    SolutionSummary,
-    Start,
-    Wait,
-    Waiting,
-)
+from gpuplan.models.plan.actions import Keep, Start, Wait
+from gpuplan.models.plan.forecast import Waiting
+from gpuplan.models.plan.plan import Base, JobCounts, Metrics, NodeState, Plan, SolutionSummary
+from gpuplan.models.plan.precondition import Free, JobWaits
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import NOW

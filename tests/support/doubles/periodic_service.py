@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from gpuplan.models.plan.plan import Plan, Preempt, Start
+from gpuplan.models.plan.actions import Preempt, Start
+from gpuplan.models.plan.plan import Plan
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.verifier.verify import verify_target

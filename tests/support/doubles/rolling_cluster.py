@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.dependency import FinishedJob, Outcome
 from gpuplan.models.job import Running
-from gpuplan.models.plan.plan import Migrate, Preempt, Start
+from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.analysis.effects import change_nodes, changes_of
+from gpuplan.planner.analysis.effects import ClusterView, apply_action
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 
@@ -80,9 +80,10 @@ class Rolling:
 
     def apply(self, plan: Plan) -> None:
         """Carry out a plan at this instant."""
-        promises, jobs, nodes = promises_of(plan), {}, dict(self.snapshot.cluster.node_by_name)
+        promises, jobs, view = promises_of(plan), {}, ClusterView(self.snapshot)
+        nodes = view.nodes
         for change in changes_of(plan.actions):
-            change_nodes(nodes, change)
+            apply_action(view, change)
             # A node that comes up takes its pool's time for that.
             if change.type == "scale_up" and change.provisioning:
                 up = self.now + timedelta(seconds=change.provisioning)

@@ -6,8 +6,8 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.plan import FallbackSummary
-from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.service.gauges import figures_of
 from gpuplan.planner.service.prometheus import Exposition

@@ -5,25 +5,19 @@ from __future__ import annotations
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, NodePool
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.placement import MigSlice, Replica
-from gpuplan.models.plan.plan import (
+from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
-    Free,
-    GpuLayout,
     Grow,
-    JobRuns,
     Migrate,
-    NodeAbsent,
-    NodeEmpty,
-    NodeExists,
     Preempt,
-    Reason,
-    ReasonCode,
     Repartition,
     ScaleDown,
     ScaleUp,
     Shrink,
 )
+from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, NodeAbsent, NodeEmpty, NodeExists
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import (

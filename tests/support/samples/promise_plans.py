@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.plan.plan import PlannedStart, Start
+from gpuplan.models.plan.actions import Start
+from gpuplan.models.plan.forecast import PlannedStart
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.promise import Promise
 from gpuplan.planner.plan_file.plan_file import with_id

@@ -9,8 +9,9 @@ import pytest
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.desired_state import Planned
-from gpuplan.models.plan.plan import DeadlineState, Start
+from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain import explain
 from gpuplan.planner.plan_file.integrity import contradictions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.render.whatif.comparison import comparison_text
 from gpuplan.planner.whatif.answers.comparison import ModelUse
 from tests.support.builders.comparison_builders import comparison, figures, trial

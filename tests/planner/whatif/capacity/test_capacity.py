@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.capacity import capacity_text

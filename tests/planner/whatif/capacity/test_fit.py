@@ -9,7 +9,7 @@ import pytest
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Level, RackPower, Taint
 from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.fit import fit_text
