@@ -6,12 +6,15 @@ A figure over jobs that are not over yet says so: it is then no more than a lowe
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from gpuplan.models.base import Noun
 from gpuplan.models.units import Timestamp
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIMULATION_FORMAT: Final = "1.0"
 
@@ -165,3 +168,16 @@ class Simulation(Noun):
     added_queues: tuple[str, ...] = ()
     """Queues of arriving jobs that the source does not have: they have no quota."""
     runs: tuple[Run, ...]
+
+    # pandas takes half a second to load, which only its tables pay for.
+    def epoch_frame(self) -> pd.DataFrame:
+        """One row for each epoch of each run: `run`, and the fields of `EpochFigures`."""
+        from gpuplan.planner.simulate.scores.dataframes import series  # noqa: PLC0415 - see above
+
+        return series(self)
+
+    def score_frame(self) -> pd.DataFrame:
+        """One row for each score of each run: `run`, `score`, `value`, and whether it is a lower bound."""
+        from gpuplan.planner.simulate.scores.dataframes import scores  # noqa: PLC0415 - see above
+
+        return scores(self)
