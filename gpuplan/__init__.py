@@ -457,13 +457,21 @@ def simulate(
         docs/simulation.md such as `easy` or `srpt`, or `all-baselines`.
     every
         From one epoch to the next, or `"event"`: an epoch where jobs come or end, or nodes change.
-    min_interval, max_interval
-        With `every="event"`: epochs are so far apart at least, and at most (an hour if left out).
-    duration, epochs
-        When to end, one of both; without them when all jobs are over, or a day after nothing more happens.
-    skip, submit_for, load
-        Which part of the arrivals comes: so much of the beginning is left out, jobs come for so long only,
-        and so many times as fast.
+    min_interval
+        With `every="event"`: epochs are so far apart at least.
+    max_interval
+        With `every="event"`: and no farther than this; an hour if left out.
+    duration
+        End after so long. Without it and `epochs`: when all jobs are over, or a day after nothing more
+        happens.
+    epochs
+        End after so many epochs.
+    skip
+        Leave out so much of the beginning of the arrivals.
+    submit_for
+        Jobs come for so long only.
+    load
+        Jobs come so many times as fast, from 0.001 to 1000.
     estimates
         What planning is told of durations: wrong by up to this factor, 1 being the truth; None tells nothing.
     outages

@@ -76,6 +76,12 @@ class TestModule:
         assert inspect.getdoc(getattr(gpuplan, name))
         assert name in dir(gpuplan)
 
+    @pytest.mark.parametrize("name", gpuplan.__all__)
+    def test_every_field_of_a_noun_says_what_it_holds(self, name):
+        fields = getattr(getattr(gpuplan, name), "model_fields", {})
+
+        assert [field for field, about in fields.items() if not about.description] == []
+
     def test_the_functions_are_those_promised(self):
         assert set(FUNCTIONS) <= set(gpuplan.__all__)
 

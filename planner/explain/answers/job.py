@@ -92,11 +92,17 @@ class Explanation(Noun):
     """One job of a plan."""
 
     plan_id: str
+    """Id of the plan."""
     epoch: Timestamp
+    """The instant that the plan is for."""
     job: Name
+    """Name of the job."""
     queue: Name
+    """Queue that it belongs to."""
     user: Name
+    """User that submitted it."""
     priority: Count
+    """Larger is more important."""
     asks_for: str
     """In words: `2 × 8 GPUs`."""
     action: str
@@ -104,10 +110,13 @@ class Explanation(Noun):
     finding: Finding | None = None
     """What it has lost, and what becomes of it."""
     reason: Reason
+    """Why its action is planned, or why it waits."""
     duration: Duration
+    """How long it is expected to take, and what that rests on."""
     scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
     """None of a job that is not elastic, and where speed is in proportion to the replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
+    """What it waits for, of a job that waits."""
     depends_on_at_least: Count | None = None
     """So many of them suffice; None is all."""
     nodes: tuple[Name, ...] = ()
@@ -125,12 +134,15 @@ class Explanation(Noun):
     waits_for: str = ""
     """What that start waits for, in words that follow "waits"."""
     projected_finish: Timestamp | None = None
+    """Its expected end, of a job that runs or has a start; None if it has none."""
     earlier_promise: Timestamp | None = None
     """The start it was promised before the plan."""
     promise_changed: str = ""
     """Why that promise is put off or withdrawn."""
     kill_at: Timestamp | None = None
+    """When it is killed if it still runs: its places are promised to another job from then on."""
     deadline: DeadlineOutlook | None = None
+    """Whether it will keep its deadline; None if it has none."""
     standing: Standing | None = None
     """Among the others, of a job that waits and is to wait."""
     remedies: Remedies | None = None

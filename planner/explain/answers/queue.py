@@ -49,11 +49,17 @@ class QueueExplanation(Noun):
     """One queue of a plan."""
 
     plan_id: str
+    """Id of the plan."""
     epoch: Timestamp
+    """The instant that the plan is for."""
     queue: Name
+    """Name of the queue."""
     parent: Name | None
+    """The queue above it; None at the top."""
     children: tuple[Name, ...]
+    """The queues directly below it."""
     quotas: tuple[QuotaUse, ...]
+    """What it may hold and holds: over all GPU models, then of each that has a quota of its own."""
     running: Count
     """Jobs of the queue and of those below it, as all that follows."""
     started: Count
@@ -70,8 +76,10 @@ class QueueExplanation(Noun):
     reclaimable: tuple[Reclaimable, ...] = ()
     """The first, by name."""
     reclaimable_in_all: Count = 0
+    """How many such jobs there are."""
     one_more: Name | None = None
     """The job that would start if the queue had a GPU of quota more, the worthiest; None if none would."""
     one_more_points: int | None = None
+    """What that job would bring, in objective points."""
     one_more_tried: Count = 0
     """Jobs that it was tried for, the worthiest that wait for quota; 0 for a queue without one of its own."""
