@@ -25,7 +25,7 @@ include_patterns = ["*.md", "docs/**", "scenarios/*/README.md"]
 # Looking for pages everywhere takes longer than reading some of them.
 exclude_patterns = [".*", "build", "benchmarks", "deploy", "gpuplan", "models", "planner", "solvers", "tests"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-smartquotes = False
+smartquotes_action = "D"  # dashes only: text is as it was written
 
 myst_heading_anchors = 4
 napoleon_google_docstring = False
