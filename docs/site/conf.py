@@ -1,4 +1,9 @@
-"""The documentation site (`make docs`): README, docs/, and the Python API from its docstrings."""
+"""
+The documentation site (`make docs`): README, docs/, and the Python API from its docstrings.
+
+Sphinx takes pages from anywhere in the checkout with links as they are, refuses a link or heading that is
+not there, and searches without a server; Furo has no font or script from elsewhere and fits a telephone.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +147,7 @@ def escaped(part: str) -> str:
 
 
 def without_signature(_app: Sphinx, what: str, *_about: Any) -> tuple[str, None] | None:
-    """Nobody calls a noun with all that it holds: its fields are listed below it."""
+    """A noun comes without the signature of its class: its fields are listed below it."""
     return ("", None) if what == "class" else None
 
 

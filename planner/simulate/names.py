@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SOLVER_NAMES: Final = ("auto", "milp", "cpsat", "greedy")
-"""Who may plan; `auto` is as the policy says."""
+"""Solvers that may plan; `auto` is as the policy says."""
 
 ALL_BASELINES: Final = "all-baselines"
 """Stands for each of the baselines."""
