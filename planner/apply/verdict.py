@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.validation.damage import survey
-from gpuplan.models.verifier.damage import unnamed_damage
+from gpuplan.models.verifier.verify import unnamed_damage
 from gpuplan.planner.apply.progress import done_in, verify_rest
 from gpuplan.planner.apply.promises import reminded_of
 
