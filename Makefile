@@ -6,7 +6,7 @@ WORKERS ?= auto
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench golden reference clean
+.PHONY: help setup demo test check fmt bench golden reference docs clean
 
 help:
 	@echo "make setup   create .venv with everything below"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
 	@echo "make golden  record expected.txt of scenarios and the plans of tests/net; review the diff"
 	@echo "make reference  rewrite docs/reference/ from the data model"
+	@echo "make docs    build the documentation site: build/site/index.html"
 
 setup: $(STAMP)
 
@@ -25,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
 	@echo "Installing into .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[test]' \
+	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]' \
 		> .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
 	@touch $@
 
@@ -57,6 +58,11 @@ reference: $(STAMP)
 	@mkdir -p docs/reference
 	@for kind in snapshot policy plan scenario; do \
 		$(BIN)/gpuplan schema $$kind --markdown > docs/reference/$$kind.md || exit 1; done
+
+# A link that leads nowhere, or a page that no list names, is an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees -c docs/site . build/site
+	@echo "Open build/site/index.html."
 
 clean:
 	rm -rf .venv .gpuplan build dist *.egg-info .lint-imports.log

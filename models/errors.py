@@ -37,6 +37,7 @@ class InputProblem:
     place: str
     """`file:line`, or `file` where no line is known."""
     message: str
+    """What was found, what was expected, and the next step."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"

@@ -64,10 +64,13 @@ class Violation:
     """One broken rule."""
 
     rule: Rule
+    """The rule that is broken."""
     subject: str
     """Subject of the violation, such as `job train-a` or `node h100-03 gpu 2`."""
     found: str
+    """What was found, in words."""
     allowed: str
+    """What the rule allows, in words."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.subject}: found {self.found}, allowed {self.allowed}"

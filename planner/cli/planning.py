@@ -75,6 +75,7 @@ def read_question(
     strict: bool = False,
 ) -> Question:
     """Read a snapshot and its policy, with the overrides of the command line."""
+    from gpuplan.planner.search_options import with_options
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
@@ -101,27 +102,3 @@ def sound_part(snapshot: Snapshot) -> Snapshot:
         jobs = counted(released, "running job")
         say(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
     return found.sound
-
-
-def with_options(
-    policy: Policy,
-    time_limit: int | None,
-    solver: str,
-    *,
-    deterministic: bool,
-    stop_gap: float | None = None,
-) -> Policy:
-    """Return the policy with the overrides of the command line."""
-    from gpuplan.models.policy.policy import BudgetMode, SolverName
-
-    budget = policy.budget
-    if time_limit is not None:
-        budget = budget.model_copy(update={"time_limit_ms": time_limit})
-    if stop_gap is not None:
-        budget = budget.model_copy(update={"stop_gap": stop_gap})
-    if deterministic:
-        budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
-    solvers = policy.solvers
-    if solver != "auto":
-        solvers = () if solver == "greedy" else (SolverName(solver),)
-    return policy.model_copy(update={"budget": budget, "solvers": solvers})

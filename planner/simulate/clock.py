@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
     from gpuplan.planner.simulate.world import World
+
+LONGEST_WAIT: Final = 3600
+"""Seconds from one epoch at an event to the next at most, unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,18 @@ class Clock:
     """Shortest time between two epochs at events, in seconds."""
     epochs: int | None = None
     """Largest number of epochs; None is without a limit."""
+
+    @staticmethod
+    def regular(every: int, *, seconds: int | None = None, epochs: int | None = None) -> Clock:
+        """Epochs so many seconds apart: for so long, or so many of them."""
+        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+
+    @staticmethod
+    def of_events(
+        *, least: int, most: int = LONGEST_WAIT, seconds: int | None = None, epochs: int | None = None
+    ) -> Clock:
+        """Epochs where something happens, at least and at most so many seconds apart."""
+        return Clock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
 
     def following(self, world: World) -> datetime:
         """Time of the next epoch after the world's present time."""

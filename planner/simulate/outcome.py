@@ -6,12 +6,15 @@ A figure that depends on jobs that are not over is marked as a lower bound.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from gpuplan.models.base import Noun
 from gpuplan.models.units import Timestamp
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIMULATION_FORMAT: Final = "1.0"
 
@@ -22,6 +25,7 @@ class Figure(Noun):
     """A value over jobs."""
 
     value: float
+    """In the unit of the score."""
     at_least: bool = False
     """True if `value` is a lower bound: it depends on jobs that were not over at the simulation's end."""
 
@@ -30,9 +34,13 @@ class Distribution(Noun):
     """Mean and percentiles (nearest rank) over jobs."""
 
     mean: Figure
+    """The arithmetic mean."""
     p50: Figure
+    """The median."""
     p95: Figure
+    """95 of 100 jobs have no more."""
     p99: Figure
+    """99 of 100 jobs have no more."""
 
 
 class Scorecard(Noun):
@@ -46,14 +54,19 @@ class Scorecard(Noun):
     jobs: _Count
     """Scored jobs; each is finished, killed, running or waiting at the end."""
     finished: _Count
+    """Scored jobs that have ended by themselves."""
     killed: _Count
+    """Scored jobs that ran longer than their plan allowed, and are gone."""
     running: _Count
+    """Scored jobs that run at the end."""
     waiting: _Count
+    """Scored jobs that wait at the end."""
     held: _Count
     """Jobs that a user holds; not scored."""
     not_submitted: _Count
     """Jobs of the trace that were not yet submitted at the simulation's end."""
     finished_per_hour: float
+    """Finished jobs over the hours of the simulation."""
     wait: Distribution | None
     """From submission to the first start; None without jobs, as are the next fields."""
     worth_wait: Figure | None
@@ -79,14 +92,19 @@ class Scorecard(Noun):
     queue_mean: float
     """Pending jobs after an epoch's plan, averaged over the epochs."""
     queue_max: _Count
+    """Most waiting jobs after any epoch's plan."""
     jain_mean: float
     """Jain's index of the queues' met demands after an epoch's plan, averaged over the epochs."""
     jain_min: float
+    """The least such index after any epoch's plan."""
     preemptions: _Count
+    """Times that running jobs were stopped by a plan."""
     interruptions: _Count
     """Times that jobs were stopped by failing nodes."""
     migrations: _Count
+    """Times that running jobs were moved by a plan."""
     resizes: _Count
+    """Times that running elastic jobs were shrunk or grown by a plan."""
     restarts: _Count
     """Times that jobs were preempted, interrupted, migrated or resized: the sum of the four above."""
     deadline_jobs: _Count
@@ -107,25 +125,41 @@ class EpochFigures(Noun):
     """One epoch of a run: the effects of its plan, and the state of the world directly after it."""
 
     number: _Count
+    """From 0."""
     at: Timestamp
+    """The instant of the epoch."""
     submitted: _Count
     """Since the last epoch, as the fields up to `interrupted`; the first epoch has the initial jobs."""
     finished: _Count
+    """Jobs that ended by themselves."""
     killed: _Count
+    """Jobs that ran longer than their plan allowed, and are gone."""
     interrupted: _Count
+    """Jobs that failing nodes stopped."""
     started: _Count
+    """Jobs that this epoch's plan starts."""
     preempted: _Count
+    """Running jobs that it stops."""
     migrated: _Count
+    """Running jobs that it moves."""
     resized: _Count
+    """Running elastic jobs that it shrinks or grows."""
     running: _Count
+    """Jobs that run after the plan."""
     waiting: _Count
+    """Jobs that wait after the plan, held ones left out."""
     gpu_allocation_ratio: float
+    """GPUs held over GPUs usable, as all ratios from 0 to 1 (docs/plan-format.md defines them)."""
     fragmentation_ratio: float
+    """Part of the free GPUs on which no replica of the reference gang fits."""
     jain_index: float
+    """Jain's fairness index of the queues."""
     hourly_cost: float
+    """Cost of the nodes, in the cluster's currency an hour."""
     objective: int | None
     """None for a baseline, which has no objective."""
     bound: int | None
+    """Proven upper bound of the points of any plan; None if none is known."""
     solver: str
     """
     Solver of the plan, or the name of a baseline; `settled` if nothing changed since the last plan and no new
@@ -139,11 +173,15 @@ class Run(Noun):
     """Result of one policy with one choice of solvers, over the whole trace."""
 
     name: str
+    """What tells it apart from the others."""
     policy: str
     """Source of the policy."""
     solver: str
+    """Solver or baseline that decides."""
     scores: Scorecard
+    """Figures of the whole run."""
     epochs: tuple[EpochFigures, ...]
+    """In the order of time."""
     stopped: Literal["finished", "time", "stuck"]
     """Why it ended: all jobs were over, its time was over, or no further progress was possible."""
 
@@ -152,16 +190,37 @@ class Simulation(Noun):
     """Runs over the same trace."""
 
     format_version: Literal["1.0"] = SIMULATION_FORMAT
+    """Version of the format of this document."""
     source: str
+    """Where the snapshot came from."""
     arrivals: str | None
+    """Where the jobs came from that are submitted by and by; None if there are none."""
     seed: int
+    """Of solvers, drawn jobs and wrong estimates."""
     began: Timestamp
+    """The instant of the first epoch."""
     every: Annotated[int, Field(ge=1)]
     """Seconds between epochs; with `at_events` the longest time between two."""
     at_events: bool = False
     """True if epochs are at arrivals and ends of jobs and at node changes, not at regular times."""
     nodes: _Count
+    """Nodes at the start."""
     gpus: _Count
+    """GPUs at the start, unhealthy ones included."""
     added_queues: tuple[str, ...] = ()
     """Queues of arriving jobs that the source lacks; they have no quota."""
     runs: tuple[Run, ...]
+    """Each policy with each solver, then baselines, in the order in which they were given."""
+
+    # pandas takes half a second to load, which only its tables pay for.
+    def epoch_frame(self) -> pd.DataFrame:
+        """One row for each epoch of each run: `run`, and the fields of `EpochFigures`."""
+        from gpuplan.planner.simulate.scores.dataframes import series  # noqa: PLC0415 - see above
+
+        return series(self)
+
+    def score_frame(self) -> pd.DataFrame:
+        """One row for each score of each run: `run`, `score`, `value`, and whether it is a lower bound."""
+        from gpuplan.planner.simulate.scores.dataframes import scores  # noqa: PLC0415 - see above
+
+        return scores(self)

@@ -25,9 +25,11 @@ from gpuplan.planner.sources.documents.documents import (
     read_file,
 )
 from gpuplan.planner.sources.documents.field_paths import words_of
-from gpuplan.planner.sources.documents.source_location import Spot, located
+from gpuplan.planner.sources.documents.source_location import Problem, Spot, located
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuplan.models.snapshot import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,6 +56,22 @@ def load_snapshot(source: str, *, largest: int = LARGEST_BYTES, strict: bool = F
         With every problem found: first syntax problems of the files; if there are none, problems of the data.
     """
     return inspect_snapshot(source, largest=largest, strict=strict)[0]
+
+
+def snapshot_of(document: Mapping[str, Any], *, strict: bool = False) -> Snapshot:
+    """
+    The snapshot that a document states which is from no file, judged as `load_snapshot` judges files.
+
+    Raises
+    ------
+    BadInputError
+        With every problem found.
+    """
+    file = DocumentFile("snapshot", [dict(document)], lambda _: iter(()), "")
+    snapshot, problems, _ = judge_snapshot(assemble([file]), strict=strict)
+    if snapshot is None:
+        raise BadInputError(located([Problem(None, each.message) for each in problems], [], file.place))
+    return snapshot.canonical()
 
 
 def inspect_snapshot(
@@ -114,6 +132,23 @@ def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, Spot]:
     if made is None:
         raise BadInputError(located(problems, [file], path))
     return made, spot
+
+
+def made_of(document: Mapping[str, Any], noun: type[AnyNoun], place: str) -> AnyNoun:
+    """
+    The noun that a document states which is from no file; `place` is what it is called in messages.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of the document.
+    """
+    made, problems = judge_noun(
+        document, noun, lambda _: None, subject=f"the {words_of(noun)}", near=NearMisses()
+    )
+    if made is None:
+        raise BadInputError(located(problems, [], place))
+    return made
 
 
 def default_policy_path(source: str) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.planner.sources.documents.source_location import Problem, located
-from gpuplan.planner.sources.files import read_noun
+from gpuplan.planner.sources.files import made_of, read_noun
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.documents.source_location import Spot
     from gpuplan.planner.whatif.patch.apply_changes import Patched
 
+Given: TypeAlias = str | PathLike[str] | Mapping[str, Any] | Scenario
+"""A scenario, its document, or the file that holds it."""
+
 
 def load_scenarios(
-    paths: Sequence[str], snapshot: Snapshot, policy: Policy
+    given: Sequence[Given], snapshot: Snapshot, policy: Policy
 ) -> list[tuple[Scenario, Patched]]:
     """
     Read scenarios and apply each of them to the base.
@@ -33,29 +38,39 @@ def load_scenarios(
     loaded: list[tuple[Scenario, Patched]] = []
     problems: list[InputProblem] = []
     first: dict[str, str] = {}
-    for path in paths:
+    for number, each in enumerate(given):
+        place = fspath(each) if isinstance(each, str | PathLike) else f"scenarios[{number}]"
         try:
-            scenario, spot = read_noun(path, Scenario)
+            scenario, spot = _read(each, place)
         except BadInputError as error:
             problems += error.problems
             continue
         patched = patch(snapshot, policy, scenario)
-        problems += _misfits(patched, spot, path)
-        if first.setdefault(scenario.name, path) != path:
+        problems += _misfits(patched, spot, place)
+        if first.setdefault(scenario.name, place) != place:
             message = f"the scenario is called '{scenario.name}' as is that of {first[scenario.name]}.\n"
-            problems.append(InputProblem(path, f"{message}  Give it a name of its own."))
+            problems.append(InputProblem(place, f"{message}  Give it a name of its own."))
         loaded.append((scenario, patched))
     if problems:
         raise BadInputError(tuple(problems))
     return loaded
 
 
-def _misfits(patched: Patched, spot: Spot, path: str) -> tuple[InputProblem, ...]:
+def _read(each: Given, place: str) -> tuple[Scenario, Spot | None]:
+    """The scenario, and where it stands if it is from a file."""
+    if isinstance(each, Scenario):
+        return each, None
+    if isinstance(each, Mapping):
+        return made_of(each, Scenario, place), None
+    return read_noun(place, Scenario)
+
+
+def _misfits(patched: Patched, spot: Spot | None, place: str) -> tuple[InputProblem, ...]:
     told = [
         Problem(
-            spot.inside((each.section,) if each.index is None else (each.section, each.index)),
+            spot and spot.inside((each.section,) if each.index is None else (each.section, each.index)),
             f"{each.section}[{each.index}]: {each.message}" if each.index is not None else each.message,
         )
         for each in patched.misfits
     ]
-    return located(told, [spot.file], path)
+    return located(told, [spot.file] if spot else [], place)

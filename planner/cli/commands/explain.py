@@ -17,8 +17,6 @@ from gpuplan.planner.cli.planning import planning_options, read_question
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuplan.models.base import Noun
-    from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.explain.lookup import Kind
 
 
@@ -34,6 +32,7 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     SOURCE is a saved plan, or a snapshot that is planned first; the planning options apply to a snapshot. Use
     job/NAME, queue/NAME or node/NAME if a name is ambiguous.
     """
+    from gpuplan.planner.explain.answer import answer
     from gpuplan.planner.explain.lookup import meaning
     from gpuplan.planner.plan_file.plan_file import load_plan
 
@@ -46,28 +45,25 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
         plan = load_plan(source)
     kind, meant = meaning(plan, name, source=source)
     with working(f"explaining {kind} {meant}"):
-        found, text = _explained(plan, kind, meant, source)
-    show(found, text, as_json=as_json, plain=plain)
+        found = answer(plan, kind, meant, source=source)
+    show(found, _text(kind), as_json=as_json, plain=plain)
 
 
-def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Callable[..., str]]:
-    """Return the explanation and its text renderer."""
+def _text(kind: Kind) -> Callable[..., str]:
+    """Return the text renderer of an explanation."""
     match kind:
         case "job":
-            from gpuplan.planner.explain import explain
             from gpuplan.planner.render.explain.job import explanation_text
 
-            return explain(plan, name, source=source), explanation_text
+            return explanation_text
         case "queue":
-            from gpuplan.planner.explain.queue import explain_queue
             from gpuplan.planner.render.explain.queue import queue_text
 
-            return explain_queue(plan, name), queue_text
+            return queue_text
         case "node":
-            from gpuplan.planner.explain.node import explain_node
             from gpuplan.planner.render.explain.node import node_text
 
-            return explain_node(plan, name), node_text
+            return node_text
 
 
 def _is_plan(source: str) -> bool:

@@ -201,37 +201,17 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     If SOURCE has changed since the plan, the check covers the cluster in SOURCE after the remaining actions.
     """
     from gpuplan.models.plan.actions import changes_of
-    from gpuplan.models.validation.damage import survey
-    from gpuplan.models.verifier.verify import unnamed_damage
-    from gpuplan.planner.apply.progress import done_in, verify_rest
-    from gpuplan.planner.apply.promises import reminded_of
+    from gpuplan.planner.apply.verdict import verdict_on
     from gpuplan.planner.formatting import counted
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
-    snapshot = reminded_of(load_snapshot(source).canonical(), plan.snapshot)
-    sound = survey(snapshot).sound
-    unchanged = sound.fingerprint() == plan.base.snapshot
-    done = frozenset() if unchanged else done_in(plan, snapshot)
-    verification = verify_rest(plan, snapshot, done)
-    violations = list(verification.violations)
-    if unchanged:
-        violations += unnamed_damage(snapshot, sound, [each.job for each in plan.findings if each.job])
-    verified = not violations and (not unchanged or verification.terms == plan.solution.terms)
+    found = verdict_on(plan, load_snapshot(source))
     if as_json:
-        show_json(
-            {
-                "verified": verified,
-                "violations": [asdict(violation) for violation in violations],
-                "source_changed": not unchanged,
-                "actions_done": sorted(done),
-                "objective": verification.objective,
-                "terms": verification.terms,
-                "stated_terms": plan.solution.terms,
-            }
-        )
-        return 0 if verified else 1
+        show_json({"verified": found.verified, **asdict(found)})
+        return 0 if found.verified else 1
+    violations, done = found.violations, found.actions_done
     for violation in violations[:_VIOLATIONS_SHOWN]:
         say(str(violation))
     if broken := len(violations):
@@ -239,7 +219,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
             say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
         say(f"The plan breaks a rule in {counted(broken, 'place')}.")
         return 1
-    if not unchanged:
+    if found.source_changed:
         changes = len(changes_of(plan.actions))
         left = changes - len(done)
         rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
@@ -249,12 +229,12 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
             f"there{rest}."
         )
         return 0
-    if verification.terms != plan.solution.terms:
-        say(f"The plan states the terms {plan.solution.terms}, its placements give {verification.terms}.")
+    if not found.verified:
+        say(f"The plan states the terms {found.stated_terms}, its placements give {found.terms}.")
         return 1
     what = counted(len(plan.placements), "placement")
     if plan.planned:
         what = f"{what} and {counted(len(plan.planned), 'later start')}"
     breaks = "breaks" if what == "1 placement" else "break"
-    say(f"Verified: {what} {breaks} no rule; objective {verification.objective:,} as stated.")
+    say(f"Verified: {what} {breaks} no rule; objective {found.objective:,} as stated.")
     return 0

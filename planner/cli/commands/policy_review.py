@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.planner.cli.options import working
-from gpuplan.planner.cli.planning import sound_part, with_options
+from gpuplan.planner.cli.planning import sound_part
 
 if TYPE_CHECKING:
     from gpuplan.planner.whatif.answers.policy_review import PolicyReview
@@ -22,6 +22,7 @@ def review_policies(
     deterministic: bool,
 ) -> PolicyReview:
     """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
+    from gpuplan.planner.search_options import with_options
     from gpuplan.planner.sources.files import load_policy, load_snapshot
     from gpuplan.planner.whatif.grid.workers import Processes, all_of, processors
     from gpuplan.planner.whatif.policy_review import plan_of, review

@@ -15,7 +15,7 @@ from gpuplan.planner.cli.commands.apply import audit_option, drift_option, who_a
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.options import Duration, ascii_only, is_terminal, stray_option, terminal_width
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, with_options
+from gpuplan.planner.cli.planning import planning_options
 from gpuplan.planner.cli.speaking import say_in_colour, say_json
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def run_command(
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.io.atomic_write import make_directory
+    from gpuplan.planner.search_options import with_options
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History

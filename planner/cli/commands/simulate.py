@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.trace import Trace
 
 _MILLISECONDS = 1000
-_SOLVERS = ("auto", "milp", "cpsat", "greedy")
-_ALL_BASELINES = "all-baselines"
-_LONGEST_WAIT = 3600
-"""Default of the longest time in seconds from one epoch to the next, with epochs at events."""
 _WRONGEST = 1000.0
 
 
@@ -58,14 +54,12 @@ class _Estimates(click.ParamType[float]):
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of solvers and baselines, each once."""
-    from gpuplan.planner.simulate.names import BASELINE_NAMES
+    from gpuplan.planner.simulate.names import known_names
 
-    names = [each for name in value for each in (BASELINE_NAMES if name == _ALL_BASELINES else (name,))]
-    known = (*_SOLVERS, *BASELINE_NAMES)
-    if strange := [name for name in names if name not in known]:
-        listed = ", ".join((*_SOLVERS, _ALL_BASELINES, *BASELINE_NAMES))
-        raise click.BadParameter(f"{strange[0]!r} is none of {listed}.", ctx, param)
-    return tuple(dict.fromkeys(names))
+    try:
+        return known_names(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 class _Every(Duration):
@@ -197,7 +191,7 @@ def simulate_command(
 
 def _clock(given: dict[str, Any]) -> Clock:
     """Build the schedule of epochs from the options."""
-    from gpuplan.planner.simulate.clock import Clock
+    from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
 
     every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:
@@ -208,61 +202,48 @@ def _clock(given: dict[str, Any]) -> Clock:
             if given[name] is not None:
                 option = "--" + name.replace("_", "-")
                 raise click.UsageError(f"{option} is for epochs at events; give --every event with it.")
-        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+        return Clock.regular(every, seconds=seconds, epochs=epochs)
     apart = _seconds(given["min_interval"] or 0)
-    most = _LONGEST_WAIT if given["max_interval"] is None else _seconds(given["max_interval"])
+    most = LONGEST_WAIT if given["max_interval"] is None else _seconds(given["max_interval"])
     if most < max(1, apart):
         raise click.UsageError(
             f"expected --max-interval of at least --min-interval and a second, found {most} s and {apart} s."
         )
-    return Clock(most, seconds, at_events=True, apart=max(1, apart), epochs=epochs)
+    return Clock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
 
 
 def _cases(source: str, given: dict[str, Any]) -> list[Case]:
     """Build each combination of policy and solver, with a short unique name."""
-    from gpuplan.planner.cli.planning import with_options
-    from gpuplan.planner.simulate.compare_runs import Case
+    from gpuplan.planner.simulate.prepare import cases_of
     from gpuplan.planner.sources.files import default_policy_path, load_policy
 
     files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
-    solvers = [name for name in given["solvers"] if name in _SOLVERS]
-    baselines = [name for name in given["solvers"] if name not in _SOLVERS]
-    stems = [Path(file).stem for file in files if file is not None]
-    cases = []
-    for file in files:
-        policy = load_policy(file)
-        place = file or "defaults"
-        short = place if stems.count(Path(place).stem) > 1 else Path(place).stem
-        for solver in solvers:
-            name = solver if len(files) == 1 else short if len(solvers) == 1 else f"{short} {solver}"
-            chosen = with_options(policy, given["time_limit"], solver, deterministic=given["deterministic"])
-            cases.append(Case(name, place, solver, chosen))
-    # A baseline uses only the policy's rules for durations, so one run under the first policy suffices.
-    policy, place = load_policy(files[0]), files[0] or "defaults"
-    return [*cases, *(Case(name, place, name, policy, baseline=name) for name in baselines)]
+    policies = [(file or "defaults", load_policy(file)) for file in files]
+    return cases_of(
+        policies, given["solvers"], time_limit=given["time_limit"], deterministic=given["deterministic"]
+    )
 
 
 def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
     """Build the events common to all runs; delays are those of the first policy."""
-    from gpuplan.planner.simulate.trace import Estimates, Physics, Window, make_trace
-    from gpuplan.planner.sources.traces.arrivals import read_arrivals
-    from gpuplan.planner.sources.traces.outages import read_outages
+    from gpuplan.planner.simulate.prepare import trace_of
+    from gpuplan.planner.simulate.trace import Estimates, Window
 
     seed, factor = given["seed"], given["estimates"]
-    path, outages = given["arrivals"], given["outages"]
     coming_for = given["submit_for"]
-    return make_trace(
+    return trace_of(
         snapshot,
-        () if path is None else read_arrivals(path, snapshot.cluster, seed=seed),
+        cases[0].policy,
+        arrivals=given["arrivals"],
+        outages=given["outages"],
         window=Window(
             skip=_seconds(given["skip"]),
             seconds=None if coming_for is None else _seconds(coming_for),
             load_milli=round(given["load"] * _MILLISECONDS),
         ),
         estimates=Estimates(None if factor > _WRONGEST else factor, seed),
-        outages=() if outages is None else read_outages(outages, snapshot.cluster),
-        physics=Physics.of(cases[0].policy, _seconds(given["checkpoint_every"])),
-        place=str(path),
+        checkpoint_every=_seconds(given["checkpoint_every"]),
+        seed=seed,
     )
 
 

@@ -93,11 +93,17 @@ class Explanation(Noun):
     """Explanation of one job of a plan."""
 
     plan_id: str
+    """Id of the plan."""
     epoch: Timestamp
+    """The instant that the plan is for."""
     job: Name
+    """Name of the job."""
     queue: Name
+    """Queue that it belongs to."""
     user: Name
+    """User that submitted it."""
     priority: Count
+    """Larger is more important."""
     asks_for: str
     """The request in words: `2 × 8 GPUs`."""
     action: str
@@ -105,10 +111,13 @@ class Explanation(Noun):
     finding: Finding | None = None
     """What the job has lost in the cluster, and how the plan handles it."""
     reason: Reason
+    """Why its action is planned, or why it waits."""
     duration: Duration
+    """How long it is expected to take, and what that rests on."""
     scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
     """None for a job that is not elastic, or with a speed proportional to its replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
+    """What it waits for, of a job that waits."""
     depends_on_at_least: Count | None = None
     """Number of dependencies that suffice; None means all."""
     nodes: tuple[Name, ...] = ()
@@ -126,12 +135,15 @@ class Explanation(Noun):
     waits_for: str = ""
     """What that start waits for, as words to follow "waits"."""
     projected_finish: Timestamp | None = None
+    """Its expected end, of a job that runs or has a start; None if it has none."""
     earlier_promise: Timestamp | None = None
     """Start that an earlier plan promised."""
     promise_changed: str = ""
     """Why the plan moves or withdraws that promise."""
     kill_at: Timestamp | None = None
+    """When it is killed if it still runs: its places are promised to another job from then on."""
     deadline: DeadlineOutlook | None = None
+    """Whether it will keep its deadline; None if it has none."""
     standing: Standing | None = None
     """Position among the other jobs; only for a job that waits and keeps waiting."""
     remedies: Remedies | None = None

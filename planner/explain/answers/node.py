@@ -72,24 +72,36 @@ class NodeExplanation(Noun):
     """Explanation of one node of a plan."""
 
     plan_id: str
+    """Id of the plan."""
     epoch: Timestamp
+    """The instant that the plan is for."""
     node: Name
+    """Name of the node."""
     size: str
     """`8 × H100-80GB`."""
     state: tuple[str, ...]
     """Exceptional states: `cordoned`, `not ready` and similar."""
     pool: Name | None
+    """Pool that it belongs to; None if it is in none."""
     place: str
     """Region, zone, rack and NVLink island, as far as they are known."""
     price_per_hour: float
+    """In the cluster's currency."""
     gpus: tuple[GpuUse, ...]
+    """By index."""
     free_cpu_milli: Milli = Field(alias="free_cpus")
+    """CPU cores free after the plan, in thousandths."""
     cpu_milli: Milli = Field(alias="cpus")
+    """CPU cores of the node, in thousandths."""
     free_memory_mib: Mib
+    """Memory free after the plan, in MiB."""
     memory_mib: Mib
+    """Memory of the node, in MiB."""
     tenants: tuple[NodeTenant, ...] = ()
     """Sorted by expected end."""
     bookings: tuple[NodeBooking, ...] = ()
+    """Later starts on the node."""
     closures: tuple[NodeClosure, ...] = ()
+    """Windows in which it is closed to most or all jobs."""
     stranded: tuple[Stranded, ...] = ()
     """Most jobs first; empty if no waiting job may use the node."""

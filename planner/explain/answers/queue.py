@@ -49,11 +49,17 @@ class QueueExplanation(Noun):
     """Explanation of one queue of a plan."""
 
     plan_id: str
+    """Id of the plan."""
     epoch: Timestamp
+    """The instant that the plan is for."""
     queue: Name
+    """Name of the queue."""
     parent: Name | None
+    """The queue above it; None at the top."""
     children: tuple[Name, ...]
+    """The queues directly below it."""
     quotas: tuple[QuotaUse, ...]
+    """What it may hold and holds: over all GPU models, then of each that has a quota of its own."""
     running: Count
     """Jobs of the queue and of the queues below it; the fields that follow count the same way."""
     started: Count
@@ -71,8 +77,10 @@ class QueueExplanation(Noun):
     reclaimable: tuple[Reclaimable, ...] = ()
     """The first few, by name."""
     reclaimable_in_all: Count = 0
+    """How many such jobs there are."""
     one_more: Name | None = None
     """First job in the waiting order that would start with one more GPU of quota; None if none would."""
     one_more_points: int | None = None
+    """What that job would bring, in objective points."""
     one_more_tried: Count = 0
     """Number of jobs tried: the first that wait for quota; 0 for a queue without a quota of its own."""

@@ -29,10 +29,15 @@ class Figures(Noun):
     """Figures of a plan: the cluster once it is applied, and the quality of the plan."""
 
     plan_id: str
+    """Id of the plan."""
     jobs_running: Count
+    """Jobs that run after the plan."""
     jobs_started: Count
+    """Of these, jobs that the plan starts."""
     jobs_waiting: Count
+    """Jobs that wait after the plan."""
     jobs_preempted: Count
+    """Of these, jobs that the plan stops."""
     started_waited_seconds: CountedSeconds | None = None
     """Mean time that the jobs the plan starts have waited; null if it starts none."""
     started_left_seconds: CountedSeconds | None = None
@@ -40,12 +45,17 @@ class Figures(Noun):
     waiting_waited_seconds: CountedSeconds | None = None
     """Mean time that the jobs which keep waiting have waited, held jobs excluded; null if there are none."""
     gpus_total: Milli
-    """Usable GPUs: healthy and on ready nodes."""
+    """Usable GPUs: healthy and on ready nodes; in thousandths."""
     gpus_held: Milli
+    """GPUs that jobs hold after the plan, in thousandths."""
     gpus_free: Milli
+    """Usable GPUs that no job holds after the plan, in thousandths."""
     gpu_allocation_ratio: float
+    """GPUs held over GPUs usable, as all ratios from 0 to 1 (docs/plan-format.md defines them)."""
     fragmentation_ratio: float
+    """Part of the free GPUs on which no replica of the reference gang fits."""
     jain_index: float
+    """Jain's fairness index of the queues."""
     lost_gpu_hours: float
     """Unsaved work of the jobs that the scenario's changes or the plan stop, shrink or move."""
     lost_by_changes_gpu_hours: float = 0.0
@@ -53,16 +63,25 @@ class Figures(Noun):
     lost_by_changes_points: int = 0
     """Cost of stopping these jobs, at the policy's prices; the plan's objective does not include it."""
     nodes_added: Count
+    """Nodes that the plan adds to pools."""
     nodes_removed: Count
+    """Nodes that the plan removes from pools."""
     hourly_cost: float
     """In the cluster's currency."""
     objective: int
+    """Points of the plan."""
     bound: int | None
+    """Proven upper bound of the points of any plan; null if none is known."""
     gap: Annotated[float, Field(ge=0)] | None
+    """(bound − objective) / max(1, |objective|); null without a bound."""
     status: str
+    """`OPTIMAL` if the bound proves that no plan scores more, else `FEASIBLE`."""
     solver: str
+    """Where the placements come from."""
     seconds: float
+    """Wall clock of the planning, in seconds."""
     terms: dict[str, int]
+    """Signed parts of the objective by name, in points; they sum to it."""
     waiting: dict[ReasonCode, Count]
     """Number of waiting jobs by reason."""
     gpu_models: tuple[ModelUse, ...]
@@ -133,7 +152,9 @@ class Trial(Noun):
     """One world and the result of planning it."""
 
     name: Name
+    """Name of the scenario, or `base`."""
     description: str = ""
+    """What the scenario says of itself."""
     figures: Figures | None = None
     """None if planning failed."""
     failure: str = ""
@@ -162,9 +183,13 @@ class Comparison(Noun):
     policy: str
     """Fingerprint of the policy."""
     epoch: Timestamp
+    """The instant that all plans are for."""
     seed: int
+    """Seed of the solvers."""
     base: Trial
+    """The snapshot as it is."""
     scenarios: tuple[Trial, ...]
+    """In the order in which they were given."""
 
     @property
     def expected(self) -> int:
