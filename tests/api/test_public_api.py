@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import run_command
+from tests.support.output.run_command import run_command
 
 import gpuplan
 
