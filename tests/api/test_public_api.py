@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.output.run_command import run_command
 
 import gpuplan
+from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "scenarios" / "quickstart"

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gpuplan.models.plan.actions import ActionKind, Change, changes_of
+from gpuplan.models.plan.actions import ACTIONS, ActionKind, Change, changes_of
 from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.service.approval import why_approval_is_needed
