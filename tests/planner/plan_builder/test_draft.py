@@ -493,10 +493,10 @@ def test_any_legal_target_becomes_a_plan_that_ends_in_it(make):
             assert [sight.drift for sight in view.sights(step) if sight.drift] == [], (seed, step.id)
             view.done(step)
         after = cluster_after(world.snapshot, plan.target).node_by_name
-        assert {name: layouts(node) for name, node in view.nodes.items()} == {
+        assert {name: layouts(node) for name, node in view.now.nodes.items()} == {
             name: layouts(node) for name, node in after.items()
         }
-        assert view.running == {placement.job: placement for placement in plan.placements}
+        assert view.now.placements == {placement.job: placement for placement in plan.placements}
         seen.update(step.type for step in plan.actions)
     assert {"start", "preempt", "migrate", "repartition", "scale_up"} <= seen.keys()
 

@@ -237,7 +237,7 @@ def assert_carried_out(world, plan):
     for step in plan.actions:
         assert [str(sight.drift) for sight in view.sights(step) if sight.drift] == [], step.id
         view.done(step)
-    assert view.running == {placed.job: placed for placed in plan.placements}
+    assert view.now.placements == {placed.job: placed for placed in plan.placements}
 
 
 def test_an_order_is_found_wherever_there_is_one():
