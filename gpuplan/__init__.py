@@ -164,7 +164,7 @@ def load_policy(source: str | PathLike[str] | Mapping[str, Any] | None = None) -
     Parameters
     ----------
     source
-        A file; a directory, whose `policy.yaml` counts if there is one; the document itself as a mapping with
+        A file; a directory with a `policy.yaml` or none; the document itself as a mapping with
         the fields of docs/reference/policy.md. Without it all is at its default.
 
     Raises

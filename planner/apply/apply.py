@@ -40,7 +40,7 @@ def apply_plan(
     cluster: Executor,
     audit: AuditLog,
     *,
-    who: str,
+    actor: str,
     now: Callable[[], datetime],
     resume: bool = False,
     drift_mode: Drift | None = None,
@@ -52,7 +52,7 @@ def apply_plan(
 
     Parameters
     ----------
-    who
+    actor
         user@host, for the audit log.
     resume
         Continue a plan that an earlier run applied in part.
@@ -77,9 +77,9 @@ def apply_plan(
         uses the cluster or the log.
     """
     refuse_bad_order(plan)
-    with cluster.exclusively(), audit.writing(who=who, now=now) as log:
+    with cluster.exclusively(), audit.writing(actor=actor, now=now) as log:
         standing = _standing(plan, cluster, log.records)
-        journal = Journal(log, plan=plan, cluster=cluster.identity, who=who, now=now)
+        journal = Journal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
         live = reminded_of(cluster.snapshot(), plan.snapshot)

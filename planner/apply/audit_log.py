@@ -86,7 +86,7 @@ class AuditLog:
             return self.records() if self.path.exists() else ()
 
     @contextmanager
-    def writing(self, *, who: str, now: Callable[[], datetime]) -> Iterator[AuditWriter]:
+    def writing(self, *, actor: str, now: Callable[[], datetime]) -> Iterator[AuditWriter]:
         """Open the log for appending, under an exclusive lock; a record replaces an unfinished last line."""
         self._refuse_other_files()
         with self._alone():
@@ -101,7 +101,7 @@ class AuditLog:
                 sync_directory(self.place.parent)
                 writer = AuditWriter(self.path, descriptor, trail)
                 if trail.unfinished:
-                    writer.append([_recovery(trail.unfinished, who=who, at=now())])
+                    writer.append([_recovery(trail.unfinished, actor=actor, at=now())])
                 yield writer
             finally:
                 os.close(descriptor)
@@ -289,10 +289,10 @@ def _refuse_edited_tail(tail: bytes, place: str) -> None:
         _tampered(place, "the last line goes on after its record", _shown(tail[-20:]), "the line's end")
 
 
-def _recovery(unfinished: bytes, *, who: str, at: datetime) -> AuditEntry:
+def _recovery(unfinished: bytes, *, actor: str, at: datetime) -> AuditEntry:
     return AuditEntry(
         at=at,
-        who=who,
+        who=actor,
         kind=AuditKind.RECOVERED,
         detail=f"replaces {len(unfinished)} bytes of a record that was cut off while it was written: "
         f"{unfinished.decode(errors='backslashreplace')}",

@@ -28,13 +28,13 @@ class Journal:
     """
 
     def __init__(
-        self, log: AuditWriter, *, plan: Plan, cluster: str, who: str, now: Callable[[], datetime]
+        self, log: AuditWriter, *, plan: Plan, cluster: str, actor: str, now: Callable[[], datetime]
     ) -> None:
         self._log = log
         self._plan_id = plan.plan_id
         self._plan_uid = uid_of(plan)
         self._cluster = cluster
-        self._who = who
+        self._actor = actor
         self._now = now
         self._pending: list[AuditEntry] = []
 
@@ -95,7 +95,7 @@ class Journal:
         self._pending.append(
             AuditEntry(
                 at=self._now(),
-                who=self._who,
+                who=self._actor,
                 kind=kind,
                 plan_id=self._plan_id,
                 plan_uid=self._plan_uid,

@@ -25,7 +25,7 @@ class Verdict:
     source_changed: bool
     """True if the snapshot is not the one that the plan was made from."""
     actions_done: tuple[str, ...]
-    """Ids of the actions whose effect a changed snapshot shows; what is left is judged."""
+    """Ids of the actions that a changed snapshot shows as done; the rest is judged."""
     objective: int
     """Recomputed, in points; means little while there are violations."""
     terms: dict[str, int]

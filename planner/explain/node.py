@@ -48,8 +48,8 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
     known = plan.snapshot.cluster.node_by_name | {node.name: node for node in plan.target.added}
     node = ground.nodes.get(name, known[name])
     gone = name not in ground.nodes
-    anybody = plan.snapshot.jobs[0] if plan.snapshot.jobs else None
-    place = None if gone or anybody is None else _place(name, Question.about(plan, anybody), ground)
+    any_job = plan.snapshot.jobs[0] if plan.snapshot.jobs else None
+    place = None if gone or any_job is None else _place(name, Question.about(plan, any_job), ground)
     free = place.free if place else None
     return NodeExplanation(
         plan_id=plan.plan_id,

@@ -32,7 +32,7 @@ class LiveCluster:
 
     executor: SimulatedCluster
     audit: AuditLog
-    who: str
+    actor: str
     now: Callable[[], datetime]
     stop: Callable[[], bool]
     drift_mode: Drift | None = None
@@ -55,7 +55,7 @@ class LiveCluster:
             plan,
             self.executor,
             self.audit,
-            who=self.who,
+            actor=self.actor,
             now=self.now,
             resume=resume,
             drift_mode=self.drift_mode,

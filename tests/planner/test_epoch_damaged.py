@@ -49,7 +49,7 @@ def action_of(plan, name):
 
 
 def applied(plan, live, path):
-    return apply_plan(plan, live, AuditLog(path), who="ann@login1", now=lambda: NOW)
+    return apply_plan(plan, live, AuditLog(path), actor="ann@login1", now=lambda: NOW)
 
 
 def random_world(number):
@@ -228,8 +228,8 @@ def test_an_interrupted_apply_of_releases_is_resumed(tmp_path):
         log = AuditLog(tmp_path / "log")
         asked = iter([False, True])
         with pytest.raises(Exception, match="applied in part"):
-            apply_plan(plan, live, log, who="a", now=lambda: NOW, stop=lambda: next(asked))
-        rest = apply_plan(plan, live, log, who="a", now=lambda: NOW, resume=True)
+            apply_plan(plan, live, log, actor="a", now=lambda: NOW, stop=lambda: next(asked))
+        rest = apply_plan(plan, live, log, actor="a", now=lambda: NOW, resume=True)
 
     assert rest.skipped == ("release/gang",)
     assert rest.done == ("start/gang",)

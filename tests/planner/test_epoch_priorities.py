@@ -71,6 +71,6 @@ def test_a_plan_is_applied_though_a_job_of_higher_priority_came_since(tmp_path):
 
     with SimulatedCluster.create(tmp_path / "cluster.db", came) as live:
         log = AuditLog(tmp_path / "audit.jsonl")
-        apply_plan(plan, live, log, who="ann@login1", now=lambda: build.NOW, drift_mode=Drift.PRECONDITIONS)
+        apply_plan(plan, live, log, actor="ann@login1", now=lambda: build.NOW, drift_mode=Drift.PRECONDITIONS)
 
         assert [placement.job for placement in live.snapshot().running_placements] == ["low"]

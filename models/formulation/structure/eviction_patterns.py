@@ -216,7 +216,7 @@ class Departures:
                 for position in positions:
                     yield index, position
 
-    def everybody(self, node: int) -> Departure:
+    def all_leave(self, node: int) -> Departure:
         """The pattern in which all running jobs that may leave a node have left."""
         return Departure(node, moved=tuple(self.holds[node]))
 

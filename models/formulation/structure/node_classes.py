@@ -113,8 +113,8 @@ class Cells:
                 gains[node] = [
                     (column, states.add(*gain, rounded=True)) for column, gain in self._fates.gains(node)
                 ]
-                everybody = self._departures.everybody(node)
-                of_departure[everybody] = states.add(*self._departures.free(everybody))
+                all_leave = self._departures.all_leave(node)
+                of_departure[all_leave] = states.add(*self._departures.free(all_leave))
         self.states.append(states.closed())
         parts: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for node in nodes:
@@ -149,11 +149,11 @@ class Cells:
             if node not in departures.holds and node not in departures.held_fast:
                 empty[node] = base[node]
             if node in departures.crowded:
-                everybody = of_departure[departures.everybody(node)]
-                reachable.append((node, everybody))
+                all_leave = of_departure[departures.all_leave(node)]
+                reachable.append((node, all_leave))
                 swaps += [(column, state, nothing, node) for column, state in gains[node]]
                 if node in self._fates.emptied:
-                    empty[node] = everybody
+                    empty[node] = all_leave
                     emptied_by[node] = self._fates.emptied[node]
             for departure in leaving:
                 state, column = of_departure[departure], self._fates.out[departure]

@@ -171,22 +171,22 @@ class _Book:
         if replicas is None:
             return False
         here = self._time.beginning(stay.job, stay.slot, replicas)
-        everybody = [*self._running, *others, here]
+        present = [*self._running, *others, here]
         new = {here.job.name}
-        meanwhile = [each for each in everybody if each.slot < here.until and here.slot < each.until]
-        if broken(at_once(self._case, everybody, new), Rule.ANTI_AFFINITY) or broken(
+        meanwhile = [each for each in present if each.slot < here.until and here.slot < each.until]
+        if broken(at_once(self._case, present, new), Rule.ANTI_AFFINITY) or broken(
             at_once(self._case, meanwhile, new), Rule.MIG
         ):
             return False
         if not self._leaves_whole_gpus(here, others):
             return False
-        begins = moment(self._case, everybody, here.slot, new)
+        begins = moment(self._case, present, here.slot, new)
         crowd = replace(at_once(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
         if not broken(crowd, *RULES_OF_AN_INSTANT):
             return True  # it fits beside all overlapping jobs at once, and so in every single slot
         slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
         return not any(
-            broken(moment(self._case, everybody, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
+            broken(moment(self._case, present, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
         )
 
     def _leaves_whole_gpus(self, here: Stay, others: list[Stay]) -> bool:

@@ -46,8 +46,8 @@ def _instead(case: Case, window: Window) -> str:
     owners += [f"user {name}" for name in window.reservation.users]
     if window.job is not None:
         return f"only job {window.job}, which starves, from {begins} to {ends}"
-    who = f"only {', '.join(sorted(owners))}" if owners else "no job"
-    return f"{who} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
+    allowed = f"only {', '.join(sorted(owners))}" if owners else "no job"
+    return f"{allowed} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
 
 
 def deadlines(case: Case) -> Iterator[Violation]:

@@ -105,7 +105,7 @@ def apply_command(
                 plan,
                 cluster,
                 audit,
-                who=who_acts(),
+                actor=who_acts(),
                 now=lambda: datetime.now(UTC),
                 resume=resume,
                 drift_mode=mode,

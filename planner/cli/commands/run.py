@@ -167,7 +167,7 @@ def run_command(
             live = LiveCluster(
                 executor=stack.enter_context(_cluster(source, state)),
                 audit=AuditLog(audit_file),
-                who=who_acts(),
+                actor=who_acts(),
                 now=_now,
                 stop=lambda: stop.requested,
                 drift_mode=Drift(drift_mode) if drift_mode else None,

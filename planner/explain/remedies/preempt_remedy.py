@@ -79,12 +79,12 @@ def _party(name: str, ground: Ground) -> frozenset[str]:
 def stop_lever(name: str, ground: Ground) -> Lever:
     """Stop a running job, or drop the plan's start of a waiting one."""
     job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
-    who = f"{name} (queue {job.queue}, priority {job.priority:,})"
-    kind, text = RemedyKind.STOP, f"stop {who}"
+    subject = f"{name} (queue {job.queue}, priority {job.priority:,})"
+    kind, text = RemedyKind.STOP, f"stop {subject}"
     if job.running is None:
         others = sorted(party - {name})
-        who = f"{who}, and {named(others)} with it," if others else who
-        kind, text = RemedyKind.DEFER, f"let {who} wait instead of starting in this plan"
+        subject = f"{subject}, and {named(others)} with it," if others else subject
+        kind, text = RemedyKind.DEFER, f"let {subject} wait instead of starting in this plan"
     part = RemedyPart(kind=kind, subject=name, text=text)
     return Lever(1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part)
 

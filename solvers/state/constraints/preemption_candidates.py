@@ -63,20 +63,20 @@ class Victims:
         for victims in self._on_node.values():
             if len(victims) > 1:
                 victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
-        everyone = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
-        self._least = min((victim.order[0] for victim in everyone), default=2**31)
-        self._claimed = frozenset[int]().union(*(victim.order[1] for victim in everyone))
+        candidates = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
+        self._least = min((victim.order[0] for victim in candidates), default=2**31)
+        self._claimed = frozenset[int]().union(*(victim.order[1] for victim in candidates))
         self._node: Ints = np.array(
             [node for node, victims in sorted(self._on_node.items()) for _ in victims], dtype=np.int64
         )
         """Node of every victim; victims are sorted by node and density."""
         self._first: Ints = np.searchsorted(self._node, np.arange(len(ledger.problem.nodes)))
-        self._milli: Ints = np.array([victim.milli for victim in everyone], dtype=np.int64)
-        self._loss: Ints = np.array([victim.loss for victim in everyone], dtype=np.int64)
-        self._orders = sorted({victim.order for victim in everyone}, key=repr)
+        self._milli: Ints = np.array([victim.milli for victim in candidates], dtype=np.int64)
+        self._loss: Ints = np.array([victim.loss for victim in candidates], dtype=np.int64)
+        self._orders = sorted({victim.order for victim in candidates}, key=repr)
         number = {order: position for position, order in enumerate(self._orders)}
-        self._order: Ints = np.array([number[victim.order] for victim in everyone], dtype=np.int64)
-        self._here: Bools = np.ones(len(everyone), dtype=bool)
+        self._order: Ints = np.array([number[victim.order] for victim in candidates], dtype=np.int64)
+        self._here: Bools = np.ones(len(candidates), dtype=bool)
         """False once a victim has left."""
         self._seen = 0
 

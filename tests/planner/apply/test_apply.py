@@ -175,7 +175,7 @@ def test_a_second_apply_at_the_same_time_is_refused(live, log, tmp_path):
 def test_a_log_in_use_for_another_cluster_is_refused(live, log, tmp_path):
     with (
         SimulatedCluster.create(tmp_path / "other.db", WORLD) as other,
-        log.writing(who="bob@login2", now=lambda: NOW),
+        log.writing(actor="bob@login2", now=lambda: NOW),
         pytest.raises(LockedError, match="audit log"),
     ):
         carry_out(other, log)

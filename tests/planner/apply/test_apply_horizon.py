@@ -45,7 +45,7 @@ class Loop:
 
     def apply(self, plan):
         log = AuditLog(self.folder / "audit.jsonl")
-        return apply_plan(plan, self.live, log, who="ann@login1", now=lambda: NOW)
+        return apply_plan(plan, self.live, log, actor="ann@login1", now=lambda: NOW)
 
 
 @pytest.fixture

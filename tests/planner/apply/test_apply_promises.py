@@ -40,7 +40,7 @@ def live(tmp_path):
 
 
 def carry_out(live, log, plan=PLAN, **more):
-    return apply_plan(plan, live, log, who="ann@login1", now=lambda: NOW, **more)
+    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, **more)
 
 
 def told(log):

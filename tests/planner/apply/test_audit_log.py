@@ -20,7 +20,7 @@ from tests.support.builders.build import NOW
 
 
 def reopen(path):
-    with AuditLog(path).writing(who="bob@login2", now=lambda: NOW) as writer:
+    with AuditLog(path).writing(actor="bob@login2", now=lambda: NOW) as writer:
         writer.append([entry(99)])
     return AuditLog(path).records()
 
@@ -35,7 +35,7 @@ def test_records_come_back_in_order_and_chained(tmp_path):
 
 
 def test_a_record_is_one_line_with_all_that_happened(tmp_path):
-    with AuditLog(tmp_path / "audit.jsonl").writing(who=ACTOR, now=lambda: NOW) as writer:
+    with AuditLog(tmp_path / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW) as writer:
         writer.append(
             [
                 entry(
@@ -74,7 +74,7 @@ def test_a_log_that_is_not_there_is_an_error_for_readers(tmp_path):
 def test_a_log_in_no_directory_is_an_error_for_writers(tmp_path):
     with (
         pytest.raises(PlannerError, match="No such file"),
-        AuditLog(tmp_path / "no" / "audit.jsonl").writing(who=ACTOR, now=lambda: NOW),
+        AuditLog(tmp_path / "no" / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW),
     ):
         pass
 
@@ -89,9 +89,9 @@ def test_a_second_writer_is_refused(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl")
 
     with (
-        log.writing(who=ACTOR, now=lambda: NOW),
+        log.writing(actor=ACTOR, now=lambda: NOW),
         pytest.raises(LockedError, match=r"audit log .*audit\.jsonl is in use by process \d+ since 20"),
-        log.writing(who=ACTOR, now=lambda: NOW),
+        log.writing(actor=ACTOR, now=lambda: NOW),
     ):
         pass
 
@@ -181,7 +181,7 @@ def test_a_write_that_failed_halfway_leaves_nothing_behind_the_next(tmp_path, mo
         raise OSError(28, "No space left on device")
 
     log = AuditLog(tmp_path / "audit.jsonl")
-    with log.writing(who=ACTOR, now=lambda: NOW) as writer:
+    with log.writing(actor=ACTOR, now=lambda: NOW) as writer:
         with monkeypatch.context() as patch:
             patch.setattr(AuditWriter, "_write", full)
             with pytest.raises(PlannerError, match="cannot be written: No space left on device"):

@@ -90,6 +90,6 @@ def test_quota_that_shrank_since_the_plan_makes_it_stale(tmp_path, log, mode):
     shrunk = planned.model_copy(update={"queues": (queue("q", nominal=3),)})
     with SimulatedCluster.create(tmp_path / "cluster.db", shrunk) as live:
         with pytest.raises(StalePlanError, match="quota: queue q: found 4 GPUs, allowed 3 GPUs"):
-            apply_plan(plan, live, log, who="me", now=lambda: NOW, drift_mode=mode)
+            apply_plan(plan, live, log, actor="me", now=lambda: NOW, drift_mode=mode)
 
         assert live.snapshot().running_placements == ()

@@ -130,7 +130,7 @@ def test_errors_of_usage_are_escaped(gpuplan, arguments):
 
 
 def test_audit_records_are_shown_escaped(gpuplan, tmp_path):
-    with AuditLog(tmp_path / "audit.jsonl").writing(who=EVIL, now=lambda: NOW) as log:
+    with AuditLog(tmp_path / "audit.jsonl").writing(actor=EVIL, now=lambda: NOW) as log:
         log.append([AuditEntry(at=NOW, who=EVIL, kind=AuditKind.RECOVERED, detail=EVIL, action=EVIL)])
 
     ran = gpuplan("audit", "show", "audit.jsonl")

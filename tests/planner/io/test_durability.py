@@ -90,7 +90,7 @@ def test_a_new_folder_has_its_name_on_disk(tmp_path, watch):
 
 def test_records_are_on_disk_when_they_are_appended_and_so_is_the_name_of_a_new_log(tmp_path, watch):
     path = tmp_path / "audit.jsonl"
-    with AuditLog(path).writing(who=ACTOR, now=lambda: NOW) as writer:
+    with AuditLog(path).writing(actor=ACTOR, now=lambda: NOW) as writer:
         assert watch.calls == ["sync ./"]
         writer.append([entry(1)])
         writer.append([entry(2), entry(3)])

@@ -72,9 +72,9 @@ def test_through_a_link_a_second_apply_is_refused(links, by):
 @pytest.mark.parametrize("by", ["folder/audit.jsonl", "audit.jsonl"])
 def test_through_a_link_a_second_writer_of_the_log_is_refused(links, by):
     with (
-        AuditLog(links / "real" / "audit.jsonl").writing(who=ACTOR, now=lambda: NOW),
+        AuditLog(links / "real" / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW),
         pytest.raises(LockedError, match=r"audit\.jsonl is in use by process \d+ since"),
-        AuditLog(links / by).writing(who=ACTOR, now=lambda: NOW),
+        AuditLog(links / by).writing(actor=ACTOR, now=lambda: NOW),
     ):
         pass
 
@@ -83,10 +83,10 @@ def test_a_log_with_a_second_name_has_one_writer_all_the_same(tmp_path):
     log_of(tmp_path / "audit.jsonl")
     os.link(tmp_path / "audit.jsonl", tmp_path / "same.jsonl")
 
-    with AuditLog(tmp_path / "audit.jsonl").writing(who=ACTOR, now=lambda: NOW) as writer:
+    with AuditLog(tmp_path / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW) as writer:
         with (
             pytest.raises(LockedError, match=r"same\.jsonl is in use by another process"),
-            AuditLog(tmp_path / "same.jsonl").writing(who=ACTOR, now=lambda: NOW),
+            AuditLog(tmp_path / "same.jsonl").writing(actor=ACTOR, now=lambda: NOW),
         ):
             pass
         writer.append([entry(5)])
@@ -95,7 +95,7 @@ def test_a_log_with_a_second_name_has_one_writer_all_the_same(tmp_path):
 
 
 def test_a_log_is_made_where_its_link_leads(links):
-    with AuditLog(links / "audit.jsonl").writing(who=ACTOR, now=lambda: NOW) as writer:
+    with AuditLog(links / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW) as writer:
         writer.append([entry(1)])
 
     assert (links / "audit.jsonl").is_symlink()
@@ -145,7 +145,10 @@ def without_locks(monkeypatch):
 def test_a_writer_overwrites_nothing_that_another_one_appended(tmp_path):
     first, second = AuditLog(tmp_path / "audit.jsonl"), AuditLog(tmp_path / "audit.jsonl")
 
-    with first.writing(who=ACTOR, now=lambda: NOW) as one, second.writing(who=ACTOR, now=lambda: NOW) as two:
+    with (
+        first.writing(actor=ACTOR, now=lambda: NOW) as one,
+        second.writing(actor=ACTOR, now=lambda: NOW) as two,
+    ):
         one.append([entry(1)])
         with pytest.raises(PlannerError, match="was written by another process as well"):
             two.append([entry(2)])
@@ -158,7 +161,7 @@ def test_the_check_of_a_log_notices_two_writers_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_log.AuditWriter, "_refuse_foreign_records", lambda _: None)
     log = AuditLog(tmp_path / "audit.jsonl")
 
-    with log.writing(who=ACTOR, now=lambda: NOW) as one, log.writing(who=ACTOR, now=lambda: NOW) as two:
+    with log.writing(actor=ACTOR, now=lambda: NOW) as one, log.writing(actor=ACTOR, now=lambda: NOW) as two:
         one.append([entry(1), entry(2), entry(3)])
         two.append([entry(7, detail="of another length")])
         one.append([entry(4)])

@@ -17,6 +17,6 @@ def log_of(path, count=4):
     """A log of so many records, written in two goes."""
     log = AuditLog(path)
     for part in (range(1, 2), range(2, count + 1)):
-        with log.writing(who=ACTOR, now=lambda: NOW) as writer:
+        with log.writing(actor=ACTOR, now=lambda: NOW) as writer:
             writer.append([entry(number, detail="größer\nzweite Zeile") for number in part])
     return log

@@ -84,7 +84,7 @@ class Deadly:
 def run(folder, plan=PLAN, cluster=None, *, resume):
     cluster = cluster or SimulatedCluster(Path(folder) / "cluster.db")
     log = AuditLog(Path(folder) / "audit.jsonl")
-    apply_plan(plan, cluster, log, who="ann@login1", now=lambda: NOW, resume=resume)
+    apply_plan(plan, cluster, log, actor="ann@login1", now=lambda: NOW, resume=resume)
 
 
 def resume(folder, plan=PLAN):

@@ -40,7 +40,7 @@ class Cut:
 
 
 def resume(plan, live, log):
-    return apply_plan(plan, live, log, who="ann@login1", now=lambda: NOW, resume=True)
+    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, resume=True)
 
 
 def apply_in_pieces(plan, folder, *, steps=1):

@@ -82,7 +82,7 @@ class Bench:
         self.live = LiveCluster(
             executor=self.cluster,
             audit=AuditLog(self.folder / "audit.jsonl"),
-            who=ACTOR,
+            actor=ACTOR,
             now=self.clock.now,
             stop=lambda: self.stop.requested,
         )

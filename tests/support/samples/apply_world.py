@@ -24,7 +24,7 @@ PLAN = plan_of(WORLD, A, B, C)
 
 
 def carry_out(live, log, *, plan=PLAN, **more):
-    return apply_plan(plan, live, log, who="ann@login1", now=lambda: NOW, **more)
+    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, **more)
 
 
 def running(live):

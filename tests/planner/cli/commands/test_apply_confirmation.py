@@ -140,7 +140,7 @@ def test_a_plan_applied_in_part_is_not_asked_about_unless_it_is_to_be_resumed(gp
 def test_a_log_that_was_tampered_with_or_is_in_use_is_told_before_anything_is_asked(gpuplan, planned, asked):
     planned()
     log = log_of("a.jsonl")
-    with log.writing(who=ACTOR, now=lambda: NOW):
+    with log.writing(actor=ACTOR, now=lambda: NOW):
         busy = gpuplan(*APPLY)
     log.path.write_bytes(log.path.read_bytes().replace(b"a2", b"a9"))
     tampered = gpuplan(*APPLY)
