@@ -6,12 +6,13 @@ WORKERS ?= auto
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench golden reference docs clean
+.PHONY: help setup demo test test-fast check fmt bench golden reference docs clean
 
 help:
 	@echo "make setup   create .venv with everything below"
 	@echo "make demo    plan, review, apply and verify the production-size scenario"
-	@echo "make test    all checks and tests, as CI runs them"
+	@echo "make test    all checks and all tests, as CI runs them: under 20 minutes on 2 cores"
+	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
 	@echo "make check   formatting, linters, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
@@ -35,6 +36,9 @@ demo: $(STAMP)
 
 test: check
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+test-fast: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

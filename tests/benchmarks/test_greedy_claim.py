@@ -79,6 +79,7 @@ def test_traces_without_data_are_left_out(tmp_path):
     assert [each.name for each in contests([0], openb=None, philly=path)] == ["synthetic", "Philly"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_all_are_measured_over_the_same_jobs(tmp_path):
     (found,) = contests([3], openb=None, philly=None)

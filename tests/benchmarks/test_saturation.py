@@ -272,6 +272,7 @@ def test_interleaving_spreads_each_shape_over_the_batch():
 # --- the trace ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_trace
 @pytest.mark.parametrize("policy", PUBLISHED)
 def test_a_published_policy_comes_within_a_point_of_the_published_mean(policy):
@@ -280,6 +281,7 @@ def test_a_published_policy_comes_within_a_point_of_the_published_mean(policy):
     assert online(Path(TRACE), Online("default", 42, policy)) == pytest.approx(published, abs=1)
 
 
+@pytest.mark.slow
 @needs_trace
 @pytest.mark.parametrize("variant", PUBLISHED_MEANS)
 def test_stranding_and_scarcity_beat_published_fgd_and_keep_below_the_ceiling(variant):

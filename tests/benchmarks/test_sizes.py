@@ -35,6 +35,7 @@ def test_has_the_nodes_it_says(size):
     assert {shape.node.gpu_count for shape in profile.nodes} == {8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["M", "L"])
 def test_nearly_as_many_jobs_wait_as_it_says(size):
     snapshot = made_up(SIZES[size], seed=1)

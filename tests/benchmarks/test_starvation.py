@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import starvation
 from benchmarks.starvation import DAYS, LOAD, Wait, overtaken, tables, trace_of, waited_on
 
@@ -13,6 +15,7 @@ def wait(came, started, hours=1.0, *, gpus=1, over=True):
     return Wait(gpus, round(hours * HOUR), came * HOUR, started * HOUR, over)
 
 
+@pytest.mark.slow
 def test_jobs_ask_for_as_much_more_than_there_is_as_it_says():
     trace = trace_of(3)
 

@@ -14,6 +14,7 @@ TEXT = (ROOT / "docs" / "explaining.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", SHOWN)
 def test_commands_print_what_is_shown(text):
     prompt, expected = text.split("\n", 1)

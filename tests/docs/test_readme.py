@@ -36,6 +36,7 @@ def test_quickstart_prints_what_the_readme_shows(tmp_path):
     assert without_times(run(prompt.removeprefix("$ "), tmp_path)) == without_times(expected)
 
 
+@pytest.mark.slow
 def test_commands_after_the_quickstart_work_in_that_order(tmp_path):
     run(fenced(README, "console")[0].split("\n", 1)[0].removeprefix("$ "), tmp_path)
     commands = re.search(r"look at what was done:\n\n```\n(.*?)```", README, re.DOTALL)[1].splitlines()

@@ -16,6 +16,7 @@ COMMANDS = re.search(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)[1].s
 PICTURES = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_write_reports(command, tmp_path):
     words = [word.replace("scenarios/", f"{ROOT}/scenarios/") for word in command.split()[1:]]

@@ -26,6 +26,7 @@ def timeless(text):
     return re.sub(r"\d\d:\d\d:\d\d", "##:##:##", shown)
 
 
+@pytest.mark.slow
 def test_commands_print_what_is_shown(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     (shown,) = fenced(TEXT, "console")

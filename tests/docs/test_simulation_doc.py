@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.simulate.names import BASELINE_NAMES
 from tests.support.output.run_command import run_command
@@ -23,6 +25,7 @@ def without_seconds(text):
     ]
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_is_shown_figures_included():
     (shown,) = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     prompt, expected = shown.split("\n", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
@@ -24,6 +25,7 @@ def without_times(text):
     return re.sub(r" *\d+\.\d s", " # s", text)
 
 
+@pytest.mark.slow
 def test_commands_print_what_is_shown():
     shown = fenced(TEXT, "console")
 

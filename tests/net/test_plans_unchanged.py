@@ -19,6 +19,8 @@ from gpuplan.planner.sources.files import default_policy_path, load_policy, load
 from tests.support.builders import build
 from tests.support.strategies import instances, time_strategies
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "cases" / "net" / "plans.json"
 SCENARIOS = sorted(path.parent.name for path in ROOT.glob("scenarios/*/expected.txt"))

@@ -9,6 +9,8 @@ from gpuplan.planner.doctor import Finding, chain
 from gpuplan.solvers import SOLVERS
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def findings(monkeypatch):

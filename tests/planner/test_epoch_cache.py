@@ -102,6 +102,7 @@ def read_anew(snapshot):
     return Snapshot.model_validate(snapshot.document())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", WORLDS)
 @given(seed=st.integers(0, 200), changes=st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
 @settings(max_examples=60)

@@ -19,6 +19,8 @@ from tests.support.builders.build import job, node, replica, snapshot
 from tests.support.doubles.rolling_cluster import Rolling
 from tests.support.strategies.rolling_worlds import HOUR, world
 
+pytestmark = pytest.mark.slow
+
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 EPOCHS = 200 if EVERY_SEED else 80
 SECONDS = 3600

@@ -36,6 +36,7 @@ def cluster(**changes):
     return GOOD | {"cluster": GOOD["cluster"] | changes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_schema_is_one(kind):
     made = schema(kind)

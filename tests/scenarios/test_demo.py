@@ -15,6 +15,8 @@ from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_policy, load_snapshot
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PRODUCTION = ROOT / "scenarios" / "production"
 

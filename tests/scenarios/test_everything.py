@@ -14,6 +14,8 @@ from gpuplan.planner.sources.documents.scenario_folder import scenario_files
 from gpuplan.planner.sources.files import load_policy
 from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = Path(__file__).parents[2] / "scenarios" / "everything"
 SEED = 7
 BY_WORK = BudgetPolicy(mode="deterministic")

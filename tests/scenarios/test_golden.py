@@ -20,6 +20,8 @@ import pytest
 from gpuplan.planner.cli import main
 from gpuplan.planner.sources.files import default_policy_path, load_policy
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.parent.name for path in SCENARIOS.glob("*/expected.txt"))
 AHEAD = [

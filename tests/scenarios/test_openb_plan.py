@@ -12,6 +12,8 @@ from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.traces.openb import read_openb
 
+pytestmark = pytest.mark.slow
+
 FOLDER = os.environ.get("GPUPLAN_OPENB_DIR")
 
 

@@ -15,6 +15,8 @@ from gpuplan.planner.sources.files import default_policy_path, load_policy, load
 from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
 from gpuplan.planner.sources.traces.openb import read_openb
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PRODUCTION = SCENARIOS / "production"
 DOCS = Path(__file__).parents[2] / "docs" / "scenarios.md"

@@ -83,6 +83,7 @@ def by_definition(program, multipliers):
     return math.floor(best)
 
 
+@pytest.mark.slow
 @given(with_multipliers(ANY | USUAL))
 @settings(max_examples=250)
 def test_no_assignment_scores_more_whatever_the_multipliers(case):
@@ -92,6 +93,7 @@ def test_no_assignment_scores_more_whatever_the_multipliers(case):
     assert exact_bound(program, np.array(multipliers, dtype=float)) >= best
 
 
+@pytest.mark.slow
 @given(with_multipliers(EXACT))
 @settings(max_examples=250)
 def test_bound_is_that_of_the_formula_to_the_last_point(case):

@@ -31,6 +31,8 @@ from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 from tests.support.strategies.schedule_instances import timely
 
+pytestmark = pytest.mark.slow
+
 CHUNKS = 4
 SEEDS = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 20
 """Instances a chunk of each sort: of this instant alone, and of several slots."""

@@ -20,6 +20,7 @@ TIGHTEN = float(os.environ.get("GPUPLAN_TIGHTEN", "0"))
 SECONDS = TIGHTEN or 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600 if TIGHTEN else 600)
 @pytest.mark.parametrize("name", bound_records.names())
 def test_nothing_found_contradicts_what_was_found_before(name):

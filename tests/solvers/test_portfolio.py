@@ -67,6 +67,7 @@ def test_without_solvers_the_plan_is_greedys_and_no_fallback():
     assert solution.bound == 500 < 300 + 400
 
 
+@pytest.mark.slow
 def test_missing_module_is_a_reason(monkeypatch):
     monkeypatch.setitem(SOLVERS, "milp", "gpuplan.solvers.not_installed:solve")
 
@@ -87,6 +88,7 @@ def test_bytes_that_are_no_answer_are_no_answer(said):
     assert list(messages(io.BytesIO(said))) == []
 
 
+@pytest.mark.slow
 def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
     use(monkeypatch, "milp", "crash")
 
@@ -104,6 +106,7 @@ def test_no_time_for_an_exact_solver_leaves_greedys_plan():
     assert solution.fallback.reason.startswith("milp: no time left of 0 s")
 
 
+@pytest.mark.slow
 def test_empty_answer_is_filled_up_and_refined(monkeypatch):
     use(monkeypatch, "milp", "empty")
 
@@ -113,6 +116,7 @@ def test_empty_answer_is_filled_up_and_refined(monkeypatch):
     assert solution.objective == 400 > solution.greedy_objective
 
 
+@pytest.mark.slow
 def test_solver_without_a_bound_leaves_that_of_the_configurations(monkeypatch):
     use(monkeypatch, "milp", "no_bound")
 
@@ -122,6 +126,7 @@ def test_solver_without_a_bound_leaves_that_of_the_configurations(monkeypatch):
     assert solution.status is SolveStatus.OPTIMAL
 
 
+@pytest.mark.slow
 def test_plan_that_breaks_a_rule_is_rejected_and_recorded():
     """A verifier that dislikes whatever the exact solver proposes: greedy's plan stands."""
     snapshot = contested()
@@ -271,6 +276,7 @@ def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
     assert search.deadline <= search.began + 10.0 - 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [0, 10**9])
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 2.0])
 def test_never_worse_than_greedy_however_short_the_time(monkeypatch, seconds, many):

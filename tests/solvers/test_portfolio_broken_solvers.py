@@ -20,7 +20,7 @@ from gpuplan.solvers.portfolio import Limits, solve
 from tests.support.doubles import broken_solvers
 from tests.support.samples.greedy_gap import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 DOUBLES = [
     name

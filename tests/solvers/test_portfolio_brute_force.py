@@ -23,6 +23,8 @@ from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 
+pytestmark = pytest.mark.slow
+
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4
 SEEDS = 250 if EVERY_SEED else 25

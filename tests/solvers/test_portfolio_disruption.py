@@ -20,6 +20,8 @@ from gpuplan.solvers.portfolio import Limits
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
+pytestmark = pytest.mark.slow
+
 CHUNKS, PLANS = 2, 500
 
 

@@ -135,6 +135,7 @@ def with_times(seed):
     return made.snapshot.model_copy(update={"jobs": jobs}), policy
 
 
+@pytest.mark.slow
 def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
     monkeypatch.setattr(portfolio, "_refine", lambda _: None)
     tally = Counter()

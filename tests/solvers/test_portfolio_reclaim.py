@@ -60,6 +60,7 @@ def pays_by_itself(plan):
                 yield waiting.job, remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
     monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)

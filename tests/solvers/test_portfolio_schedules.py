@@ -58,6 +58,7 @@ def with_promises(seed):
     return (snapshot, given.policy) if any(job.promise for job in snapshot.jobs) else None
 
 
+@pytest.mark.slow
 def test_the_best_of_all_schedules_is_found_and_no_bound_is_below_it():
     seen = Counter()
     for seed in SEEDS:
@@ -95,6 +96,7 @@ def test_both_solvers_give_the_same_answer():
     assert seen["same"] >= seen["all"] * 95 // 100, seen
 
 
+@pytest.mark.slow
 def test_with_promises_to_keep_the_best_of_all_schedules_that_keep_them_is_found():
     seen = Counter()
     for seed in SEEDS:

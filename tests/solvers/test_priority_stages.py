@@ -22,6 +22,8 @@ from tests.support.oracles.priority_oracle import best_in_order, could_have_come
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
 
+pytestmark = pytest.mark.slow
+
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4 if EVERY_SEED else 1
 SEEDS = 125 if EVERY_SEED else 16

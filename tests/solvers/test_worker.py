@@ -53,6 +53,7 @@ def test_a_large_report_does_not_block_the_parent():
     assert len(outcome.last) == 30_000_000
 
 
+@pytest.mark.slow
 def test_whatever_a_killed_child_started_is_killed_with_it():
     outcome, told = heard(f"{doubles}:start_another_and_hang", seconds=3.0)
 
@@ -98,6 +99,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed():
     assert gone_within(child, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere its timer ends it in time")
 def test_a_child_of_a_child_that_was_killed_is_gone_too():
     """As the solver of a plan that is made in a process of its own."""

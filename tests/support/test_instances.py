@@ -18,6 +18,8 @@ from tests.support.oracles.oracle_decode import realized
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 
+pytestmark = pytest.mark.slow
+
 MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)
 FULL_MAKERS = MAKERS[:2]
 OF_TIME = ("deadlines", "tariffs")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,8 @@ from gpuplan.models.plan.violation import Rule
 from tests.support.harness.verify_helpers import judge
 from tests.support.strategies.placement_strategies import candidates, legal_placements, node_changes
 from tests.support.strategies.snapshot_strategies import snapshots
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES, RUNS = 360, 12
 RULES = set(Rule) - {

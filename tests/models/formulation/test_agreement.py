@@ -31,6 +31,8 @@ from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, legal_target, random_target
 
+pytestmark = pytest.mark.slow
+
 COMPARED = {
     "gang": "gang",
     "request": "request",

@@ -29,6 +29,7 @@ def test_entries_that_cancel_out_leave_no_column():
     assert found.columns.tolist() == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 def test_no_family_names_a_column_twice_where_gangs_leave_crowded_nodes(monkeypatch, make):
     """There one column, that a gang leaves, brings something on each of its nodes."""

@@ -245,6 +245,7 @@ def _can_all_start(jobs):
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_jobs_are_refused_just_where_no_order_of_starts_begins_all_of_them(data):

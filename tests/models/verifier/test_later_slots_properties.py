@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.support.builders.time_builders import ahead, later, runs, waits
 from tests.support.harness.verify_helpers import judge
 from tests.support.strategies import time_strategies
 from tests.support.strategies.placement_strategies import wild_placements
+
+pytestmark = pytest.mark.slow
 
 few = settings(max_examples=60, deadline=None)
 SLOTS = 5

@@ -18,6 +18,8 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier import later_slots, verify
 from tests.support.doubles import broken_objective, broken_rules
 
+pytestmark = pytest.mark.slow
+
 MODULES = tuple(
     import_module(found.name) for found in walk_packages(verifier.__path__, f"{verifier.__name__}.")
 )

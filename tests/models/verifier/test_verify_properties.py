@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from tests.support.harness.verify_helpers import judge
 from tests.support.strategies import instances
 from tests.support.strategies.placement_strategies import candidates, legal_placements, wild_placements
 from tests.support.strategies.snapshot_strategies import policies, queue_trees, snapshots
+
+pytestmark = pytest.mark.slow
 
 RICH = st.booleans().flatmap(lambda rich: snapshots(mig=rich, locality=rich))
 few = settings(max_examples=60, deadline=None)

@@ -96,6 +96,7 @@ def _sound(seed):
     return None if any(inconsistencies(made)) else (made, given.policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_a_random_world_is_after_an_apply_as_its_plan_says(seed):
     sound = _sound(seed)

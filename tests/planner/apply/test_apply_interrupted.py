@@ -44,6 +44,7 @@ def assert_cuts_do_no_harm(plan, folder, *, steps=1):
     assert apply_in_pieces(plan, folder / "cut", steps=steps) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SMALL)
 def test_a_plan_of_a_scenario_cut_after_every_step_comes_to_its_end(tmp_path, scenario):
     assert_cuts_do_no_harm(planned(scenario), tmp_path)
@@ -57,10 +58,12 @@ def test_a_plan_of_all_kinds_of_changes_cut_after_every_step_comes_to_its_end(tm
     assert_cuts_do_no_harm(OF_ALL_KINDS, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_plan_with_every_rule_at_once_cut_again_and_again_comes_to_its_end(tmp_path):
     assert_cuts_do_no_harm(planned("everything"), tmp_path, steps=1 if EVERY_CUT else 21)
 
 
+@pytest.mark.slow
 def test_a_plan_of_300_steps_cut_again_and_again_comes_to_its_end(tmp_path):
     plan = preempting(100, 200)
     assert len(steps_of(plan)) == 300

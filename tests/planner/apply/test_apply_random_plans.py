@@ -24,6 +24,8 @@ from tests.support.builders.build import NOW
 from tests.support.samples.all_actions import MOVING, WORLD
 from tests.support.strategies.snapshot_strategies import COIN, ONE_IN_FOUR, snapshots
 
+pytestmark = pytest.mark.slow
+
 FREE_HAND = MOVING.model_copy(
     update={
         "mig": MigPolicy(switch_mode=True),

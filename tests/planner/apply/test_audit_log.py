@@ -103,6 +103,7 @@ def sound(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(data=st.data())
 def test_a_log_with_any_byte_changed_is_refused(sound, data):

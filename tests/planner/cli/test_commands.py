@@ -73,6 +73,7 @@ def test_plan_prints_saves_and_reports(gpuplan, quickstart, tmp_path):
     assert "</html>" in (tmp_path / "plan.html").read_text()
 
 
+@pytest.mark.slow
 def test_json_is_one_document_that_its_schema_describes(gpuplan, quickstart):
     document = json.loads(gpuplan("plan", quickstart, "--solver", "greedy", "--json").out)
     schema = json.loads(gpuplan("schema", "plan").out)
@@ -142,6 +143,7 @@ def test_a_diff_too_ends_with_10_if_the_plan_has_changes(gpuplan, plan_file, qui
     assert gpuplan("diff", "nothing.json", "--detailed-exitcode").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -257,6 +259,7 @@ def test_missing_files_are_bad_input(gpuplan):
         assert "nowhere" in shown.err
 
 
+@pytest.mark.slow
 def test_doctor_finds_this_installation_healthy(gpuplan):
     shown = gpuplan("doctor")
 

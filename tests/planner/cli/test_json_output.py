@@ -68,6 +68,7 @@ def test_the_simulated_cluster(ask, quickstart):
     assert ask("simulated", "return", "h100-1", *state)[1] == {"state": "c.db", "up": "h100-1"}
 
 
+@pytest.mark.slow
 def test_findings_of_doctor(ask):
     code, found = ask("doctor")
 

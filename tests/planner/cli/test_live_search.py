@@ -157,6 +157,7 @@ def test_a_pipe_gets_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_plan_on_a_terminal_takes_its_progress_back_and_pipes_no_escapes(quickstart):
     with terminal() as opened:
         done = subprocess.run(
@@ -199,6 +200,7 @@ def contested(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(contested, tmp_path):
     log, saved = tmp_path / "search.jsonl", tmp_path / "plan.json"
     command = [sys.executable, "-c", INTERRUPTIBLE, "plan", contested, "--time-limit", "5m", "-o", saved]

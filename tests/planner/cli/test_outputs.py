@@ -24,6 +24,7 @@ def test_a_path_that_cannot_be_written_is_told_before_anything_is_read(gpuplan, 
     assert shown.err.startswith(f"Error: none/{name} cannot be written: No such file or directory.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "answer"),
     [

@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 GPUPLAN = (sys.executable, "-m", "gpuplan")
 HEAVY = ("numpy", "pandas", "ortools", "pulp", "highspy", "pydantic", "rich", "jinja2", "yaml")
 

@@ -73,6 +73,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_texts_of_a_snapshot_are_shown_escaped_by_every_command(gpuplan, evil):
     for command in COMMANDS:
         options = ["--solver", "greedy"] if command[0] in ("plan", "whatif", "fit") else []
@@ -174,6 +175,7 @@ def test_escaping_changes_nothing_else():
     }
 
 
+@pytest.mark.slow
 def test_everything_is_said_in_one_place():
     root = Path(__file__).parents[3]
     found = [

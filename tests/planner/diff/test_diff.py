@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,6 +272,7 @@ def test_a_victim_that_ended_by_itself_makes_the_plan_stale():
     assert found.stale
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_before_and_the_diff_give_after(data):
@@ -304,6 +306,7 @@ def _free(world, placements):
     return {name: sum(max(0, milli) for milli in left.gpu_milli) for name, left in free.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.data())
 def test_a_diff_survives_its_document(data):

@@ -114,6 +114,7 @@ def test_a_job_that_lost_its_place_keeps_what_its_last_checkpoint_saved(tmp_path
     assert ended == NOW + timedelta(seconds=35 * 60 + recovery_seconds(Policy(), goes_on))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were_priced(seed, tmp_path):
     """On nodes of one speed, in seconds; every end is foreseen to the second too."""

@@ -431,6 +431,7 @@ def base_of(plan):
 # --- any plan ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
@@ -455,6 +456,7 @@ def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
     assert (counts.running, counts.waiting) == (len(placements), len(waits))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data())
 def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(data):
@@ -476,6 +478,7 @@ def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(da
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 def test_any_legal_target_becomes_a_plan_that_ends_in_it(make):
     seen = Counter()
@@ -512,6 +515,7 @@ def layouts(node):
     return {index: gpu.mig and {(one.profile, one.start) for one in gpu.mig} for index, gpu in gpus}
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.data())
 def test_the_points_of_the_starts_are_what_they_earn(data):
@@ -533,6 +537,7 @@ def test_the_points_of_the_starts_are_what_they_earn(data):
     assert points == sorted(points, reverse=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.data())
 def test_the_order_of_the_input_and_the_time_of_making_change_nothing(data):

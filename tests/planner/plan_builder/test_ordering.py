@@ -240,6 +240,7 @@ def assert_carried_out(world, plan):
     assert view.now.placements == {placed.job: placed for placed in plan.placements}
 
 
+@pytest.mark.slow
 def test_an_order_is_found_wherever_there_is_one():
     seen = Counter()
     for seed in range(150):

@@ -221,6 +221,7 @@ def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
     assert all(not budget.returns for budget in problem.budgets)
 
 
+@pytest.mark.slow
 def test_the_instances_have_something_of_every_time_in_them():
     given = [time_strategies.instance(seed, make=make) for make in MADE for seed in SEEDS]
     problems = [pose(one.snapshot, one.policy) for one in given]

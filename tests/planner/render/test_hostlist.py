@@ -51,6 +51,7 @@ name_lists = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(name_lists)
 def test_a_list_stands_for_exactly_its_names(names):

@@ -119,6 +119,7 @@ def add_and_die(path, statement):
         history.add(record(history.next_number))
 
 
+@pytest.mark.slow
 def test_killed_at_any_statement_it_holds_whole_rows_and_goes_on(tmp_path):
     path, kills = tmp_path / "h.db", 0
     for statement in range(100):

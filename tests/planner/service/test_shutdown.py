@@ -20,6 +20,8 @@ from gpuplan.planner.service.shutdown import Stop, stopped_by_signals
 from tests.support.children.kill_assert import in_child
 from tests.support.doubles.periodic_service import carried_out
 
+pytestmark = pytest.mark.slow
+
 GPUPLAN = (sys.executable, "-m", "gpuplan")
 
 

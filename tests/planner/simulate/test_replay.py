@@ -325,6 +325,7 @@ def test_an_epoch_that_cannot_be_planned_is_named(monkeypatch):
         run(trace(comes("a", 0, 900)))
 
 
+@pytest.mark.slow
 def test_runs_beside_each_other_find_what_each_finds_alone():
     given = trace(comes("a", 0, 900), comes("b", 60, 600, gpus=4), comes("c", 60, 600, gpus=8))
     cases = [Case("one", "x", "greedy", GREEDY), Case("two", "x", "greedy", GREEDY)]

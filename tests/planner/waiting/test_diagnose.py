@@ -350,6 +350,7 @@ def test_an_overfull_gpu_takes_nothing_from_the_others():
     assert "would fit" in why(job(milli=500, replicas=2), *holders, nodes=[node(gpus=2)])[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(st.data())
 def test_reasons_agree_with_the_verifier(data):

@@ -212,6 +212,7 @@ def test_without_a_base_scenarios_still_tell_their_figures():
     assert found.scenarios[0].unmet == ("expected jobs_running >= base; that of the base is not known",)
 
 
+@pytest.mark.slow
 def test_processes_give_what_this_process_gives_and_tell_of_each_end():
     world = snapshot(jobs=[job("a", gpus=1)])
     ended = []

@@ -89,6 +89,7 @@ def knapsack(size):
     return question(*rows, upper=[1] * size, objective=(weights.sum(axis=0) // 5 + 50).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
 def test_at_the_time_limit_the_hint_is_kept_and_the_bound_is_true(solve):
     formulation = knapsack(200)
@@ -109,6 +110,7 @@ def test_at_the_time_limit_the_hint_is_kept_and_the_bound_is_true(solve):
     assert all(report.bound is None or report.bound >= answer.bound for report in reports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
 def test_deterministic_budget_gives_the_same_answer_twice(solve):
     formulation = knapsack(120)

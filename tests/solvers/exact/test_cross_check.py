@@ -22,6 +22,8 @@ from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, nothing_changed
 
+pytestmark = pytest.mark.slow
+
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 """A thousand instances of each sort, where `make test` has no patience for them."""
 

@@ -27,6 +27,7 @@ def test_the_example_of_the_paper_has_its_value():
     assert least(speed, np.ones(3), np.ones(2), found) == pytest.approx(8 / 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_no_other_shares_are_better(seed):
     draw = random.Random(f"shares {seed}")

@@ -35,6 +35,7 @@ def in_stages(request, monkeypatch):
     monkeypatch.setattr(milp, request.param, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_stages")
 def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound():
     with_later = 0

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("order", [("milp", "cpsat"), ("cpsat", "milp")])
 def test_both_solvers_answer_in_one_process(order):

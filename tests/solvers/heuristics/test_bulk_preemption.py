@@ -122,6 +122,7 @@ def test_what_a_queue_is_owed_is_given_though_it_is_worth_less_than_the_price():
     assert "owed" in traded(build.snapshot(jobs=jobs, queues=queues)).places
 
 
+@pytest.mark.slow
 def test_trades_break_no_rule_and_are_worth_what_the_ledger_says():
     done = Counter()
     for seed in range(200):

@@ -135,6 +135,7 @@ def test_older_of_equal_jobs_starts():
     assert set(started(build.snapshot(nodes=build.cluster(1), jobs=jobs))) == {"old"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [instances.divisible, instances.mixed], ids=["divisible", "mixed"])
 def test_nothing_more_fits_after_greedy_and_nothing_is_illegal(kind):
     placed = 0
@@ -175,6 +176,7 @@ def every_option(problem):
     ]
 
 
+@pytest.mark.slow
 def test_ledger_gives_back_exactly_what_it_took():
     for seed in range(100):
         draw = random.Random(seed)

@@ -70,6 +70,7 @@ def test_equal_sizes_start_by_points_over_duration(seed):
     assert sorted(found, key=found.get) == [f"j{hours}" for hours in sorted(lengths)]
 
 
+@pytest.mark.slow
 def test_no_job_delays_one_before_it_in_order():
     delayed = 0
     for seed in range(150):

@@ -190,6 +190,7 @@ def test_no_job_is_booked_that_is_not_stopped():
     assert ledger.booked == {}
 
 
+@pytest.mark.slow
 def test_resumed_jobs_break_no_rule():
     done = Counter()
     for seed in range(150):
@@ -237,6 +238,7 @@ def contested():
     return found
 
 
+@pytest.mark.slow
 def test_the_best_of_all_schedules_that_stop_and_resume_is_found_and_no_bound_is_below_it():
     seen = Counter()
     for seed, given, most, resuming in contested():

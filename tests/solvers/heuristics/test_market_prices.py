@@ -62,6 +62,7 @@ def test_running_job_keeps_the_price_at_what_it_is_worth():
     assert prices.fetched(incumbent) == pytest.approx(-incumbent.stop_points)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), divisible=st.booleans())
 def test_demand_above_the_price_is_no_more_than_there_is(seed, divisible):
     """With one model: what is free, and what is held by jobs that are worth no more than the price."""

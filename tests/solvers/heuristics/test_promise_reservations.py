@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
@@ -228,6 +230,7 @@ def an_hour_later(snapshot, policy, target, edges):
     return snapshot.model_copy(update=changes).canonical()
 
 
+@pytest.mark.slow
 def test_every_promise_is_kept_while_nothing_unforeseen_happens():
     """Hour after hour the plan is carried out; no job starts later than promised, and no rule is broken."""
     done = Counter()

@@ -22,6 +22,8 @@ from tests.support.builders import build
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(60)
 
 

@@ -176,6 +176,7 @@ def test_an_answer_that_was_cut_off_is_none(monkeypatch):
     assert list(side_by_side([lambda: "lost"], workers=1, deadline=time.monotonic() + 60)) == [(0, None)]
 
 
+@pytest.mark.slow
 def test_what_was_frozen_before_stays_frozen():
     gc.freeze()
     try:

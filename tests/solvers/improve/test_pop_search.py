@@ -30,6 +30,7 @@ def posed(instance):
     return pose(instance.snapshot, instance.policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:4])
 @pytest.mark.parametrize("make", MAKERS)
 def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
@@ -48,6 +49,7 @@ def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
     assert told == sorted(told)
 
 
+@pytest.mark.slow
 def test_asking_about_all_parts_finds_what_greedy_missed():
     """Each part has a node, on which a large job pays more than the small one that greedy prefers."""
     models = ("A100-80GB", "H100-80GB")

@@ -318,6 +318,7 @@ def test_job_that_stays_longer_gets_no_place_in_front_of_a_promise():
     assert {each.job: each.slot for each in target.planned} == {"b": 2, "c": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(4))
 def test_nothing_is_missed_where_sizes_divide_each_other_though_gangs_are_wide_and_others_leave(chunk):
     wide = stopped = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
@@ -157,6 +158,7 @@ def crowd(seed):
     return build.snapshot(nodes=build.cluster(8, gpus=8, cpus=24), jobs=jobs)
 
 
+@pytest.mark.slow
 def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
     missed = {True: 0, False: 0}
     for seed in range(25):

@@ -88,6 +88,7 @@ def disturb(ledger, draw, steps=12):
                 ledger.remove(draw.choice(sorted(ledger.placed)))
 
 
+@pytest.mark.slow
 @KINDS
 def test_rollback_restores_everything(kind):
     for seed in range(120):
@@ -106,6 +107,7 @@ def homeless(ledger):
     return [index for index in ledger.fates.having("move") if not ledger.is_placed(incumbents[index].move)]
 
 
+@pytest.mark.slow
 def test_whatever_a_ledger_does_is_legal():
     """All but the order of moves, which is another's business."""
     done = Counter()
@@ -130,6 +132,7 @@ def test_whatever_a_ledger_does_is_legal():
     assert min(done[what] for what in (*roles, "stop", "shrink", "move", "opened", "closed")) > 5
 
 
+@pytest.mark.slow
 @KINDS
 def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
     done = Counter()

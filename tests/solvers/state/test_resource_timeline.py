@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
@@ -253,6 +254,7 @@ def state(ledger):
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_held_twice_in_any_slot():
     done = Counter()
     for seed in range(400):
@@ -273,6 +275,7 @@ def test_nothing_is_held_twice_in_any_slot():
     assert min(done[what] for what in ("mig", "share", "whole", "cpu", "placed", "stopped")) > 50
 
 
+@pytest.mark.slow
 def test_rollback_restores_every_slot():
     for seed in range(200):
         ledger, draw = Ledger(a_problem(seed)), random.Random(seed)

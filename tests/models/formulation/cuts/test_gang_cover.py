@@ -66,6 +66,7 @@ def cuts_and_plans():
     return found
 
 
+@pytest.mark.slow
 def test_no_legal_plan_breaks_a_row_that_was_added():
     tally = Counter()
     for formulation, cuts, values in cuts_and_plans():
@@ -78,6 +79,7 @@ def test_no_legal_plan_breaks_a_row_that_was_added():
     assert tally["with gangs"] >= 10, tally
 
 
+@pytest.mark.slow
 def test_rows_that_were_added_are_broken_by_what_they_were_added_for():
     for formulation, _, _ in cuts_and_plans():
         answer = guess(formulation, np.random.default_rng(0))

@@ -21,6 +21,8 @@ from tests.support.builders import build
 from tests.support.builders.gang_builders import racks
 from tests.support.strategies.random_targets import legal_target
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 60
 PRICES = Prices(scaling=0, currency=0)
 """New nodes cost nothing, so that plans have some."""

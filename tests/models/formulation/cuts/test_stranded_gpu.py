@@ -142,6 +142,7 @@ def is_heavy(kind, gpus, cores, weights):
     return min(lost) > size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{}, {"MOST_PER_NODE": 2}, {"MOST_IN_ALL": 0, "MOST_ON_AVERAGE": 0}])
 def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monkeypatch):
     for limit, value in limits.items():

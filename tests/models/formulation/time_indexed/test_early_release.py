@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import pose
 from tests.support.builders import build
+
+pytestmark = pytest.mark.slow
 
 SLOTS, RACKS, NODES, GPUS = 4, 2, 3, 4
 POLICY = Policy(horizon=HorizonPolicy(slots=SLOTS))

@@ -24,6 +24,8 @@ from gpuplan.solvers.interface import Budget
 from tests.support.oracles import exhaustive_schedules
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
+pytestmark = pytest.mark.slow
+
 SEEDS, OF_EACH = 60, 40
 
 

@@ -16,6 +16,8 @@ from tests.support.children import kill_apply
 from tests.support.children.kill_assert import CHILDREN, CUTS, KILLED, assert_recorded, end_state, in_child
 from tests.support.samples.all_actions import AFTER, CHANGES, PLAN, WORLD
 
+pytestmark = pytest.mark.slow
+
 STRIDE = 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3
 """Of the statements to the cluster every so many is one at which it is killed."""
 

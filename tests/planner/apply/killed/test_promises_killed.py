@@ -18,6 +18,8 @@ from tests.support.samples.promise_plans import (
     promises_in,
 )
 
+pytestmark = pytest.mark.slow
+
 BEFORE, AFTER = {"d": LOST}, {"b": B_LATER, "c": C_LATER}
 PLANS = pytest.mark.parametrize("plan", [PLAN, PROMISES_ONLY], ids=["with a start", "promises only"])
 

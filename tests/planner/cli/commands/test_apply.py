@@ -44,6 +44,7 @@ def apply_told_to_stop(folder, plan_file, *numbers):
     main()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_an_apply_after_the_action_in_hand_and_a_second_one_at_once(
     gpuplan, plan_file, tmp_path, number

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCENARIO = Path(__file__).parents[4] / "scenarios" / "preempt-for-priority"
 GREEDY = ("--solver", "greedy")
 

@@ -42,6 +42,7 @@ def test_the_log_is_shown_as_a_table(gpuplan, logged):
     assert f"Plan {plan['plan_id'][:8]} is {plan['solution']['solver']}'s" in " ".join(shown.out.split())
 
 
+@pytest.mark.slow
 def test_the_gap_is_drawn(gpuplan, logged, tmp_path):
     assert gpuplan("search-log", logged[0], "-o", "gap.svg").code == 0
 

@@ -11,6 +11,8 @@ import pytest
 
 from gpuplan.planner.simulate import compare_runs
 
+pytestmark = pytest.mark.slow
+
 POLICY = "solvers: []\nobjective: {goal: value}\nweights: {basis: job}\n"
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"
 SHORT = ("--every", "1h", "--epochs", "2", "--solver", "greedy")

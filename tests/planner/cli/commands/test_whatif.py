@@ -22,6 +22,7 @@ def shipped(quickstart, *names):
     return [quickstart / f"scenario.{name}.yaml" for name in names]
 
 
+@pytest.mark.slow
 def test_shipped_scenarios_come_out_as_they_expect(gpuplan, quickstart):
     shown = gpuplan("whatif", quickstart, *shipped(quickstart, *SCENARIOS))
 
@@ -32,6 +33,7 @@ def test_shipped_scenarios_come_out_as_they_expect(gpuplan, quickstart):
         assert name in shown.out
 
 
+@pytest.mark.slow
 def test_an_unchanged_world_is_planned_as_plan_does(gpuplan, quickstart, tmp_path):
     nothing = tmp_path / "nothing.yaml"
     nothing.write_text("name: nothing\n")
@@ -46,6 +48,7 @@ def test_an_unchanged_world_is_planned_as_plan_does(gpuplan, quickstart, tmp_pat
     assert found["scenarios"][0]["differences"] == {}
 
 
+@pytest.mark.slow
 def test_an_expectation_that_is_not_met_ends_with_1(gpuplan, quickstart, tmp_path):
     scenario = tmp_path / "s.yaml"
     scenario.write_text("name: s\nexpectations: [{jobs_running: '>= 40'}]\n")
@@ -69,6 +72,7 @@ def test_what_is_wrong_with_scenarios_is_bad_input(gpuplan, quickstart, tmp_path
     assert "Maybe" in shown.err
 
 
+@pytest.mark.slow
 def test_a_report_is_written(gpuplan, quickstart, tmp_path):
     page = tmp_path / "page.html"
 
@@ -98,6 +102,7 @@ def test_options_that_do_not_go_together_are_refused(gpuplan, quickstart, argume
     assert gpuplan("whatif", quickstart, *arguments).code == 2
 
 
+@pytest.mark.slow
 def test_the_value_of_more_nodes_is_told(gpuplan, quickstart):
     shown = gpuplan("whatif", quickstart, "--sensitivity", "--steps", "1", "--like", "a100-1", "--jobs", "2")
 
@@ -157,6 +162,7 @@ def test_jobs_for_which_there_is_room_need_no_nodes(gpuplan, quickstart):
     assert gpuplan("capacity", quickstart).code == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_is_a_table_and_a_picture(gpuplan, quickstart, tmp_path):
     picture = tmp_path / "sweep.svg"
 

@@ -40,6 +40,7 @@ def checked(plan, name):
     return len(remedies.found), remedies.unconfirmed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "seeds", "least"),
     [(tiny, range(part, 360, 6), 80) for part in range(6)]  # together more than 500 waiting jobs

@@ -114,6 +114,7 @@ def a_plan(draw):
     return drafted(world, *started, policy=policy, planned=planned, stopped=stopped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_plan_agrees_with_itself_and_every_view_of_it_fits(seed):
     plan = a_plan(random.Random(seed))

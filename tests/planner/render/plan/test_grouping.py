@@ -154,6 +154,7 @@ def test_long_names_are_cut_in_the_middle_and_only_where_they_must():
     assert long in all_of_it
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_lines_fit_any_usual_width(data):

@@ -25,7 +25,10 @@ addEventListener("load", () => {{
 }});
 </script>{frames}</body>"""
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium to look at reports with")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium to look at reports with"),
+]
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, zones
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.plan import plan_report
@@ -64,6 +66,7 @@ def test_racks_in_which_nothing_happens_are_folded():
     assert re.search(r"9 racks unchanged <span class=\"quiet\">r\[0,2-9\]", html)
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_a_small_file():
     nodes = [
         node(f"node-{index:04d}", rack=f"r{index // 16}", zone=f"z{index // 500}") for index in range(1500)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,7 @@ def test_what_many_jobs_wait_for_is_gathered_by_reason():
     assert all(text.count(job.name) == 1 for job in waiting)
 
 
+@pytest.mark.slow
 def test_thousands_of_jobs_make_a_page_one_can_mail():
     waiting = [job(f"waits-{index:05d}", gpus=8, queue=f"q{index % 3}") for index in range(3000)]
     starts = [job(f"starts-{index:05d}", milli=250) for index in range(1000)]
@@ -143,6 +145,7 @@ def test_thousands_of_jobs_make_a_page_one_can_mail():
     assert all(job.name in html for job in world.jobs)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_any_plan_has_a_sound_page_with_all_its_jobs(data):

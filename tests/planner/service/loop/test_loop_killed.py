@@ -12,6 +12,8 @@ from tests.support.children.kill_assert import KILLED, in_child
 from tests.support.children.kill_service import POINTS, WORLD, run_dying
 from tests.support.doubles.periodic_service import Bench, carried_out
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("point", POINTS)
 def test_killed(tmp_path, point):

@@ -6,10 +6,14 @@ import os
 from collections import Counter
 from itertools import pairwise
 
+import pytest
+
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.service.history import read_history
 from gpuplan.planner.service.record import EpochOutcome
 from tests.support.doubles.periodic_service import EVERY, Busy, carried_out
+
+pytestmark = pytest.mark.slow
 
 EPOCHS, SEED = (200, 200) if os.environ.get("GPUPLAN_EVERY_SEED") else (60, 2)
 

@@ -244,6 +244,7 @@ def test_the_good_document_is_good():
     assert problems_of("x.yaml", yaml.safe_dump(GOOD).encode()) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spoil", "floor"), [*AS_DATA.items(), *AS_TEXT.items()])
 def test_a_spoiled_document_loads_or_is_told(spoil, floor):
     noticed = []

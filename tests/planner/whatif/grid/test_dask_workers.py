@@ -31,6 +31,7 @@ def cluster():
         yield made
 
 
+@pytest.mark.slow
 def test_a_comparison_comes_out_as_on_this_machine(cluster):
     world = snapshot(jobs=[job("a", gpus=1), job("b", gpus=8, replicas=2)])
     more = Scenario.model_validate({"name": "m", "changes": [{"change": "add_nodes", "like": "n0"}]})
@@ -93,6 +94,7 @@ def test_a_scheduler_without_workers_is_told(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_the_command_line_plans_on_the_cluster(cluster, monkeypatch, capsys, tmp_path):
     scenario = tmp_path / "s.yaml"
     scenario.write_text("name: none\n")

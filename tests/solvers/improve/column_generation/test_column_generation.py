@@ -194,6 +194,7 @@ PRICED = ("data", "fragmentation", "guarantees", "overcommit", "sharing")
 # --- random instances --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(4))
 def test_any_plan_stays_legal_and_gets_no_worse(chunk):
     """`realized` asks the verifier, and compares its objective with the ledger's."""
@@ -213,6 +214,7 @@ def test_any_plan_stays_legal_and_gets_no_worse(chunk):
     assert better >= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(4))
 def test_nothing_that_is_packed_at_random_exceeds_the_bound(chunk):
     """With prices of nodes and fragments, guarantees, quotas, and what runs beside."""
@@ -248,6 +250,7 @@ def held_directly(ledger, budget):
     return own
 
 
+@pytest.mark.slow
 def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
     seen = 0
     for seed in range(40):

@@ -14,6 +14,8 @@ from tests.support.builders import build
 from tests.support.harness.column_generation_plans import one_by_one, planned
 from tests.support.oracles.share_packing import packs
 
+pytestmark = pytest.mark.slow
+
 
 def small(seed):
     """Two nodes and six jobs of one replica, with CPU that binds and a quota."""

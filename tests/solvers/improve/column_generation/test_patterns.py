@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.solvers.improve.column_generation.patterns import patterns
 from tests.support.oracles.share_packing import packs
+
+pytestmark = pytest.mark.slow
 
 FEW_SHARES = st.lists(st.sampled_from((90, 210, 300, 340, 410, 500, 590, 810, 1000)), max_size=6)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from gpuplan.models.problem.jobs import Role
 from gpuplan.planner.problem_builder import pose
@@ -14,6 +15,8 @@ from gpuplan.solvers.heuristics.preemption import Preemption
 from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.strategies import instances
+
+pytestmark = pytest.mark.slow
 
 SEEDS = 240
 FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
