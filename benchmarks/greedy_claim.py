@@ -24,8 +24,8 @@ from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
 from gpuplan.planner.simulate.baselines import BASELINES
 from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.compare_runs import Case, hold
-from gpuplan.planner.simulate.trace import Window, make_trace
+from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
+from gpuplan.planner.simulate.trace import TraceWindow, make_trace
 from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.planner.sources.traces.arrivals import read_arrivals
 from gpuplan.planner.sources.traces.openb import TRACE_START, read_openb
@@ -99,7 +99,7 @@ def _openb(folder: Path, seed: int) -> Contest:
     empty = whole.model_copy(
         update={"cluster": whole.cluster.model_copy(update={"nodes": nodes}), "jobs": ()}
     )
-    window = Window(skip=(130 + 4 * seed) * _DAY, seconds=8 * _HOUR, load_milli=12 * MILLI)
+    window = TraceWindow(skip=(130 + 4 * seed) * _DAY, seconds=8 * _HOUR, load_milli=12 * MILLI)
     arrivals = read_arrivals(pods, empty.cluster, seed=seed)
     return Contest("openb", seed, make_trace(empty, arrivals, window=window), Clock(900, 12 * _HOUR))
 
@@ -107,7 +107,7 @@ def _openb(folder: Path, seed: int) -> Contest:
 def _philly(path: Path, seed: int) -> Contest:
     nodes = tuple(Node(name=f"n{index:02d}", gpus=NodeGpus(model="P100", count=8)) for index in range(24))
     empty = Snapshot(taken_at=TRACE_START, cluster=Cluster(nodes=nodes), queues=())
-    window = Window(skip=(30 + 7 * seed) * _DAY, seconds=8 * _HOUR, load_milli=3 * MILLI // 2)
+    window = TraceWindow(skip=(30 + 7 * seed) * _DAY, seconds=8 * _HOUR, load_milli=3 * MILLI // 2)
     arrivals = read_arrivals(path, empty.cluster, seed=seed)
     return Contest("Philly", seed, make_trace(empty, arrivals, window=window), Clock(900, 12 * _HOUR))
 
@@ -115,7 +115,7 @@ def _philly(path: Path, seed: int) -> Contest:
 def measure(contest: Contest, *, log_file: Path | None, at_a_time: int) -> list[Record]:
     """All entrants on one trace; append the records to the log."""
     cases = [_case(entrant) for entrant in ENTRANTS]
-    found = hold(contest.trace, cases, contest.clock, seed=contest.seed, at_a_time=at_a_time)
+    found = run_all_cases(contest.trace, cases, contest.clock, seed=contest.seed, at_a_time=at_a_time)
     records = [
         {
             "case": contest.name,
@@ -132,14 +132,14 @@ def measure(contest: Contest, *, log_file: Path | None, at_a_time: int) -> list[
     return records
 
 
-def _case(entrant: str) -> Case:
+def _case(entrant: str) -> RunCase:
     if entrant in BASELINES:
-        return Case(entrant, "default", entrant, Policy(), baseline=entrant)
+        return RunCase(entrant, "default", entrant, Policy(), baseline=entrant)
     solver, policy_name = entrant.split(", ")
     exact = {} if solver == "auto" else {"solvers": ()}
     budget = {"mode": "deterministic", "ticks": _TICKS}
     policy = Policy.model_validate({**POLICIES[policy_name], "budget": budget, **exact})
-    return Case(entrant, policy_name, solver, policy)
+    return RunCase(entrant, policy_name, solver, policy)
 
 
 # --- the tables ---------------------------------------------------------------------------------------------

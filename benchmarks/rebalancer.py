@@ -30,14 +30,14 @@ from gpuplan.models.policy.policy import Policy, job_points
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.problem_builder import pose
-from gpuplan.planner.sources.synthetic.synthetic import generate
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
 from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
 
@@ -94,9 +94,9 @@ def interpreter() -> str | None:
 def plan_of(seed: int, time_limit: int) -> dict[str, Any]:
     """gpuplan's plan, and greedy's plan."""
     snapshot, policy = snapshot_of(seed), _policy(time_limit)
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
 
-    def check(target: Target) -> Verification:
+    def check(target: DesiredState) -> Verification:
         return verify(snapshot, policy, target.placements)
 
     solution = portfolio.solve(problem, (), limits_of(policy, seed), check)
@@ -127,7 +127,7 @@ def rival(python: str, seed: int, time_limit: int, search: str) -> dict[str, Any
 
 def question(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
     """Jobs with their weights in points, nodes, and greedy's plan as the start."""
-    start = greedy(pose(snapshot, policy)).target(()).placements
+    start = greedy(build_problem(snapshot, policy)).target(()).placements
     jobs = {
         job.name: {
             "weight": job_points(policy, job, snapshot.taken_at),
@@ -218,7 +218,7 @@ def snapshot_of(seed: int) -> Snapshot:
             "backlog": "48h",
         }
     )
-    return generate(profile, seed=seed)
+    return generate_snapshot(profile, seed=seed)
 
 
 def _policy(time_limit: int) -> Policy:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.planner.sources.synthetic.synthetic import generate
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
 from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _QUEUES = (("foundation", 34), ("vision", 26), ("search", 22), ("sandbox", 18))
 
 def made_up(size: Size, seed: int) -> Snapshot:
     """The snapshot of a size."""
-    return generate(profile_of(size), seed=seed)
+    return generate_snapshot(profile_of(size), seed=seed)
 
 
 def profile_of(size: Size) -> WorkloadProfile:

@@ -22,11 +22,11 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.interface import Answer, Budget, integer_bound
-from gpuplan.solvers.worker import run_apart
+from gpuplan.solvers.interface import Budget, SolverAnswer, integer_bound
+from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ STARTING: Final = 30
 """Extra seconds for a process to start, to build the model and to end."""
 
 
-def scip(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+def scip(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
     """Maximize with the SCIP of OR-Tools, through MathOpt."""
     # Imported here to keep it apart from the HiGHS of another solver: one solver library per process.
     from ortools.math_opt import model_pb2  # noqa: PLC0415
@@ -93,11 +93,13 @@ def scip(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -
     bounds = result.termination.objective_bounds
     bound = integer_bound(bounds.dual_bound) if np.isfinite(bounds.dual_bound) else None
     if not result.has_primal_feasible_solution():
-        return Answer(SolveStatus.NO_ANSWER, bound=bound, detail=str(reason))
+        return SolverAnswer(SolveStatus.NO_ANSWER, bound=bound, detail=str(reason))
     found = result.variable_values(variables)
     values = np.rint(np.array(found)).astype(np.int64)
     proven = reason is mathopt.TerminationReason.OPTIMAL
-    return Answer(SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE, values, bound, detail=str(reason))
+    return SolverAnswer(
+        SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE, values, bound, detail=str(reason)
+    )
 
 
 class _Table:
@@ -117,7 +119,7 @@ class _Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told(Answer):
+class _Told(SolverAnswer):
     """A line of a log: points without values."""
 
     points: int = 0
@@ -152,7 +154,7 @@ def watched(
     course = Course()
     began = time.monotonic()
 
-    def note(answer: Answer) -> None:
+    def note(answer: SolverAnswer) -> None:
         at = time.monotonic() - began
         if isinstance(answer, _Told):
             course.points.append((at, answer.points))
@@ -172,7 +174,7 @@ def watched(
 
 def apart(solver: str, formulation: Formulation, hint: Ints, seconds: float) -> Course:
     """Run a solver in a new process, which is killed if it does not end soon after its time limit."""
-    outcome = run_apart(WATCHED, (solver, formulation, hint, seconds), seconds + STARTING, lambda _: None)
+    outcome = run_in_child(WATCHED, (solver, formulation, hint, seconds), seconds + STARTING, lambda _: None)
     course = cast("Course", outcome.last or Course())
     course.ended = course.ended or outcome.failure or f"killed {STARTING} s late"
     return course
@@ -181,7 +183,7 @@ def apart(solver: str, formulation: Formulation, hint: Ints, seconds: float) -> 
 def question_of(name: str) -> tuple[Formulation, Ints]:
     """The block model of a synthetic cluster, with greedy's plan as the hint."""
     snapshot = made_up(SIZES[name], seed=1).canonical()
-    problem = pose(snapshot, Policy())
+    problem = build_problem(snapshot, Policy())
     x = Columns(problem)
     return formulate(problem, x), x.encode(greedy(problem).target(snapshot.running_placements))
 

@@ -20,12 +20,12 @@ from gpuplan.models.formulation import FAMILIES
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.objective import objective
 from gpuplan.models.formulation.rows import Formulation
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.solution import gap_between
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy
 
@@ -48,7 +48,7 @@ def measure_stages(instance: Instance) -> dict[str, Any]:
     took: dict[str, float] = {}
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     with _timed(took, "pose"):
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
     with _timed(took, "greedy"):
         ledger = greedy(problem)
     with _timed(took, "target"):
@@ -94,14 +94,14 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
     """Pose and search within the time limit: gap over time, placements, peak memory."""
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     began = time.monotonic()
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     check = partial(verify_target, snapshot, policy)
     limits = limits_of(policy, instance.seed)
     solution = portfolio.solve(problem, snapshot.running_placements, limits, check, began=began)
     whole = time.monotonic() - began
     if solution.bound is None:
         raise AssertionError(solution)
-    nothing = verify_target(snapshot, policy, Target(snapshot.running_placements)).objective
+    nothing = verify_target(snapshot, policy, DesiredState(snapshot.running_placements)).objective
     best = problem.ceiling + nothing
     return {
         "seconds": whole,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.records import Record
-    from gpuplan.planner.simulate.scores.scoring import Life
+    from gpuplan.planner.simulate.scores.scoring import JobLife
     from gpuplan.planner.simulate.trace import Trace
 
 NAME: Final = "starvation"
@@ -141,7 +141,7 @@ def measure(
     return records
 
 
-def _wait(life: Life, end: int) -> Wait:
+def _wait(life: JobLife, end: int) -> Wait:
     came = (life.job.submitted_at - _BEGIN).total_seconds()
     started = float(end) if life.started_at is None else (life.started_at - _BEGIN).total_seconds()
     gpus = life.job.request.gpus * life.job.gang.maximum

@@ -36,12 +36,18 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.outcome import (
         Distribution,
         EpochFigures,
-        Figure,
-        Run,
         Scorecard,
+        ScoreValue,
+        SimulatedRun,
         Simulation,
     )
-    from gpuplan.planner.whatif.answers.comparison import Comparison, Fate, Figures, JobFate, Trial
+    from gpuplan.planner.whatif.answers.comparison import (
+        Comparison,
+        JobOutcomeChange,
+        JobOutcomeKind,
+        PlanFigures,
+        Trial,
+    )
     from gpuplan.planner.whatif.patch.scenario import Scenario
 
 __all__ = [
@@ -50,21 +56,21 @@ __all__ = [
     "Distribution",
     "EpochFigures",
     "Explanation",
-    "Fate",
-    "Figure",
-    "Figures",
     "InputProblem",
-    "JobFate",
+    "JobOutcomeChange",
+    "JobOutcomeKind",
     "Milestone",
     "NodeExplanation",
     "Plan",
+    "PlanFigures",
     "PlannerError",
     "Policy",
     "QueueExplanation",
     "Rule",
-    "Run",
     "Scenario",
+    "ScoreValue",
     "Scorecard",
+    "SimulatedRun",
     "Simulation",
     "Snapshot",
     "TamperedError",
@@ -96,12 +102,18 @@ _HOMES = {
     "planner.simulate.outcome": (
         "Distribution",
         "EpochFigures",
-        "Figure",
-        "Run",
+        "ScoreValue",
+        "SimulatedRun",
         "Scorecard",
         "Simulation",
     ),
-    "planner.whatif.answers.comparison": ("Comparison", "Fate", "Figures", "JobFate", "Trial"),
+    "planner.whatif.answers.comparison": (
+        "Comparison",
+        "JobOutcomeKind",
+        "PlanFigures",
+        "JobOutcomeChange",
+        "Trial",
+    ),
     "planner.whatif.patch.scenario": ("Scenario",),
 }
 """Where each noun is defined."""
@@ -281,7 +293,7 @@ def plan(
     from datetime import UTC, datetime
 
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.apply.promises import carry_over
+    from gpuplan.planner.apply.promises import carry_over_promises
     from gpuplan.planner.call_arguments import policy_with
     from gpuplan.planner.epoch import plan_epoch
 
@@ -293,7 +305,7 @@ def plan(
         deterministic=deterministic,
     )
     if after is not None:
-        snapshot = carry_over(snapshot, after)
+        snapshot = carry_over_promises(snapshot, after)
     return plan_epoch(snapshot, policy, seed=seed, created_at=datetime.now(UTC), watch=watch, last=after)
 
 
@@ -341,10 +353,10 @@ def explain(plan: Plan, name: str) -> Explanation | QueueExplanation | NodeExpla
         Nothing in the plan has the name, or things of several kinds have it.
     """
     from gpuplan.planner.explain.answer import answer
-    from gpuplan.planner.explain.lookup import meaning
+    from gpuplan.planner.explain.lookup import resolve_name
 
     source = f"plan {plan.plan_id[:8]}"
-    kind, meant = meaning(plan, name, source=source)
+    kind, meant = resolve_name(plan, name, source=source)
     return answer(plan, kind, meant, source=source)
 
 
@@ -395,7 +407,7 @@ def whatif(
     from os import PathLike
 
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.validation.damage import survey
+    from gpuplan.models.validation.damage import survey_damage
     from gpuplan.planner.call_arguments import at_least_one, policy_with
     from gpuplan.planner.whatif.compare import compare
     from gpuplan.planner.whatif.grid.workers import Processes, processors
@@ -410,7 +422,7 @@ def whatif(
         stop_gap=stop_gap,
         deterministic=deterministic,
     )
-    sound = survey(snapshot.canonical()).sound
+    sound = survey_damage(snapshot.canonical()).sound
     given = [scenarios] if isinstance(scenarios, Scenario | Mapping | str | PathLike) else list(scenarios)
     return compare(sound, policy, load_scenarios(given, sound, policy), engine, seed=seed)
 
@@ -488,8 +500,8 @@ def simulate(
     Returns
     -------
     Simulation
-        A `Run` for each policy and solver, with its `Scorecard`; as pandas tables with `score_frame()` and
-        `epoch_frame()`.
+        A `SimulatedRun` for each policy and solver, with its `Scorecard`; as pandas tables with
+        `score_frame()` and `epoch_frame()`.
 
     Raises
     ------
@@ -502,11 +514,11 @@ def simulate(
     from pathlib import Path
 
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.validation.damage import survey
+    from gpuplan.models.validation.damage import survey_damage
     from gpuplan.planner import call_arguments as given
-    from gpuplan.planner.simulate.compare_runs import hold, side_by_side
+    from gpuplan.planner.simulate.compare_runs import build_simulation, run_all_cases
     from gpuplan.planner.simulate.prepare import cases_of, trace_of
-    from gpuplan.planner.simulate.trace import Estimates, Window
+    from gpuplan.planner.simulate.trace import Estimates, TraceWindow
     from gpuplan.planner.whatif.grid.workers import processors
 
     at_a_time = given.at_least_one("processes", processes) or processors()
@@ -521,11 +533,11 @@ def simulate(
         deterministic=deterministic,
     )
     trace = trace_of(
-        survey(snapshot.canonical()).sound,
+        survey_damage(snapshot.canonical()).sound,
         cases[0].policy,
         arrivals=None if arrivals is None else Path(arrivals),
         outages=None if outages is None else Path(outages),
-        window=Window(
+        window=TraceWindow(
             skip=given.duration("skip", skip),
             seconds=given.optional_duration("submit_for", submit_for),
             load_milli=given.load_milli(load),
@@ -534,8 +546,8 @@ def simulate(
         checkpoint_every=given.duration("checkpoint_every", checkpoint_every),
         seed=seed,
     )
-    runs = hold(trace, cases, clock, seed=seed, at_a_time=at_a_time)
-    return side_by_side(
+    runs = run_all_cases(trace, cases, clock, seed=seed, at_a_time=at_a_time)
+    return build_simulation(
         trace,
         cases,
         runs,

@@ -30,7 +30,7 @@ class Dependency(Noun):
     """Condition that the job must meet."""
 
 
-class Outcome(StrEnum):
+class JobOutcome(StrEnum):
     """Outcome of an ended job."""
 
     SUCCEEDED = "succeeded"
@@ -46,7 +46,7 @@ class FinishedJob(Noun):
     """Queue that it was in."""
     user: Name = "unknown"
     """User that submitted it."""
-    outcome: Outcome = Outcome.SUCCEEDED
+    outcome: JobOutcome = JobOutcome.SUCCEEDED
     """Its outcome."""
     started_at: Timestamp
     """Time of its start."""

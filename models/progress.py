@@ -36,7 +36,7 @@ class Progress(Noun):
     """
 
 
-def works_since(running: Running) -> datetime:
+def working_since(running: Running) -> datetime:
     """Time at which a running job starts to work on its current places, after any recovery."""
     return running.started_at if running.resumed_at is None else running.resumed_at
 
@@ -44,7 +44,7 @@ def works_since(running: Running) -> datetime:
 def recovering_seconds(job: Job, now: datetime) -> int:
     """Seconds until a running job has resumed from its last checkpoint."""
     running = job.running
-    return 0 if running is None else _seconds(works_since(running), max(now, running.started_at))
+    return 0 if running is None else _seconds(working_since(running), max(now, running.started_at))
 
 
 def unsaved_seconds(job: Job, now: datetime) -> int:
@@ -52,11 +52,11 @@ def unsaved_seconds(job: Job, now: datetime) -> int:
     running = job.running
     if running is None:
         return 0
-    since = works_since(running)
+    since = working_since(running)
     return _seconds(now, max(since, running.last_checkpoint_at or since))
 
 
-def pace(job: Job, nodes: Mapping[str, Node]) -> int:
+def running_speed_milli(job: Job, nodes: Mapping[str, Node]) -> int:
     """
     Speed of a running job at its places, in thousandths of that on its fastest GPU model, at least 1.
 
@@ -88,7 +88,7 @@ def served_milli(job: Job, now: datetime) -> int:
     return before + sum(replica.quota_milli for replica in running.replicas) * _seconds(now, since)
 
 
-def stopped(job: Job, speed_milli: int, now: datetime) -> Job:
+def job_after_stop(job: Job, speed_milli: int, now: datetime) -> Job:
     """
     The job as pending, after it ran at a speed and was stopped: with its saved progress and no promise.
 
@@ -99,7 +99,7 @@ def stopped(job: Job, speed_milli: int, now: datetime) -> Job:
     if running is None:
         return job
     saved_at = running.last_checkpoint_at
-    if saved_at is not None and (saved := _seconds(saved_at, works_since(running))):
+    if saved_at is not None and (saved := _seconds(saved_at, working_since(running))):
         completed = progress.completed_milli + speed_milli * saved
         progress = progress.model_copy(update={"completed_milli": completed, "last_checkpoint_at": saved_at})
     progress = progress.model_copy(update={"served_milli": served_milli(job, now)})

@@ -17,7 +17,7 @@ from gpuplan.models.plan.actions import (
     Start,
     info_of,
 )
-from gpuplan.planner.formatting import listed
+from gpuplan.planner.formatting import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change
 
 
-def subject(change: Change) -> str:
+def action_subject(change: Change) -> str:
     """Object of a change: `job a`, `node n0`, `node n0 gpu 3`."""
     if isinstance(change, Repartition):
         return f"node {change.node} gpu {change.gpu}"
     return f"node {change.node}" if isinstance(change, NodeAction) else f"job {change.job}"
 
 
-def label(change: Change) -> str:
+def action_label(change: Change) -> str:
     """Short text of a change."""
     match change:
         case Start():
@@ -58,14 +58,14 @@ def label(change: Change) -> str:
             return str(info_of(change).phrase.format_map(fields))
 
 
-def counted_kinds(changes: Iterable[Change], *, done: bool) -> str:
+def count_by_kind(changes: Iterable[Change], *, done: bool) -> str:
     """`3 starts, 1 preemption and 1 node to add`, or `1 node added` if done; `nothing` if there are none."""
     found = Counter[str](change.type for change in changes)
     parts = []
     for kind, info in ACTIONS.items():
         if number := found[kind.value]:
             parts.append(f"{number:,} {info.nouns[number != 1]}{info.endings[done]}")
-    return listed(parts) if parts else "nothing"
+    return join_with_and(parts) if parts else "nothing"
 
 
 def _where(placement: Placement) -> str:

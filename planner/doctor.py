@@ -17,7 +17,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.solver_versions import library_of
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.worker import solve_apart
+from gpuplan.solvers.worker import solve_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -42,7 +42,7 @@ _NVML: Final = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCoun
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorCheck:
     """Result of one check."""
 
     subject: str
@@ -52,9 +52,9 @@ class Finding:
     advice: str = ""
 
 
-def checkup() -> Iterator[Finding]:
+def run_checks() -> Iterator[DoctorCheck]:
     """Run all checks, the cheapest first."""
-    yield Finding("python", works=True, detail=platform.python_version())
+    yield DoctorCheck("python", works=True, detail=platform.python_version())
     for name in _DISTRIBUTIONS:
         yield _distribution(name)
     usable = set()
@@ -64,34 +64,38 @@ def checkup() -> Iterator[Finding]:
         yield finding
     yield _scip()
     yield _coexistence()
-    yield chain(usable)
+    yield check_solver_chain(usable)
     yield _nvml()
 
 
-def chain(usable: Collection[str]) -> Finding:
+def check_solver_chain(usable: Collection[str]) -> DoctorCheck:
     """The working solvers among those that a plan tries by default."""
     wanted = [str(name) for name in Policy().solvers]
     works = [name for name in wanted if name in usable]
     fails = "".join(f"; {name} fails" for name in wanted if name not in usable)
     if works:
-        return Finding("a plan uses", works=True, detail=f"{', then '.join(works)}, at last greedy{fails}")
+        return DoctorCheck(
+            "a plan uses", works=True, detail=f"{', then '.join(works)}, at last greedy{fails}"
+        )
     others = sorted(set(usable))
     advice = (
         f"Name one that works in the policy: solvers: [{', '.join(others)}]."
         if others
         else "Reinstall with constraints.txt: greedy's plans are good, but nothing says how good."
     )
-    return Finding("a plan uses", works=False, detail=f"greedy alone{fails}", advice=advice)
+    return DoctorCheck("a plan uses", works=False, detail=f"greedy alone{fails}", advice=advice)
 
 
-def _distribution(name: str) -> Finding:
+def _distribution(name: str) -> DoctorCheck:
     try:
-        return Finding(name, works=True, detail=importlib.metadata.version(name))
+        return DoctorCheck(name, works=True, detail=importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, works=False, detail="not installed", advice=f"Install it: pip install {name}")
+        return DoctorCheck(
+            name, works=False, detail="not installed", advice=f"Install it: pip install {name}"
+        )
 
 
-def _solver(name: str, solver: str) -> Finding:
+def _solver(name: str, solver: str) -> DoctorCheck:
     # max 3x + 2y subject to 2x + y ≤ 7, x, y ≤ 5: x = 1, y = 5.
     question = Formulation(
         upper=np.array([5, 5]),
@@ -99,25 +103,25 @@ def _solver(name: str, solver: str) -> Finding:
         rows=(row("assignment", ("doctor",), [(0, 2), (1, 1)], upper=7),),
     )
     began = time.monotonic()
-    answer = solve_apart(solver, question, Budget(deadline=began + _SECONDS), np.zeros(2, dtype=np.int64))
+    answer = solve_in_child(solver, question, Budget(deadline=began + _SECONDS), np.zeros(2, dtype=np.int64))
     subject, library = f"solver {name}", library_of(name)
     if answer.bound == _ANSWER:
         took = time.monotonic() - began
-        return Finding(subject, works=True, detail=f"{library}; solved in {took:.1f} s")
+        return DoctorCheck(subject, works=True, detail=f"{library}; solved in {took:.1f} s")
     detail = answer.detail or f"{answer.status}, bound {answer.bound} instead of {_ANSWER}"
     advice = "Plans fall back to the next solver, at last to greedy. Reinstall with constraints.txt."
-    return Finding(subject, works=False, detail=f"{library}; {detail}", advice=advice)
+    return DoctorCheck(subject, works=False, detail=f"{library}; {detail}", advice=advice)
 
 
-def _scip() -> Finding:
+def _scip() -> DoctorCheck:
     """SCIP comes with OR-Tools; plans do not need it."""
     works, said = _python(_SCIP)
     if works and said == str(_ANSWER):
-        return Finding("SCIP by MathOpt", works=True, detail=f"{library_of('scip')}; solved")
-    return Finding("SCIP by MathOpt", works=None, detail=f"not usable, and not needed: {said}")
+        return DoctorCheck("SCIP by MathOpt", works=True, detail=f"{library_of('scip')}; solved")
+    return DoctorCheck("SCIP by MathOpt", works=None, detail=f"not usable, and not needed: {said}")
 
 
-def _coexistence() -> Finding:
+def _coexistence() -> DoctorCheck:
     """HiGHS and OR-Tools share library names; some versions cannot be loaded together (or-tools#5246)."""
     faults = []
     for order, script in (("highspy first", _HIGHS_FIRST), ("ortools first", _ORTOOLS_FIRST)):
@@ -126,15 +130,15 @@ def _coexistence() -> Finding:
             faults.append(f"{order}: {said}")
     if faults:
         advice = "Install highspy>=1.12,<1.14 with ortools 9.15."
-        return Finding("solvers together", works=False, detail="; ".join(faults), advice=advice)
-    return Finding("solvers together", works=True, detail="both import orders")
+        return DoctorCheck("solvers together", works=False, detail="; ".join(faults), advice=advice)
+    return DoctorCheck("solvers together", works=True, detail="both import orders")
 
 
-def _nvml() -> Finding:
+def _nvml() -> DoctorCheck:
     works, said = _python(_NVML)
     if works:
-        return Finding("NVML", works=True, detail=f"{said} GPUs on this machine")
-    return Finding("NVML", works=None, detail="no NVIDIA driver here; only needed where GPUs are")
+        return DoctorCheck("NVML", works=True, detail=f"{said} GPUs on this machine")
+    return DoctorCheck("NVML", works=None, detail="no NVIDIA driver here; only needed where GPUs are")
 
 
 def _python(script: str) -> tuple[bool, str]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import BudgetMode
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import Verifier, unnamed_damage
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_builder import draft
-from gpuplan.planner.problem_builder import pose
-from gpuplan.planner.warm_start import first_target, is_settled, newcomers, recognized
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.warm_start import initial_target, is_settled, new_waiting_jobs, reuse_equal_nouns
 from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
@@ -77,19 +77,19 @@ def plan_epoch(
     began = time.monotonic()
     # 0. Remove lost places first: a plan cannot choose to keep them.
     found = snapshot.canonical()
-    damage = survey(found)
-    snapshot = recognized(damage.sound, last.snapshot) if last else damage.sound
+    damage = survey_damage(found)
+    snapshot = reuse_equal_nouns(damage.sound, last.snapshot) if last else damage.sound
     # 1. Build the problem. All later steps are a pure function of it, except for time limits.
     cache = cache or EpochCache()
-    problem = pose(snapshot, policy, cache)
+    problem = build_problem(snapshot, policy, cache)
 
     # 2. Solve it: greedy always has a solution; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, and greedy's solution remains.
     check = Verifier(snapshot, policy)
     limits = limits_of(policy, seed)
     settled = last is not None and is_settled(snapshot, policy, last)
-    warm = None if last is None else first_target(snapshot, policy, last)
-    fresh = newcomers(snapshot, last.snapshot) if last else frozenset[str]()
+    warm = None if last is None else initial_target(snapshot, policy, last)
+    fresh = new_waiting_jobs(snapshot, last.snapshot) if last else frozenset[str]()
     running = snapshot.running_placements
     solution = portfolio.solve(
         problem, running, limits, check, watch, began=began, warm=warm, newcomers=fresh, settled=settled

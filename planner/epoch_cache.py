@@ -2,7 +2,8 @@
 Cache of what one epoch computes and the next one may still use.
 
 Most of an epoch's problem equals that of the last epoch. Results that depend on neither the clock nor other
-jobs are computed once per job: `gpuplan.planner.warm_start.recognized` makes unchanged jobs the same objects.
+jobs are computed once per job: `gpuplan.planner.warm_start.reuse_equal_nouns` makes unchanged jobs the same
+objects.
 """
 
 from __future__ import annotations

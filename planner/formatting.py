@@ -47,32 +47,32 @@ def printable_json(text: str) -> str:
     )
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 job`, `1,047 jobs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def decimal(milli: int) -> str:
+def format_milli(milli: int) -> str:
     """Thousandths as a decimal number: `0.46`, `1,047`."""
     return f"{print_milli(milli):,}"
 
 
-def in_gpus(milli: int) -> str:
+def format_gpus(milli: int) -> str:
     """`0.46 GPU`, `1 GPU`, `131.5 GPUs`."""
-    return f"{decimal(milli)} GPU" if 0 < milli <= MILLI else f"{decimal(milli)} GPUs"
+    return f"{format_milli(milli)} GPU" if 0 < milli <= MILLI else f"{format_milli(milli)} GPUs"
 
 
-def in_cpus(milli: int) -> str:
+def format_cpus(milli: int) -> str:
     """`0.5 CPU`, `16 CPUs`."""
-    return f"{decimal(milli)} CPU" if 0 < milli <= MILLI else f"{decimal(milli)} CPUs"
+    return f"{format_milli(milli)} CPU" if 0 < milli <= MILLI else f"{format_milli(milli)} CPUs"
 
 
-def in_gib(mib: int) -> str:
+def format_gib(mib: int) -> str:
     """`64 GiB`, `0.5 GiB`; three decimals are enough to distinguish MiB amounts."""
     return f"{f'{mib / _MIB_PER_GIB:,.3f}'.rstrip('0').rstrip('.')} GiB"
 
 
-def in_points(points: int, disruption: int, change: str) -> str:
+def format_points(points: int, disruption: int, change: str) -> str:
     """
     `costs 236 points: work -200, preemption -36`, for a job that is preempted, migrated, shrunk or grown.
 
@@ -84,7 +84,7 @@ def in_points(points: int, disruption: int, change: str) -> str:
     return f"{text}: work {work:+,}, {_TERMS[change]} {disruption:+,}" if work and disruption else text
 
 
-def duration(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """The two largest units: `2d4h`, `3h10m`, `45s`."""
     parts = []
     for unit, size in _SECONDS_PER_UNIT:
@@ -94,21 +94,21 @@ def duration(seconds: int) -> str:
     return "0s" if first is None else "".join(parts[first : first + 2])
 
 
-def listed(parts: Iterable[str]) -> str:
+def join_with_and(parts: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *front, last = parts
     return f"{', '.join(front)} and {last}" if front else last
 
 
-def named(names: Sequence[str], most: int = 3) -> str:
+def join_first_names(names: Sequence[str], most: int = 3) -> str:
     """`a`, `a and b`, `a, b and 5 more`: at most `most` parts."""
     if len(names) <= most:
-        return listed(names)
+        return join_with_and(names)
     told = names[: most - 1]
-    return listed([*told, f"{len(names) - len(told):,} more"])
+    return join_with_and([*told, f"{len(names) - len(told):,} more"])
 
 
-def in_gpu_hours(gpu_milli_seconds: int) -> str:
+def format_gpu_hours(gpu_milli_seconds: int) -> str:
     """`1.4 GPU-hours`, rounded; `less than 0.1 GPU-hours` for smaller amounts."""
     hours = gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR)
     shown = f"{hours:,.1f}".removesuffix(".0")
@@ -117,7 +117,7 @@ def in_gpu_hours(gpu_milli_seconds: int) -> str:
     return f"{shown} GPU-hour{'' if shown == '1' else 's'}"
 
 
-def money(amount: float) -> str:
+def format_money(amount: float) -> str:
     """`24.50`, in the cluster's currency, which has no name in any document."""
     return f"{amount:,.2f}"
 
@@ -125,15 +125,15 @@ def money(amount: float) -> str:
 def replica_size(request: ResourceRequest) -> str:
     """Request of one replica, by its scarcest resource: `8 GPUs`, `0.46 GPU`, `16 CPUs`, `64 GiB`."""
     if request.gpus or request.gpu_milli:
-        return in_gpus(request.gpus * MILLI + request.gpu_milli)
+        return format_gpus(request.gpus * MILLI + request.gpu_milli)
     if request.mig:
         return " + ".join(
             profile if count == 1 else f"{count} × {profile}"
             for profile, count in sorted(request.mig.items())
         )
     if request.cpu_milli:
-        return in_cpus(request.cpu_milli)
-    return in_gib(request.memory_mib) if request.memory_mib else "no GPU"
+        return format_cpus(request.cpu_milli)
+    return format_gib(request.memory_mib) if request.memory_mib else "no GPU"
 
 
 def gang_size(request: ResourceRequest, least: int, most: int) -> str:
@@ -150,7 +150,7 @@ def placement_size(placement: Placement) -> str:
     return gang_size(_request_of(placement), replicas, replicas)
 
 
-def resized(before: Placement, after: Placement) -> str:
+def format_resize(before: Placement, after: Placement) -> str:
     """Resources of a gang that grows or shrinks: `4 → 2 × 8 GPUs`."""
     size = replica_size(_request_of(after))
     return f"{len(before.replicas):,} → {len(after.replicas):,} × {size}"
@@ -172,7 +172,7 @@ def _request_of(placement: Placement) -> ResourceRequest:
     )
 
 
-def layout_text(instances: tuple[MigInstance, ...] | None) -> str:
+def format_mig_layout(instances: tuple[MigInstance, ...] | None) -> str:
     """A MIG layout in the order of its memory slices: `3g.40gb + 2 × 1g.10gb`, `no instances`, `MIG off`."""
     if instances is None:
         return "MIG off"
@@ -187,5 +187,5 @@ def layout_text(instances: tuple[MigInstance, ...] | None) -> str:
 def node_size(node: Node) -> str:
     """Size of a node, by its scarcest resource: `8 × H100-80GB`, `64 CPUs`."""
     if node.gpus is None:
-        return in_cpus(node.cpu_milli)
+        return format_cpus(node.cpu_milli)
     return f"{node.gpus.count} × {node.gpus.model}"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-def clock(moment: datetime, now: datetime) -> str:
+def format_time(moment: datetime, now: datetime) -> str:
     """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, with seconds only if not 0."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"

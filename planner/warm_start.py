@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpuplan.models.plan.actions import Preempt, Shrink
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.objective import Goal
-from gpuplan.planner.analysis.allocations import count_from
+from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_met
-from gpuplan.planner.problem_builder.reclaiming import pairs
+from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
+from gpuplan.planner.problem_builder.reclaiming import reclaim_pairs
 
 if TYPE_CHECKING:
     from gpuplan.models.base import Noun
@@ -30,7 +30,7 @@ _OVERTAKEN_BY_RUNNING: Final = frozenset(
 """Goals under which a running job loses value, relative to pending jobs, while it runs."""
 
 
-def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
+def reuse_equal_nouns(live: Snapshot, last: Snapshot) -> Snapshot:
     """
     The live snapshot in canonical order, with the objects of an earlier snapshot for equal nodes and jobs.
 
@@ -40,7 +40,7 @@ def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
     cluster = _equal_or(live.cluster.model_copy(update={"nodes": nodes}), last.cluster)
     jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
     known = live.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
-    count_from(last, known)
+    update_allocations_from(last, known)
     return known
 
 
@@ -53,7 +53,7 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     than one slot, with reservations, or if equal jobs take turns by attained service, time alone may require
     actions; the result is then always False.
     """
-    if policy.horizon.slots > 1 or live.cluster.reservations or not same_rules(policy, last.policy):
+    if policy.horizon.slots > 1 or live.cluster.reservations or not has_same_rules(policy, last.policy):
         return False
     if policy.disruption.takes_turns and policy.objective.goals & _OVERTAKEN_BY_RUNNING:
         return False
@@ -76,14 +76,14 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     )
 
 
-def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
+def initial_target(live: Snapshot, policy: Policy, last: Plan) -> DesiredState | None:
     """
     Target of the last plan, restricted to jobs and nodes that still exist; None under other rules.
 
     Preemptions that are not done yet stay in it. Jobs that were started by other means run on. With more than
     one slot it is None, since the slots of the last plan are different.
     """
-    if policy.horizon.slots > 1 or not same_rules(policy, last.policy):
+    if policy.horizon.slots > 1 or not has_same_rules(policy, last.policy):
         return None
     target, before = last.target, last.snapshot.job_by_name
     planned = {placement.job: placement for placement in target.placements}
@@ -101,10 +101,10 @@ def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
         elif there >= {replica.node for replica in meant.replicas}:
             placements.append(meant)
     removed = tuple(name for name in target.removed if name in nodes)
-    return Target(tuple(placements), added, removed)
+    return DesiredState(tuple(placements), added, removed)
 
 
-def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
+def new_waiting_jobs(live: Snapshot, last: Snapshot) -> frozenset[str]:
     """Names of the pending jobs that are new or changed since the last plan."""
     before = last.job_by_name
     return frozenset(
@@ -117,7 +117,7 @@ def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
 def _is_more_allowed(live: Snapshot, policy: Policy, last: Plan) -> bool:
     """True if an action that was forbidden to the last plan is allowed now."""
     waiting = [job for job in live.jobs if job.running is None and not job.held]
-    return _is_time(live, policy, last.snapshot, waiting) or _made_way(live, last, waiting)
+    return _is_time(live, policy, last.snapshot, waiting) or _enabled_a_start(live, last, waiting)
 
 
 def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
@@ -126,10 +126,10 @@ def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
     begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
     if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
         return True
-    return _dwell_is_over(live, policy, before) or _is_ripe(live, policy, before, waiting)
+    return _dwell_is_over(live, policy, before) or _minimum_runtime_is_over(live, policy, before, waiting)
 
 
-def _is_ripe(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
     """True if a job may be disturbed that had not reached its minimum runtime before."""
     rules = policy.disruption
     if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
@@ -151,7 +151,7 @@ def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
     )
 
 
-def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
+def _enabled_a_start(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
     """
     True if carrying out the last plan allowed an action to a pending job.
 
@@ -161,9 +161,12 @@ def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
     before, finished = last.snapshot, finished_by_name(live)
     awaited = (each for job in waiting for each in job.depends_on)
     return (
-        any(is_met(each, live, finished) and not is_met(each, before, finished) for each in awaited)
+        any(
+            is_satisfied(each, live, finished) and not is_satisfied(each, before, finished)
+            for each in awaited
+        )
         or (bool(waiting) and any(isinstance(action, Preempt | Shrink) for action in last.actions))
-        or not set(pairs(live, last.policy)) <= set(pairs(before, last.policy))
+        or not set(reclaim_pairs(live, last.policy)) <= set(reclaim_pairs(before, last.policy))
     )
 
 
@@ -194,6 +197,6 @@ def _same_places(one: Placement, other: Placement) -> bool:
     return one is other or same_holdings(one.replicas, other.replicas)
 
 
-def same_rules(policy: Policy, other: Policy) -> bool:
+def has_same_rules(policy: Policy, other: Policy) -> bool:
     """True if two policies differ at most in budget and solvers."""
     return policy == other.model_copy(update={"budget": policy.budget, "solvers": policy.solvers})

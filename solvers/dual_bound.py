@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 _MOST_BITS: Final = 40
 """Multipliers are rounded to multiples of 2⁻⁴⁰ points at the finest; this costs less than one point."""
 
-_ROOM: Final = 2.0**61
+_MAX_SUM: Final = 2.0**61
 """Sums of products below this limit in floating point fit in 64 bits, rounding errors included."""
 
-_CHOICES: Final = frozenset({"assignment", "eviction", "horizon"})
+_GUB_FAMILIES: Final = frozenset({"assignment", "eviction", "horizon"})
 """Families with rows that limit a sum of columns to at most n, such as the options of a class."""
 
 
 def exact_bound(formulation: Formulation, multipliers: Floats) -> int:
     """
-    Upper bound on the objective, without the constant; see `Certifier.bound`.
+    Upper bound on the objective, without the constant; see `DualBound.bound`.
 
     With the duals of a linear relaxation it is the value of the relaxation, free of the solver's tolerances.
     With the duals of a dual simplex that was stopped early it is the bound proven so far. HiGHS minimizes:
     negate its row duals.
     """
-    return Certifier(formulation).bound(multipliers)
+    return DualBound(formulation).bound(multipliers)
 
 
-class Certifier:
+class DualBound:
     """Rows of a formulation as arrays, to evaluate several sets of multipliers."""
 
     def __init__(self, formulation: Formulation) -> None:
@@ -88,7 +88,7 @@ class Certifier:
         choices = [
             index
             for index, row in enumerate(rows)
-            if row.family in _CHOICES
+            if row.family in _GUB_FAMILIES
             and row.upper is not None
             and row.upper >= 0
             and (row.lower is None or row.lower <= 0)
@@ -115,14 +115,14 @@ class Certifier:
 
         If multipliers are too large even for b = 0, all are scaled down alike: any multipliers give a bound.
         """
-        multipliers = np.clip(multipliers, -_ROOM, _ROOM)
+        multipliers = np.clip(multipliers, -_MAX_SUM, _MAX_SUM)
         sizes = np.abs(self._formulation.objective) + np.bincount(
             self._columns,
             np.abs(self._coefficients) * (np.abs(multipliers[self._rows]) + 1),
             minlength=len(self._formulation.upper),
         )
         largest = max(1.0, sizes.max(initial=0.0), np.abs(multipliers).max(initial=0.0))
-        bits = min(_MOST_BITS, math.floor(math.log2(_ROOM / largest)))
+        bits = min(_MOST_BITS, math.floor(math.log2(_MAX_SUM / largest)))
         return np.rint(np.ldexp(multipliers, bits)).astype(np.int64), max(0, bits)
 
     def _best(self, points: Ints) -> int:

@@ -12,65 +12,65 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.solution import Ended, SolveStatus
+from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.improve.pop_partition import parts_of
+from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.rounding.disaggregate import disaggregate
-from gpuplan.solvers.solver_child import RELAXATION, Finding, Question, consult_here, is_small
-from gpuplan.solvers.worker import Outcome, begun, run_apart
+from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
+from gpuplan.solvers.worker import ChildOutcome, run_in_child, start_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.formulation.structure.aggregate import Aggregate
-    from gpuplan.solvers.incumbent import Search
+    from gpuplan.solvers.incumbent import EpochSearch
     from gpuplan.solvers.interface import Budget
-    from gpuplan.solvers.worker import Child
+    from gpuplan.solvers.worker import ChildProcess
 
-CONSULTING: Final = "gpuplan.solvers.solver_child:consult"
+SOLVE_ENTRY: Final = "gpuplan.solvers.solver_child:solve_block_model"
 
-_SHARE: Final = 0.65
+_SHARE_OF_TIME: Final = 0.65
 """Fraction of the time (without that for placing) for the search, before placing and refining …"""
 
 _LEAST_SECONDS: Final = 10.0
 """… but at least this long, if available: a solver that has not begun to search is of little use."""
 
-_SECONDS_AT_REST: Final = 2.0
+_SECONDS_FOR_BOUND: Final = 2.0
 """To improve the bound of a plan that stays as it is."""
 
-_WORTHWHILE: Final = 0.001
+_LEAST_GAIN: Final = 0.001
 """Fraction of the objective by which an intermediate answer must be better to be placed."""
 
-_CHECKS: Final = 4
+_VERIFICATIONS_PER_PLACING: Final = 4
 """Placing a plan takes about as long as this many checks of it."""
 
 
-class EnoughError(Exception):
+class TargetGapReachedError(Exception):
     """The answer is good enough: no more is needed from the solver."""
 
 
-class Inquiry:
+class ExactRun:
     """One run of a solver, and its findings so far."""
 
-    def __init__(self, search: Search, solver: str | None, *, relax: bool = True) -> None:
+    def __init__(self, search: EpochSearch, solver: str | None, *, relax: bool = True) -> None:
         """Without a solver only a bound is computed, from the linear relaxation."""
         self._search, self._solver = search, solver
         self._asks_relaxation = relax
         # If no running job may be changed, a large cluster is improved in parts sooner than as a whole.
-        self._divided = parts_of(search.problem) > 1 and not search.problem.incumbents
+        self._divided = partition_count(search.problem) > 1 and not search.problem.incumbents
         self._placed_vertex = False
         self._longest_placing = 0.0
         """Longest time so far to place an answer on nodes."""
         self.relaxed = not relax
         """True once the linear relaxation has run."""
-        self._last: Finding | None = None
-        self._tried: Finding | None = None
+        self._last: SolverFinding | None = None
+        self._tried: SolverFinding | None = None
         """The last intermediate answer that was considered for placing."""
         now, placing = time.monotonic(), self._time_to_place()
         self._set_aside = placing
         """Seconds reserved for placing the final answer."""
         left = search.left - placing
-        self._resting = search.ended is Ended.SETTLED
+        self._resting = search.ended is StopReason.SETTLED
         # Placing later starts takes long: with less than half of that left to search, a bound is worth more.
         least = 0 if search.problem.slots == 1 else placing / 2
         self._placing = (search.limits.deterministic or left > least) and not self._resting
@@ -78,62 +78,62 @@ class Inquiry:
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
             # Plans with later starts are not refined; the time to place one is known once greedy has run.
-            share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE
+            share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE_OF_TIME
             self._deadline = now + max(share * left, min(left, _LEAST_SECONDS))
         if self._resting and solver is not None:
-            self._deadline = min(self._deadline, now + _SECONDS_AT_REST)
+            self._deadline = min(self._deadline, now + _SECONDS_FOR_BOUND)
 
     def made(self) -> bool:
         """Run the solver and place its answer; False if the next solver must be tried."""
-        with self._search.phase("solve"), suppress(EnoughError):
+        with self._search.phase("solve"), suppress(TargetGapReachedError):
             return self._judge(self._found_here() or self._asked())
         return True
 
-    def _found_here(self) -> Outcome | None:
+    def _found_here(self) -> ChildOutcome | None:
         """Outcome in this process; None if the problem is too large, or too hard, for that."""
         if not is_small(self._search.problem):
             return None
         last = None
-        for last in consult_here(*self._arguments()):
+        for last in solve_in_process(*self._arguments()):
             self._hear(last)
         enough = last is not None and (self._solver is None or last.stage != RELAXATION)
-        return Outcome(last) if enough else None
+        return ChildOutcome(last) if enough else None
 
     @contextmanager
-    def begun(self) -> Iterator[Child]:
+    def begun(self) -> Iterator[ChildProcess]:
         """Run the solver in a child process while this one does other work."""
-        with begun(CONSULTING, self._arguments(), self._seconds) as child:
+        with start_child(SOLVE_ENTRY, self._arguments(), self._seconds) as child:
             yield child
 
-    def ended(self, child: Child) -> bool:
+    def ended(self, child: ChildProcess) -> bool:
         """Follow a running solver to its end; False if the next one must be tried."""
-        with self._search.phase("solve"), suppress(EnoughError):
+        with self._search.phase("solve"), suppress(TargetGapReachedError):
             return self._judge(child.follow(self._hear))
         return True
 
-    def _asked(self) -> Outcome:
-        return run_apart(CONSULTING, self._arguments(), self._seconds, self._hear)
+    def _asked(self) -> ChildOutcome:
+        return run_in_child(SOLVE_ENTRY, self._arguments(), self._seconds, self._hear)
 
     @property
     def _seconds(self) -> float:
         return max(0.01, self._deadline - time.monotonic())
 
-    def _arguments(self) -> tuple[Question, Budget]:
+    def _arguments(self) -> tuple[SolverTask, Budget]:
         search = self._search
         entry = None if self._solver is None else SOLVERS[self._solver]
-        question = Question(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
+        question = SolverTask(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
         return question, search.limits.budget(self._deadline)
 
     def _time_to_place(self) -> float:
         """Seconds to place and verify a plan, estimated from greedy's plan."""
         search = self._search
-        one_plan = search.phases.get("greedy", _CHECKS * search.one_check)
+        one_plan = search.phases.get("greedy", _VERIFICATIONS_PER_PLACING * search.one_check)
         one_plan *= 1 if search.problem.slots == 1 else 4
         return max(one_plan, self._longest_placing) + search.one_check
 
     def _hear(self, message: object) -> None:
         """Take over an intermediate report of the solver."""
-        search, finding = self._search, message if isinstance(message, Finding) else self._last
+        search, finding = self._search, message if isinstance(message, SolverFinding) else self._last
         if finding is None:
             search.tell(RELAXATION)
             return
@@ -149,9 +149,9 @@ class Inquiry:
         shown = claimed if claimed is not None and claimed >= search.best.objective else None
         search.tell(stage, finding.found, shown)
         if search.proven or (self._divided and self._placed_vertex):
-            raise EnoughError
+            raise TargetGapReachedError
 
-    def _take(self, stage: str, finding: Finding) -> None:
+    def _take(self, stage: str, finding: SolverFinding) -> None:
         search = self._search
         if finding.proven is not None:
             search.believe(f"{stage}'s multipliers", finding.proven)
@@ -166,14 +166,14 @@ class Inquiry:
             # If the solver continues from there, an early plan is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
 
-    def _place_meanwhile(self, finding: Finding) -> None:
+    def _place_meanwhile(self, finding: SolverFinding) -> None:
         """Place an intermediate answer while the solver runs, if it is much better than the best plan."""
         search, found = self._search, finding.found
         if found is None or finding.aggregate is None or finding.final or search.limits.deterministic:
             return
         # There must be time to place the final answer too.
         in_time = self._placing and 2 * self._time_to_place() < search.left
-        if in_time and found - search.best.objective > _WORTHWHILE * abs(search.best.objective):
+        if in_time and found - search.best.objective > _LEAST_GAIN * abs(search.best.objective):
             self._place(self._name, finding.aggregate, once=True)
 
     def _has_time(self) -> bool:
@@ -184,7 +184,7 @@ class Inquiry:
     def _name(self) -> str:
         return self._solver or RELAXATION
 
-    def _judge(self, outcome: Outcome) -> bool:
+    def _judge(self, outcome: ChildOutcome) -> bool:
         """Place the final answer of a solver; False if the next one must be tried."""
         search, solver = self._search, self._solver
         if outcome.failure and not self.relaxed:
@@ -206,7 +206,7 @@ class Inquiry:
         if not self._placing:
             why = f"no time left of {search.limits.seconds:g} s to place what it found"
             search.failures.append((solver, why))
-            search.ended = Ended.TIME
+            search.ended = StopReason.TIME
             return True
         if finding.aggregate is None or finding.status is SolveStatus.NO_ANSWER:
             search.failures.append((solver, f"found no plan: {finding.detail}"))
@@ -218,27 +218,27 @@ class Inquiry:
             search.failures.append((solver, "its plan, once placed on nodes, scored less"))
         # With ticks too: a run that the clock has ended may not be reproducible.
         if time.monotonic() >= self._deadline:
-            search.ended = Ended.TIME
+            search.ended = StopReason.TIME
         elif search.limits.deterministic:
-            search.ended = Ended.TICKS
+            search.ended = StopReason.TICKS
         return True
 
-    def _answer(self, outcome: Outcome) -> Finding:
+    def _answer(self, outcome: ChildOutcome) -> SolverFinding:
         """The final answer of the solver, or its last report before it was killed."""
-        last = outcome.last if isinstance(outcome.last, Finding) else None
+        last = outcome.last if isinstance(outcome.last, SolverFinding) else None
         own = last is not None and last.stage != RELAXATION
         if last is not None and own and last.final:
             return last
         killed = "did not stop at its time limit and was killed"
         if outcome.failure:
-            return Finding(self._name, SolveStatus.FAILED, final=True, detail=outcome.failure)
+            return SolverFinding(self._name, SolveStatus.FAILED, final=True, detail=outcome.failure)
         if last is None or not own:
             status = SolveStatus.NO_ANSWER if outcome.killed else SolveStatus.FAILED
             detail = killed if outcome.killed else "gave no answer"
-            return Finding(self._name, status, final=True, detail=detail)
+            return SolverFinding(self._name, status, final=True, detail=detail)
         return replace(last, detail=killed) if outcome.killed else last
 
-    def _fault(self, finding: Finding) -> str | None:
+    def _fault(self, finding: SolverFinding) -> str | None:
         """Why an answer cannot be used at all; only claims that can be checked are trusted."""
         best = self._search.best.objective
         if finding.status in (SolveStatus.FAILED, SolveStatus.INFEASIBLE):

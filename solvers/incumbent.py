@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.solution import (
-    Ended,
     Fallback,
     Milestone,
-    Rejected,
+    RejectedAnswer,
     Solution,
     SolveStatus,
+    StopReason,
     gap_between,
 )
 from gpuplan.solvers.interface import Budget
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification
 
-    Check = Callable[[Target], Verification]
+    Check = Callable[[DesiredState], Verification]
     Watch = Callable[[Milestone], None]
 
 LAST_PLAN: Final = "last plan"
-NOBODY: Final = "none"
+NO_SOLVER: Final = "none"
 """Solver of the plan that changes nothing."""
 
-_BREACH: Final = 10**15
+_VIOLATION_PENALTY: Final = 10**15
 """Makes any plan without violations better than one with violations."""
 
 
@@ -61,16 +61,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VerifiedPlan:
     """A verified plan and the solver that made it."""
 
     solver: str
-    target: Target
+    target: DesiredState
     objective: int
     not_disaggregated: int = 0
 
 
-class Search:
+class EpochSearch:
     """The search of one epoch."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Search:
         check: Check,
         watch: Watch | None = None,
         began: float | None = None,
-        keeps: Callable[[Target], bool] | None = None,
+        keeps: Callable[[DesiredState], bool] | None = None,
     ) -> None:
         """
         `began` is the start of the epoch, an instant of `time.monotonic`; without it time counts from now.
@@ -99,23 +99,25 @@ class Search:
         self.failures: list[tuple[str, str]] = []
         """(solver, reason) of what did not help."""
         self.bound_note = ""
-        self.ended = Ended.EXHAUSTED
+        self.ended = StopReason.EXHAUSTED
         self.greedy_objective = 0
         self.judged = 0
         """Objective of the last plan that was offered."""
         self._check = check
         self.keeps = keeps or (lambda _: True)
         self._watch = watch
-        self._rejected: list[Rejected] = []
+        self._rejected: list[RejectedAnswer] = []
         self._milestones: list[Milestone] = []
-        nothing = Target(tuple(sorted(running, key=lambda placement: placement.job)))
+        nothing = DesiredState(tuple(sorted(running, key=lambda placement: placement.job)))
         verification = self.judge(nothing)
         self.idle = nothing
         """The plan that changes nothing."""
         # A plan that changes nothing breaks promises that are due, and brings higher priorities nothing.
         legal = not verification.violations and self.keeps(nothing)
         self.doing_nothing = doing_nothing = verification.objective
-        self.best = Candidate(NOBODY, nothing, doing_nothing if legal else doing_nothing - _BREACH)
+        self.best = VerifiedPlan(
+            NO_SOLVER, nothing, doing_nothing if legal else doing_nothing - _VIOLATION_PENALTY
+        )
         # Points of the problem are differences to changing nothing; points of a formulation are not.
         self._bounds = {"ceiling": doing_nothing + problem.ceiling}
         """Least bound by claimant; none is below a verified plan."""
@@ -139,7 +141,7 @@ class Search:
         """Seconds until the deadline; negative after it."""
         return self.deadline - time.monotonic()
 
-    def judge(self, target: Target) -> Verification:
+    def judge(self, target: DesiredState) -> Verification:
         """Verify a plan."""
         began = time.monotonic()
         with self.phase("verify"):
@@ -148,7 +150,7 @@ class Search:
         return verification
 
     def offer(
-        self, solver: str, target: Target, *, missed: int = 0, stage: str = "", exact: bool = False
+        self, solver: str, target: DesiredState, *, missed: int = 0, stage: str = "", exact: bool = False
     ) -> bool:
         """
         Keep a plan if it breaks no rule and is better; False if it breaks a rule.
@@ -162,17 +164,17 @@ class Search:
             return True
         verification = self.judge(target)
         if verification.violations:
-            self._rejected.append(Rejected(solver, verification.violations))
+            self._rejected.append(RejectedAnswer(solver, verification.violations))
             return False
-        least = self.best.objective + (self.best.solver != NOBODY)
+        least = self.best.objective + (self.best.solver != NO_SOLVER)
         self.judged = verification.objective
         if verification.objective >= least:
-            self.best = Candidate(solver, target, verification.objective, missed)
+            self.best = VerifiedPlan(solver, target, verification.objective, missed)
             for claimant, bound in tuple(self._bounds.items()):
                 if bound < verification.objective:
                     self._disbelieve(claimant, self._bounds.pop(claimant))
             if not self._bounds:  # possible after a last plan that is legal but that no solver offers
-                self._bounds["unknown"] = verification.objective + _BREACH
+                self._bounds["unknown"] = verification.objective + _VIOLATION_PENALTY
         elif exact and verification.objective == self.best.objective and self.best.solver != LAST_PLAN:
             self.best = replace(self.best, solver=solver)
         self.tell(stage or solver)
@@ -181,7 +183,7 @@ class Search:
     def rest(self) -> None:
         """Keep everything as it is."""
         self.best = replace(self.best, solver=LAST_PLAN)
-        self.ended = Ended.SETTLED
+        self.ended = StopReason.SETTLED
 
     def believe(self, solver: str, bound: int | None) -> bool:
         """Accept a bound; False, and a note, if a verified plan is better than that."""
@@ -200,7 +202,7 @@ class Search:
 
     def tell(self, stage: str, found: int | None = None, bound: int | None = None) -> None:
         """Record where the search is, with a solver's claims so far, and show it to the watcher."""
-        objective = None if self.best.solver == NOBODY else self.best.objective
+        objective = None if self.best.solver == NO_SOLVER else self.best.objective
         bound = self.bound if bound is None else min(bound, self.bound)
         now = Milestone(time.monotonic() - self.began, stage, objective, bound, found)
         if not self._milestones or now != replace(self._milestones[-1], seconds=now.seconds):
@@ -227,12 +229,12 @@ class Search:
             reasons = "; ".join(f"{solver}: {reason}" for solver, reason in failures)
             fallback = Fallback(tried=failures[0][0], used=best.solver, reason=reasons)
         ended = self.ended
-        if ended is Ended.SETTLED:
+        if ended is StopReason.SETTLED:
             pass
         elif optimal:
-            ended = Ended.PROVEN
+            ended = StopReason.PROVEN
         elif self.proven:
-            ended = Ended.GAP
+            ended = StopReason.GAP
         return Solution(
             status=SolveStatus.OPTIMAL if optimal else SolveStatus.FEASIBLE,
             solver=best.solver,

@@ -52,7 +52,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SolverAnswer:
     """Claims of a solver; none is trusted until it is verified."""
 
     status: SolveStatus
@@ -83,9 +83,9 @@ def begins_with_relaxation(solver: str, formulation: Formulation) -> bool:
     return large and solver == RELAXES_FIRST
 
 
-def well_formed(message: object) -> Answer | None:
+def validated_answer(message: object) -> SolverAnswer | None:
     """The message if it is an answer with parts of the right types; its claims may still be wrong."""
-    if not isinstance(message, Answer) or not isinstance(message.status, SolveStatus):
+    if not isinstance(message, SolverAnswer) or not isinstance(message.status, SolveStatus):
         return None
     if not (message.bound is None or type(message.bound) is int) or not isinstance(message.detail, str):
         return None
@@ -105,14 +105,14 @@ def _are_cuts(cuts: object) -> bool:
     )
 
 
-Report: TypeAlias = "Callable[[Answer], None]"
+Report: TypeAlias = "Callable[[SolverAnswer], None]"
 """Takes the answers of a solver so far, in case it ends without a last one."""
 
 
 class Solver(Protocol):
     """Maximizes a formulation within a budget; `hint` is a complete feasible assignment."""
 
-    def __call__(self, formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+    def __call__(self, formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
         """Solve; report better values and bounds on the way."""
         ...
 

@@ -16,7 +16,7 @@ import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpuplan.solvers.parent_death_signal import end_with
+from gpuplan.solvers.parent_death_signal import kill_on_parent_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ _GRACE_SECONDS: Final = 0.1
 """Time after the deadline until a process is killed."""
 
 
-def side_by_side(
+def run_in_forks(
     calls: Sequence[Callable[[], _T]], *, workers: int, deadline: float
 ) -> Iterator[tuple[int, _T | None]]:
     """
@@ -63,14 +63,14 @@ def _fork(call: Callable[[], _T], deadline: float) -> tuple[Connection, BaseProc
     """Begin a call in a forked process; returns the connection for its result."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(call, sending, deadline, os.getpid()))
+    process = context.Process(target=_run_call, args=(call, sending, deadline, os.getpid()))
     process.start()
     sending.close()
     return receiving, process
 
 
-def _work(call: Callable[[], _T], sending: Connection, deadline: float, parent: int) -> None:
-    end_with(parent)
+def _run_call(call: Callable[[], _T], sending: Connection, deadline: float, parent: int) -> None:
+    kill_on_parent_exit(parent)
     # Garbage collection writes to all objects that it visits, and pages written to are no longer shared.
     gc.freeze()
     signal.setitimer(signal.ITIMER_REAL, max(0.0, deadline - time.monotonic()) + 2 * _GRACE_SECONDS)

@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2)."""
 
 
-def end_with(parent: int) -> None:
+def kill_on_parent_exit(parent: int) -> None:
     """
     Have the kernel kill this process when its parent, of that process id, has ended; on Linux only.
 

@@ -15,19 +15,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.solution import Ended, SolveStatus, Stage
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.exact_run import EnoughError, Inquiry
-from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_turns
-from gpuplan.solvers.heuristics.greedy_fill import fill
-from gpuplan.solvers.heuristics.promise_reservations import hold, start_firm
-from gpuplan.solvers.incumbent import LAST_PLAN, NOBODY, Limits, Search
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import SolveStatus, Stage, StopReason
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
+from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.priority_stages import Served, stage, without
+from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.warm_start import carry_on
-from gpuplan.solvers.worker import run_apart
+from gpuplan.solvers.targets.warm_start import extend_last_plan
+from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from gpuplan.solvers.incumbent import Check, Watch
 
 GREEDY: Final = "greedy"
-REFINER: Final = "neighbourhoods"
-REFINING: Final = "gpuplan.solvers.improve.large_neighbourhood:refine"
+LNS: Final = "neighbourhoods"
+LNS_ENTRY: Final = "gpuplan.solvers.improve.large_neighbourhood:improve_by_lns"
 
 _MANY_NODES: Final = 5_000
 """From this many nodes on the first solver begins while greedy plans."""
 
-_MOST_STAGES: Final = 8
+_MAX_STAGES: Final = 8
 """Exact solvers run for this many of the highest priorities, and for the lowest; greedy plans the rest."""
 
-_CHECKS_OF_GREEDY: Final = 10
+_VERIFICATIONS_PER_GREEDY: Final = 10
 """Greedy takes about as long as this many checks of a plan."""
 
 __all__ = ["Limits", "solve"]
@@ -59,7 +59,7 @@ def solve(
     watch: Watch | None = None,
     *,
     began: float | None = None,
-    warm: Target | None = None,
+    warm: DesiredState | None = None,
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
 ) -> Solution:
@@ -79,7 +79,7 @@ def solve(
     """
     began = time.monotonic() if began is None else began
     if settled or len(problem.priorities) < 2:
-        return _answer(
+        return _solve_stage(
             problem,
             running,
             limits,
@@ -90,10 +90,10 @@ def solve(
             newcomers=newcomers,
             settled=settled,
         )
-    return _InOrder(problem, running, limits, check, watch, began).run(warm, newcomers)
+    return _TieredSolve(problem, running, limits, check, watch, began).run(warm, newcomers)
 
 
-class _InOrder:
+class _TieredSolve:
     """
     Plan one priority after the other, the highest first; what each earns is a floor for all later stages.
 
@@ -110,18 +110,18 @@ class _InOrder:
         watch: Watch | None,
         began: float,
     ) -> None:
-        self._problem = hold(problem) if problem.slots > 1 else problem
+        self._problem = reserve_promised_starts(problem) if problem.slots > 1 else problem
         self._running, self._limits, self._check, self._watch = running, limits, check, watch
         self._began = began
-        self._served = Served(self._problem, running)
+        self._served = PriorityResults(self._problem, running)
         self._floors: dict[int, int] = {}
-        self._first: tuple[str, Target] | None = None
+        self._first: tuple[str, DesiredState] | None = None
         """The plan of the last stage and its solver; None while greedy's plans are the best."""
-        self._greedy: dict[int, Target] = {}
+        self._greedy: dict[int, DesiredState] = {}
         """Greedy's plan after the turn of each priority."""
         self._stages: list[Stage] = []
 
-    def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
+    def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order of priorities."""
         if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
             return hurried
@@ -137,10 +137,10 @@ class _InOrder:
                 self._floors[priority] = foreseen.get(priority, 0)
                 self._stages.append(Stage(priority, self._floors[priority], proven=False))
                 continue
-            seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MOST_STAGES
+            seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MAX_STAGES
             self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
-        solution = _answer(
+        solution = _solve_stage(
             problem,
             self._running,
             self._limits,
@@ -156,7 +156,7 @@ class _InOrder:
         stages = tuple(self._stages)
         if all(each.proven for each in stages):
             return replace(solution, stages=stages)
-        ended = Ended.EXHAUSTED if solution.ended is Ended.PROVEN else solution.ended
+        ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
         return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
 
     @property
@@ -164,13 +164,15 @@ class _InOrder:
         """Deadline of greedy; None if the clock decides nothing."""
         return None if self._limits.deterministic else self._began + self._limits.seconds
 
-    def _hurried(self, warm: Target, newcomers: frozenset[str]) -> Solution | None:
+    def _hurried(self, warm: DesiredState, newcomers: frozenset[str]) -> Solution | None:
         """The last plan carried on, if there is no time to look for a better one; None if there is."""
-        search = Search(self._problem, self._running, self._limits, self._check, self._watch, self._began)
-        _carry_on(search, warm, newcomers)
-        if not _is_hurried(search):
+        search = EpochSearch(
+            self._problem, self._running, self._limits, self._check, self._watch, self._began
+        )
+        _offer_extended_plan(search, warm, newcomers)
+        if not _must_keep_last_plan(search):
             return None
-        search.greedy_objective, search.ended = search.best.objective, Ended.TIME
+        search.greedy_objective, search.ended = search.best.objective, StopReason.TIME
         return search.solution()
 
     def _foreseen(self) -> dict[int, int]:
@@ -179,25 +181,25 @@ class _InOrder:
         self._first = GREEDY, ledger.target(self._running)
         return dict(ledger.served)
 
-    def _by_turns(self) -> dict[int, Target]:
+    def _by_turns(self) -> dict[int, DesiredState]:
         """Greedy's plans of all stages."""
-        return greedy_by_turns(
+        return greedy_by_priority(
             self._problem, self._running, deadline=self._deadline, thorough=not self._limits.solvers
         )
 
-    def _start_of(self, priority: int) -> Target | None:
+    def _start_of(self, priority: int) -> DesiredState | None:
         """Greedy's plan of a stage, while no earlier stage has a better one."""
         return self._greedy.get(priority) if self._first is None else None
 
     def _take(self, priority: int, seconds: float, foreseen: dict[int, int] | None, *, exact: bool) -> None:
         """Plan one stage; where floors are `foreseen`, only find out whether there is a better plan."""
         problem = replace(self._problem, floors=tuple(self._floors.items()))
-        asked = stage(problem, priority)
-        solution = _answer(
+        asked = stage_problem(problem, priority)
+        solution = _solve_stage(
             asked,
             self._running,
             replace(self._limits, seconds=seconds),
-            without(self._check, self._served, asked),
+            verifier_of_stage(self._check, self._served, asked),
             None,
             served=self._served,
             began=time.monotonic(),
@@ -213,13 +215,13 @@ class _InOrder:
             proven = proven and as_greedy and points[priority] <= foreseen.get(priority, 0)
             self._floors[priority] = foreseen.get(priority, 0)
         else:
-            if solution.solver != NOBODY and solution.target != self._start_of(priority):
+            if solution.solver != NO_SOLVER and solution.target != self._start_of(priority):
                 self._first = solution.solver, solution.target
             self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
         self._stages.append(Stage(priority, self._floors[priority], proven=proven))
 
 
-def _answer(
+def _solve_stage(
     problem: Problem,
     running: tuple[Placement, ...],
     limits: Limits,
@@ -227,10 +229,10 @@ def _answer(
     watch: Watch | None,
     *,
     began: float,
-    served: Served | None = None,
-    first: tuple[str, Target] | None = None,
-    start: Target | None = None,
-    last: Target | None = None,
+    served: PriorityResults | None = None,
+    first: tuple[str, DesiredState] | None = None,
+    start: DesiredState | None = None,
+    last: DesiredState | None = None,
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
     exact: bool = True,
@@ -244,23 +246,23 @@ def _answer(
     the plan so far is proven to be the best.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
-    search = Search(problem, running, limits, check, watch, began, keeps)
+    search = EpochSearch(problem, running, limits, check, watch, began, keeps)
     if settled:
         search.rest()
     elif last is not None:
         # Offered first, so that it is kept among equally good plans.
-        _carry_on(search, last, newcomers)
+        _offer_extended_plan(search, last, newcomers)
     if first is not None and problem.slots > 1:
         search.offer(*first)
     elif first is not None:
-        _carry_on(search, first[1], _waiting(problem), name=first[0])
+        _offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
     if problem.slots > 1 and not problem.bookings:
         with search.phase("hold"):
-            search.problem = hold(problem)
+            search.problem = reserve_promised_starts(problem)
     search.greedy_objective = search.best.objective
     try:
-        if _is_hurried(search):
-            search.ended = Ended.SETTLED if settled else Ended.TIME
+        if _must_keep_last_plan(search):
+            search.ended = StopReason.SETTLED if settled else StopReason.TIME
             return search.solution()
         if start is not None and search.keeps(start) and search.offer(GREEDY, start):
             search.greedy_objective = search.judged
@@ -268,40 +270,42 @@ def _answer(
             _plan_large(search)
             return search.solution()
         elif not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
-            _start(search)
+            _run_greedy(search)
         if exact and not search.proven:
-            _improve(search)
+            _run_improvers(search)
     except KeyboardInterrupt:
-        if search.best.solver == NOBODY:
+        if search.best.solver == NO_SOLVER:
             raise
-        search.ended = Ended.INTERRUPTED
+        search.ended = StopReason.INTERRUPTED
     return search.solution()
 
 
-def _is_large(search: Search) -> bool:
+def _is_large(search: EpochSearch) -> bool:
     """True if a solver should begin while greedy plans."""
     return len(search.problem.nodes) >= _MANY_NODES and bool(search.limits.solvers) and search.left > 0
 
 
 def _waiting(problem: Problem) -> frozenset[str]:
-    return frozenset(name for one in problem.classes if one.role is Role.START for name in one.jobs)
+    return frozenset(name for one in problem.classes if one.role is ClassRole.START for name in one.jobs)
 
 
-def _carry_on(search: Search, last: Target, newcomers: frozenset[str], name: str = LAST_PLAN) -> None:
+def _offer_extended_plan(
+    search: EpochSearch, last: DesiredState, newcomers: frozenset[str], name: str = LAST_PLAN
+) -> None:
     """Offer the last plan with newcomers in it, or as it is if that is not possible."""
     with search.phase("carry on"):
-        target = carry_on(search.problem, search.running, last, newcomers)
+        target = extend_last_plan(search.problem, search.running, last, newcomers)
     if target is None or not search.keeps(target) or not search.offer(name, target):
         search.offer(name, last)
 
 
-def _is_hurried(search: Search) -> bool:
+def _must_keep_last_plan(search: EpochSearch) -> bool:
     """True if the last plan can be continued and there is no time to look for a better one."""
     has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
-    return has_plan and search.left < _CHECKS_OF_GREEDY * search.one_check
+    return has_plan and search.left < _VERIFICATIONS_PER_GREEDY * search.one_check
 
 
-def _start(search: Search) -> None:
+def _run_greedy(search: EpochSearch) -> None:
     """Offer greedy's plan."""
     search.tell(GREEDY)
     with search.phase("greedy"):
@@ -315,98 +319,98 @@ def _start(search: Search) -> None:
     if not search.offer(GREEDY, target):
         # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
         kept = Ledger(search.problem)
-        start_firm(kept)
+        start_firm_reservations(kept)
         if search.problem.bookings:
             search.offer(GREEDY, kept.target(search.running))
-        fill(kept)
+        fill_free_capacity(kept)
         search.offer(GREEDY, kept.target(search.running))
     search.greedy_objective = search.doing_nothing + ledger.objective
 
 
-def _improve(search: Search) -> None:
+def _run_improvers(search: EpochSearch) -> None:
     """Get a bound; try the exact solvers in turn until one answers; then refine the best plan."""
     limits = search.limits
     if _is_out_of_time(search):
         return
-    if not limits.solvers or search.ended is Ended.SETTLED:
-        Inquiry(search, None).made()
+    if not limits.solvers or search.ended is StopReason.SETTLED:
+        ExactRun(search, None).made()
         for solver in limits.solvers[:1] if not search.proven else ():
             # A small problem is soon proven.
-            Inquiry(search, solver, relax=False).made()
+            ExactRun(search, solver, relax=False).made()
         return
-    _ask(search, limits.solvers, relax=True)
+    _run_exact_solvers(search, limits.solvers, relax=True)
     if not search.proven:
-        _refine(search)
+        _run_lns(search)
 
 
-def _ask(search: Search, solvers: tuple[str, ...], *, relax: bool) -> None:
+def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
     """Run solvers in turn until one answers."""
     for solver in solvers:
         if search.left <= 0:
             return
-        inquiry = Inquiry(search, solver, relax=relax)
+        inquiry = ExactRun(search, solver, relax=relax)
         if inquiry.made() or search.proven:
             return
         relax = not inquiry.relaxed
 
 
-def _plan_large(search: Search) -> None:
+def _plan_large(search: EpochSearch) -> None:
     """Begin the first solver while greedy plans, since building the model alone takes as long."""
-    inquiry = Inquiry(search, search.limits.solvers[0])
+    inquiry = ExactRun(search, search.limits.solvers[0])
     with inquiry.begun() as child:
-        _start(search)
+        _run_greedy(search)
         if _is_out_of_time(search):
             return
         answered = search.proven or inquiry.ended(child)
     if not answered:
-        _ask(search, search.limits.solvers[1:], relax=not inquiry.relaxed)
+        _run_exact_solvers(search, search.limits.solvers[1:], relax=not inquiry.relaxed)
     if not search.proven:
-        _refine(search)
+        _run_lns(search)
 
 
-def _is_out_of_time(search: Search) -> bool:
+def _is_out_of_time(search: EpochSearch) -> bool:
     """True, and recorded, if there is no time for more than greedy's plan."""
     limits = search.limits
     if search.left > 0:
         return False
-    search.ended = Ended.TIME
+    search.ended = StopReason.TIME
     search.failures += [(solver, f"no time left of {limits.seconds:g} s") for solver in limits.solvers[:1]]
     return True
 
 
-def _refine(search: Search) -> None:
+def _run_lns(search: EpochSearch) -> None:
     """Improve the best plan by neighbourhoods, in a process that can be killed."""
     limits = search.limits
     if search.problem.slots > 1:
         return
     if search.left <= search.one_check:
-        search.ended = Ended.TIME
+        search.ended = StopReason.TIME
         return
     budget = limits.budget(search.deadline)
-    begun_at, newest = search.best.objective, list[Target]()
+    begun_at, newest = search.best.objective, list[DesiredState]()
     asked = search.best.solver in limits.solvers
-    solver = search.best.solver if asked else REFINER
+    solver = search.best.solver if asked else LNS
 
     def listen(message: object) -> None:
-        if isinstance(message, Target):
+        if isinstance(message, DesiredState):
             newest[:] = [message]
         elif isinstance(message, Headroom):
             search.believe("configurations", begun_at + message.points)
-        search.tell(REFINER)
+        search.tell(LNS)
         # Intermediate plans are checked only if there is time for another check at the end.
         spare = budget.deadline - time.monotonic() > 4 * search.one_check
         if newest and not limits.deterministic and spare:
-            search.offer(solver, newest.pop(), stage=REFINER)
+            search.offer(solver, newest.pop(), stage=LNS)
         if not limits.deterministic and search.proven:
-            raise EnoughError
+            raise TargetGapReachedError
 
-    with search.phase("refine"), suppress(EnoughError):
+    with search.phase("refine"), suppress(TargetGapReachedError):
         arguments = (search.problem, search.running, search.best.target, budget)
-        outcome = run_apart(REFINING, arguments, budget.seconds, listen)
+        outcome = run_in_child(LNS_ENTRY, arguments, budget.seconds, listen)
         late = outcome.killed or time.monotonic() >= budget.deadline
-        rested = Ended.TICKS if limits.deterministic else Ended.EXHAUSTED
-        search.ended = Ended.TIME if late or search.ended is Ended.TIME else rested
+        rested = StopReason.TICKS if limits.deterministic else StopReason.EXHAUSTED
+        search.ended = StopReason.TIME if late or search.ended is StopReason.TIME else rested
         if outcome.failure:
-            search.failures.append((REFINER, outcome.failure))
+            search.failures.append((LNS, outcome.failure))
     if newest:
-        search.offer(solver, newest.pop(), stage=REFINER)
+        search.offer(solver, newest.pop(), stage=LNS)

@@ -13,19 +13,19 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification
 
 
-def stage(problem: Problem, priority: int) -> Problem:
+def stage_problem(problem: Problem, priority: int) -> Problem:
     """
     The problem without jobs of lower priority.
 
@@ -43,8 +43,8 @@ def stage(problem: Problem, priority: int) -> Problem:
     for index, job_class in enumerate(problem.classes):
         if job_class.role.makes_good or job_class.priority >= priority or index in booked:
             kept[index] = job_class
-        elif job_class.role is Role.START and job_class.queue in owed and job_class.shape.quota_milli:
-            kept[index] = _worthless(job_class)
+        elif job_class.role is ClassRole.START and job_class.queue in owed and job_class.shape.quota_milli:
+            kept[index] = _without_points(job_class)
     place = {index: number for number, index in enumerate(kept)}
     return replace(
         problem,
@@ -52,8 +52,8 @@ def stage(problem: Problem, priority: int) -> Problem:
         incumbents=tuple(
             one._replace(
                 grow=None if one.grow is None else place.get(one.grow),
-                move=_at(one.move, place),
-                resume=_at(one.resume, place),
+                move=_new_index(one.move, place),
+                resume=_new_index(one.resume, place),
             )
             for one in problem.incumbents
         ),
@@ -62,7 +62,7 @@ def stage(problem: Problem, priority: int) -> Problem:
     )
 
 
-def _worthless(job_class: JobClass) -> JobClass:
+def _without_points(job_class: JobClass) -> JobClass:
     options = (
         replace(option, points=0, once=0, later=tuple(None if each is None else 0 for each in option.later))
         for option in job_class.options
@@ -73,18 +73,18 @@ def _worthless(job_class: JobClass) -> JobClass:
 def _with_known(job_class: JobClass, place: Mapping[int, int]) -> JobClass:
     """The class with those predecessors that are in this stage; the others never come."""
     predecessors = tuple(
-        replace(each, job_class=_at(each.job_class, place))
+        replace(each, job_class=_new_index(each.job_class, place))
         for each in job_class.predecessors
         if each.job_class is None or each.job_class in place
     )
     return replace(job_class, predecessors=predecessors) if job_class.predecessors else job_class
 
 
-def _at(index: int | None, place: Mapping[int, int]) -> int | None:
+def _new_index(index: int | None, place: Mapping[int, int]) -> int | None:
     return None if index is None else place[index]
 
 
-class Served:
+class PriorityResults:
     """Points that plans bring the jobs of each priority that start or grow."""
 
     def __init__(self, problem: Problem, running: tuple[Placement, ...]) -> None:
@@ -100,19 +100,19 @@ class Served:
             problem.nodes[node].name: group.gpu_model for group in problem.groups for node in group.nodes
         }
 
-    def points(self, target: Target) -> dict[int, int]:
+    def points(self, target: DesiredState) -> dict[int, int]:
         """Points by priority."""
         found: dict[int, int] = defaultdict(int)
         for priority, _, points in self._earned(target):
             found[priority] += points
         return found
 
-    def keeps(self, target: Target, problem: Problem) -> bool:
+    def keeps(self, target: DesiredState, problem: Problem) -> bool:
         """True if each priority earns at least its floor."""
         points = self.points(target) if problem.floors else {}
         return all(points[priority] >= floor for priority, floor in problem.floors)
 
-    def of_others(self, target: Target, problem: Problem) -> int:
+    def of_others(self, target: DesiredState, problem: Problem) -> int:
         """Points of jobs of the whole problem that this one leaves out, or counts as worth nothing."""
         asked = {
             name
@@ -122,7 +122,7 @@ class Served:
         }
         return sum(points for _, job, points in self._earned(target) if job not in asked)
 
-    def _earned(self, target: Target) -> Iterator[tuple[int, str, int]]:
+    def _earned(self, target: DesiredState) -> Iterator[tuple[int, str, int]]:
         """(priority, job, points) of all jobs that start or grow, now or later."""
         models = self._models | {node.name: node.gpu_model for node in target.added}
         for placement in target.placements:
@@ -147,12 +147,12 @@ class Served:
         return next((option for option in job_class.options if option.gpu_model == wanted), None)
 
 
-def without(
-    check: Callable[[Target], Verification], served: Served, problem: Problem
-) -> Callable[[Target], Verification]:
+def verifier_of_stage(
+    check: Callable[[DesiredState], Verification], served: PriorityResults, problem: Problem
+) -> Callable[[DesiredState], Verification]:
     """The verifier of one stage: jobs that the stage leaves out count for nothing."""
 
-    def judge(target: Target) -> Verification:
+    def judge(target: DesiredState) -> Verification:
         verification = check(target)
         return replace(verification, objective=verification.objective - served.of_others(target, problem))
 

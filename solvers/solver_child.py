@@ -24,29 +24,29 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.dual_bound import exact_bound
-from gpuplan.solvers.interface import RELAXES_FIRST, Answer, begins_with_relaxation, well_formed
+from gpuplan.solvers.interface import RELAXES_FIRST, SolverAnswer, begins_with_relaxation, validated_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.formulation.rows import Formulation, Ints
     from gpuplan.models.formulation.structure.aggregate import Aggregate
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver
 
 RELAXATION: Final = "relaxation"
 """The stage before a solver's own."""
 
-RELAXING: Final = "gpuplan.solvers.exact.milp:relax"
+RELAXATION_ENTRY: Final = "gpuplan.solvers.exact.milp:relax"
 
 _SHARE_OF_RELAXATION: Final = 0.6
 """Maximum fraction of the time for the relaxation, before a solver that does not solve it itself."""
 
-_SHARE_OF_TELLING: Final = 0.25
+_SHARE_OF_REPORTING: Final = 0.25
 """Time to report an answer, as a fraction of the time to build the model."""
 
-_SMALL: Final = 1_000
+_FEW_CHOICES: Final = 1_000
 """Limit of a small problem on possible starts (class, group, slot) plus running jobs that may leave …"""
 
 _FEW_NODES: Final = 5_000
@@ -67,13 +67,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SolverTask:
     """A problem, and the solver to run on it."""
 
     problem: Problem
-    idle: Target
+    idle: DesiredState
     """The plan that changes nothing."""
-    known: Target
+    known: DesiredState
     """The best plan so far."""
     solver: str | None
     """An entry point; None if only a bound is wanted."""
@@ -82,7 +82,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SolverFinding:
     """Claims of a solver that no check contradicts."""
 
     stage: str
@@ -105,22 +105,24 @@ class Finding:
     """The solver's own status text."""
 
 
-def consult(question: Question, budget: Budget, report: Callable[[object], None]) -> Finding:
+def solve_block_model(
+    question: SolverTask, budget: Budget, report: Callable[[object], None]
+) -> SolverFinding:
     """Build the block model and solve it; report findings on the way."""
     began = time.monotonic()
     x = Columns(question.problem)
-    case = _Case(x, formulate(question.problem, x), report)
+    case = _SolverRace(x, formulate(question.problem, x), report)
     solver = question.solver
     if budget.ticks is None:
         # There must be time to translate the answer into terms of the problem.
-        budget = replace(budget, deadline=budget.deadline - _SHARE_OF_TELLING * (time.monotonic() - began))
+        budget = replace(budget, deadline=budget.deadline - _SHARE_OF_REPORTING * (time.monotonic() - began))
     if question.relax and not (solver and begins_with_relaxation(solver, case.formulation)):
         deadline = budget.deadline
         if solver and budget.ticks is None:
             deadline -= (1 - _SHARE_OF_RELAXATION) * budget.seconds
         case.relax(replace(budget, deadline=deadline))
     if solver is None:
-        return Finding(RELAXATION, SolveStatus.NO_ANSWER, final=False)
+        return SolverFinding(RELAXATION, SolveStatus.NO_ANSWER, final=False)
     return case.solve(solver, budget, _hint(x, question))
 
 
@@ -128,17 +130,17 @@ def is_small(problem: Problem) -> bool:
     """True if the model of a problem can be built and relaxed in a fraction of a second."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
     choices = starts * problem.slots + len(problem.incumbents)
-    return choices <= _SMALL and len(problem.nodes) <= _FEW_NODES
+    return choices <= _FEW_CHOICES and len(problem.nodes) <= _FEW_NODES
 
 
-def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
+def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFinding]:
     """
     Build the model of a small problem and solve it by HiGHS in this process: relaxed, then in integers.
 
     A solve that does not end within a fixed amount of work yields nothing, as if it had not been tried.
     """
     x = Columns(question.problem)
-    case = _Case(x, formulate(question.problem, x), lambda _: None)
+    case = _SolverRace(x, formulate(question.problem, x), lambda _: None)
     columns = len(case.formulation.upper)
     if columns > _FEW_COLUMNS:
         return
@@ -160,7 +162,7 @@ def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
         _LOG.warning("phase=solve broke=here", exc_info=True)
 
 
-def _hint(x: Columns, question: Question) -> Ints:
+def _hint(x: Columns, question: SolverTask) -> Ints:
     """Column values of the best plan so far, or of no change if a column for it is missing."""
     try:
         return x.encode(question.known)
@@ -170,7 +172,7 @@ def _hint(x: Columns, question: Question) -> Ints:
         return x.encode(question.idle)
 
 
-class _Case:
+class _SolverRace:
     """The block model, and checks of what solvers claim about it."""
 
     def __init__(self, x: Columns, formulation: Formulation, report: Callable[[object], None]) -> None:
@@ -178,16 +180,16 @@ class _Case:
         self.formulation = formulation
         self._report = report
 
-    def relax(self, budget: Budget) -> Finding:
+    def relax(self, budget: Budget) -> SolverFinding:
         """Solve the linear relaxation and report its bound and its rounded vertex."""
-        relax: Solver = pkgutil.resolve_name(RELAXING)
+        relax: Solver = pkgutil.resolve_name(RELAXATION_ENTRY)
         try:
-            answer = well_formed(
+            answer = validated_answer(
                 relax(self.formulation, budget, np.zeros_like(self.formulation.upper), self._hear(RELAXATION))
             )
         except ImportError as error:
-            answer = Answer(SolveStatus.FAILED, detail=str(error))
-        answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
+            answer = SolverAnswer(SolveStatus.FAILED, detail=str(error))
+        answer = answer or SolverAnswer(SolveStatus.FAILED, detail="gave no answer")
         finding = self._finding(RELAXATION, answer, final=True)
         self._report(finding)
         # Cuts that tighten the relaxation help every solver.
@@ -195,27 +197,27 @@ class _Case:
             self.formulation = self.formulation.strengthened(answer.cuts)
         return finding
 
-    def solve(self, solver: str, budget: Budget, hint: Ints) -> Finding:
+    def solve(self, solver: str, budget: Budget, hint: Ints) -> SolverFinding:
         """Run a solver and check its answer."""
         entry: Solver = pkgutil.resolve_name(solver)
-        answer = well_formed(entry(self.formulation, budget, hint, self._hear(solver)))
-        answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
+        answer = validated_answer(entry(self.formulation, budget, hint, self._hear(solver)))
+        answer = answer or SolverAnswer(SolveStatus.FAILED, detail="gave no answer")
         return self._finding(solver, answer, final=True)
 
-    def _hear(self, stage: str) -> Callable[[Answer], None]:
+    def _hear(self, stage: str) -> Callable[[SolverAnswer], None]:
         def hear(message: object) -> None:
-            if (answer := well_formed(message)) is not None:
+            if (answer := validated_answer(message)) is not None:
                 self._report(self._finding(stage, answer, final=False))
 
         return hear
 
-    def _finding(self, stage: str, answer: Answer, *, final: bool) -> Finding:
+    def _finding(self, stage: str, answer: SolverAnswer, *, final: bool) -> SolverFinding:
         guess = answer.status is SolveStatus.NO_ANSWER
         fault = self._fault(answer)
         values = answer.values if not fault else None
         if values is not None and guess:
             values = values.clip(0, self.formulation.upper)
-        return Finding(
+        return SolverFinding(
             stage,
             answer.status,
             final,
@@ -228,7 +230,7 @@ class _Case:
             detail=answer.detail,
         )
 
-    def _fault(self, answer: Answer) -> str:
+    def _fault(self, answer: SolverAnswer) -> str:
         upper, values = self.formulation.upper, answer.values
         guess = answer.status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
         if values is None:
@@ -243,7 +245,7 @@ class _Case:
             return f"broke {len(broken)} rows, the first of family {broken[0].family}"
         return ""
 
-    def _proven(self, answer: Answer) -> int | None:
+    def _proven(self, answer: SolverAnswer) -> int | None:
         """Upper bound that follows from multipliers; None without usable ones."""
         multipliers, cuts = answer.multipliers, answer.cuts
         if multipliers is None or not self.formulation.has(cuts):

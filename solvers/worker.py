@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.interface import Answer, well_formed
-from gpuplan.solvers.parent_death_signal import end_with
+from gpuplan.solvers.interface import SolverAnswer, validated_answer
+from gpuplan.solvers.parent_death_signal import kill_on_parent_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,16 +39,16 @@ GRACE_SECONDS: Final = 0.2
 _HEARTBEAT: Final = 0.1
 """Seconds between two calls of the listener, if nothing was reported."""
 
-_WORDS: Final = 200
+_STDERR_CHARACTERS: Final = 200
 """Characters of a failed child's last line of output that are passed on."""
 
-_LAST_RESORT: Final = 5.0
+_SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
 
-_SELDOM: Final = 100_000
+_GC_THRESHOLD: Final = 100_000
 """New objects between two garbage collections: nearly all objects of a large model stay."""
 
-_FRUGAL: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+_MALLOC_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """
 Makes the C library return large blocks as soon as they are free: HiGHS, run again and again with more rows,
 then takes half as much memory.
@@ -56,7 +56,7 @@ then takes half as much memory.
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChildOutcome:
     """Result of work in a child process."""
 
     last: object = None
@@ -66,13 +66,13 @@ class Outcome:
     """Why the child failed by itself; empty if it did not."""
 
 
-def solve_apart(
+def solve_in_child(
     solver: str,
     formulation: Formulation,
     budget: Budget,
     hint: Ints,
-    hear: Callable[[Answer | None], None] | None = None,
-) -> Answer:
+    hear: Callable[[SolverAnswer | None], None] | None = None,
+) -> SolverAnswer:
     """
     Run a solver, named by its entry point, in a child process that is killed soon after its deadline.
 
@@ -82,32 +82,36 @@ def solve_apart(
 
     def listen(message: object) -> None:
         if hear is not None:
-            hear(well_formed(message))
+            hear(validated_answer(message))
 
-    done = run_apart(solver, (formulation, budget, hint), budget.seconds, listen)
-    last = well_formed(done.last)
+    done = run_in_child(solver, (formulation, budget, hint), budget.seconds, listen)
+    last = validated_answer(done.last)
     if done.killed:
         detail = "did not stop at its time limit and was killed"
-        return Answer(SolveStatus.NO_ANSWER, detail=detail) if last is None else replace(last, detail=detail)
+        return (
+            SolverAnswer(SolveStatus.NO_ANSWER, detail=detail)
+            if last is None
+            else replace(last, detail=detail)
+        )
     if done.failure:
-        return Answer(SolveStatus.FAILED, detail=done.failure)
-    return last or Answer(SolveStatus.FAILED, detail="gave no answer")
+        return SolverAnswer(SolveStatus.FAILED, detail=done.failure)
+    return last or SolverAnswer(SolveStatus.FAILED, detail="gave no answer")
 
 
-def run_apart(
+def run_in_child(
     entry: str, arguments: tuple[Any, ...], seconds: float, listen: Callable[[object], None]
-) -> Outcome:
+) -> ChildOutcome:
     """
     Call `entry(*arguments, report)` in a child process; its reports and its result go to `listen`.
 
-    See `Child.follow`.
+    See `ChildProcess.follow`.
     """
-    with begun(entry, arguments, seconds) as child:
+    with start_child(entry, arguments, seconds) as child:
         return child.follow(listen)
 
 
 @contextmanager
-def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Child]:
+def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[ChildProcess]:
     """A running child process that is gone at the end; the caller may follow it meanwhile."""
     began = time.monotonic()
     # -P and the path without "": files in the user's folder must not be imported.
@@ -119,19 +123,19 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=os.environ | _FRUGAL | {"PYTHONPATH": path},
+            env=os.environ | _MALLOC_ENVIRONMENT | {"PYTHONPATH": path},
             # A group of its own, so that everything the child starts can be killed with it.
             start_new_session=True,
         )
-        child = Child(process, began + seconds + GRACE_SECONDS, errors)
+        child = ChildProcess(process, began + seconds + GRACE_SECONDS, errors)
         try:
-            child.ask((arguments, seconds + GRACE_SECONDS + _LAST_RESORT))
+            child.ask((arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
             yield child
         finally:
             child.end()
 
 
-class Child:
+class ChildProcess:
     """A running child process that sends reports."""
 
     def __init__(self, process: subprocess.Popen[bytes], deadline: float, errors: IO[bytes]) -> None:
@@ -146,11 +150,11 @@ class Child:
         # In a list, from which it is taken: no other reference keeps it in memory while the child works.
         pickled = [pickle.dumps(question)]
         self._exchange = threading.Thread(
-            target=_exchange, args=(self._process, pickled, self.news), daemon=True
+            target=_exchange_messages, args=(self._process, pickled, self.news), daemon=True
         )
         self._exchange.start()
 
-    def follow(self, listen: Callable[[object], None]) -> Outcome:
+    def follow(self, listen: Callable[[object], None]) -> ChildOutcome:
         """
         Listen until the child ends, or until its time and a grace period are over: then it is killed.
 
@@ -159,21 +163,23 @@ class Child:
         """
         last: object = None
         killed = False
-        while (message := _next(self.news)) is not _END:
+        while (message := _next(self.news)) is not _END_OF_REPORTS:
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
                 killed = True
                 break
         self.end(wait=not killed)
-        last = _rest(self.news, last)
+        last = _last_report(self.news, last)
         if killed:
-            return Outcome(last, killed=True)
+            return ChildOutcome(last, killed=True)
         if self._process.returncode == 0:
-            return Outcome(last)
+            return ChildOutcome(last)
         self._errors.seek(0)
         words = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return Outcome(last, failure=f"ended with code {self._process.returncode}: {words[0][:_WORDS]}")
+        return ChildOutcome(
+            last, failure=f"ended with code {self._process.returncode}: {words[0][:_STDERR_CHARACTERS]}"
+        )
 
     def end(self, *, wait: bool = False) -> None:
         """Kill the child and everything it started; with `wait` it first gets its time left to end."""
@@ -187,7 +193,7 @@ class Child:
             self._exchange.join(GRACE_SECONDS)
 
 
-_END: Final = object()
+_END_OF_REPORTS: Final = object()
 """Marks the end of the reports."""
 
 
@@ -199,15 +205,17 @@ def _next(news: queue.SimpleQueue[object]) -> object:
         return None
 
 
-def _rest(news: queue.SimpleQueue[object], last: object) -> object:
+def _last_report(news: queue.SimpleQueue[object], last: object) -> object:
     """The last of the unread reports, or `last` if there are none."""
     while not news.empty():
         message = news.get()
-        last = last if message is _END else message
+        last = last if message is _END_OF_REPORTS else message
     return last
 
 
-def _exchange(child: subprocess.Popen[bytes], question: list[bytes], news: queue.SimpleQueue[object]) -> None:
+def _exchange_messages(
+    child: subprocess.Popen[bytes], question: list[bytes], news: queue.SimpleQueue[object]
+) -> None:
     """Send the question in the list; pass on every report, so that the child never waits for its parent."""
     assert child.stdin is not None  # noqa: S101 - both are pipes
     assert child.stdout is not None  # noqa: S101
@@ -215,14 +223,14 @@ def _exchange(child: subprocess.Popen[bytes], question: list[bytes], news: queue
     with suppress(OSError), child.stdin:
         child.stdin.write(question.pop())
     with suppress(OSError, ValueError), child.stdout:
-        for message in messages(child.stdout):
+        for message in read_messages(child.stdout):
             news.put(message)
         while child.stdout.read(1 << 16):
             pass
-    news.put(_END)
+    news.put(_END_OF_REPORTS)
 
 
-def messages(stream: IO[bytes]) -> Iterator[object]:
+def read_messages(stream: IO[bytes]) -> Iterator[object]:
     """All whole messages of a child that may have been killed while it wrote one."""
     while True:
         try:
@@ -235,7 +243,7 @@ def messages(stream: IO[bytes]) -> Iterator[object]:
 
 def main() -> None:
     """Read a question, answer it, reporting on the way; the parent's id and the entry point are arguments."""
-    end_with(int(sys.argv[1]))
+    kill_on_parent_exit(int(sys.argv[1]))
     reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # The parent decides what an interruption means.
@@ -245,7 +253,7 @@ def main() -> None:
         pickle.dump(message, reports)
         reports.flush()
 
-    gc.set_threshold(_SELDOM)
+    gc.set_threshold(_GC_THRESHOLD)
     # While the parent is still writing the question: the import takes as long.
     answer = pkgutil.resolve_name(sys.argv[2])
     arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent

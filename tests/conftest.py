@@ -30,5 +30,5 @@ def _solvers_in_this_process(request, monkeypatch):
     Tests marked `processes` are about the processes, and so are those that run commands in a shell.
     """
     if request.node.get_closest_marker("processes") is None:
-        monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
-        monkeypatch.setattr(portfolio, "run_apart", apart_in_this_process)
+        monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+        monkeypatch.setattr(portfolio, "run_in_child", apart_in_this_process)

@@ -22,7 +22,7 @@ from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def job_of(name: str, shape: Shape) -> Job:
 def solve(snapshot: Snapshot, policy: Policy, *, seed: int = 0) -> Solution:
     """Solve one epoch; every plan that the portfolio keeps is verified."""
     check = partial(verify_target, snapshot, policy)
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     return portfolio.solve(problem, snapshot.running_placements, limits_of(policy, seed), check)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.mig_layout import memory_slices
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.mig import MigGeometry, mig_geometry
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class NodeFree:
+class FreeResources:
     """Free amounts of one node; negative where running jobs hold more than the node has."""
 
     gpu_milli: list[int]
@@ -35,7 +35,7 @@ class NodeFree:
     """MIG geometry of the node's GPUs."""
 
     @classmethod
-    def of(cls, node: Node) -> NodeFree:
+    def of(cls, node: Node) -> FreeResources:
         """All resources of the node, with nothing placed."""
         gpus = node.gpus
         gpu_milli = [MILLI] * gpus.count if gpus else []
@@ -113,19 +113,22 @@ class NodeFree:
         return {(held.index, piece) for piece in memory_slices(held, self.geometry)}
 
 
-def free_capacity(
+def free_resources_by_node(
     nodes: Iterable[Node], placements: Iterable[Placement], *, snapshot: Snapshot | None = None
-) -> dict[str, NodeFree]:
+) -> dict[str, FreeResources]:
     """
     Free amounts by node name; replicas on unknown nodes are ignored.
 
     The snapshot gives the QoS class of each job and the cluster's overcommit. Without it all CPU and memory
     counts in full.
     """
-    free = {node.name: NodeFree.of(node) for node in nodes}
+    free = {node.name: FreeResources.of(node) for node in nodes}
     for placement in placements:
         job = snapshot.job_by_name.get(placement.job) if snapshot and snapshot.cluster.overcommit else None
         for replica in placement.replicas:
             if (node := free.get(replica.node)) is not None:
-                node.take(replica, charged(replica, job.qos, snapshot.cluster) if snapshot and job else None)
+                node.take(
+                    replica,
+                    charged_cpu_memory(replica, job.qos, snapshot.cluster) if snapshot and job else None,
+                )
     return free

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job, NodeMatch, ResourceRequest
 
 
-def filters(job: Job) -> tuple[Hashable, ...]:
-    """All attributes of a job that `refusal` reads: equal filters give equal answers."""
+def eligibility_key(job: Job) -> tuple[Hashable, ...]:
+    """All attributes of a job that `ineligibility` reads: equal filters give equal answers."""
     request = job.request
     return (
         request.needs_gpu,
@@ -33,7 +33,7 @@ def filters(job: Job) -> tuple[Hashable, ...]:
     )
 
 
-def refusal(job: Job, node: Node) -> str | None:
+def ineligibility(job: Job, node: Node) -> str | None:
     """Reason why the node cannot take a replica of the job in its present state; None if it is eligible."""
     if not node.ready:
         return "node is not ready"
@@ -46,18 +46,18 @@ def refusal(job: Job, node: Node) -> str | None:
             return f"node lacks label {key}={value}"
     for match in job.affinity:
         if not match.holds(node.labels):
-            return f"node does not meet {condition(match)}"
+            return f"node does not meet {format_match(match)}"
     if job.regions and node.region not in job.regions:
         return f"region {node.region or 'unknown'} is not allowed"
     for taint in node.taints:
         if not job.tolerates(taint):
             return f"taint {taint.key} is not tolerated"
     if job.request.needs_gpu:
-        return _gpu_refusal(job, node.gpus)
+        return _gpu_ineligibility(job, node.gpus)
     return None
 
 
-def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
+def _gpu_ineligibility(job: Job, gpus: NodeGpus | None) -> str | None:
     """Reason why the GPUs of a node do not suit a job that requests GPUs."""
     if gpus is None:
         return "node has no GPUs"
@@ -69,7 +69,7 @@ def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
     for profile in sorted(request.mig):
         if not _offers(gpus, profile):
             return f"GPU model {gpus.model} offers no MIG profile {profile}"
-    if request.gpu_memory_mib > (memory_mib := memory_of_each(gpus, request)):
+    if request.gpu_memory_mib > (memory_mib := memory_per_gpu(gpus, request)):
         return f"GPU memory of {memory_mib if request.mig else gpus.memory_mib} MiB is too small"
     return None
 
@@ -81,7 +81,7 @@ def _offers(gpus: NodeGpus, profile: str) -> bool:
     return any(profile == instance.profile for gpu in gpus.details for instance in gpu.mig or ())
 
 
-def memory_of_each(gpus: NodeGpus, request: ResourceRequest) -> int:
+def memory_per_gpu(gpus: NodeGpus, request: ResourceRequest) -> int:
     """MiB of each GPU or part of a GPU; of several MIG instances the smallest counts."""
     if not request.mig:
         # A share gets the same fraction of the device memory.
@@ -93,7 +93,7 @@ def memory_of_each(gpus: NodeGpus, request: ResourceRequest) -> int:
     return gpus.memory_mib * slices // geometry.memory_slices
 
 
-def condition(match: NodeMatch) -> str:
+def format_match(match: NodeMatch) -> str:
     """A label condition in words: `tier in gold, silver`, `no label spot`."""
     match match.operator:
         case MatchOperator.IN:

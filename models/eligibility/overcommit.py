@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
 
 
-def charged(replica: Replica | ResourceRequest, qos: QosClass, cluster: Cluster) -> tuple[int, int]:
+def charged_cpu_memory(
+    replica: Replica | ResourceRequest, qos: QosClass, cluster: Cluster
+) -> tuple[int, int]:
     """Thousandths of cores and MiB of memory that a replica of a QoS class counts for on its node."""
     ratio = None if qos is QosClass.GUARANTEED else cluster.overcommit.get(qos)
     if ratio is None:

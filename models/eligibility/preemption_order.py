@@ -17,14 +17,14 @@ from gpuplan.models.problem.jobs import Incumbent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Order: TypeAlias = tuple[int, frozenset[int]]
+RankAndClaims: TypeAlias = tuple[int, frozenset[int]]
 """(rank of a running job, claims on what it holds)."""
 
-MOST_UNIONS: Final = 32
+MAX_CLAIM_UNIONS: Final = 32
 """Limit on unions of claims for which views are built: their number can double with each claim."""
 
 
-class Taker(Protocol):
+class Claimant(Protocol):
     """Something that may take freed capacity: it has a rank and a claim."""
 
     @property
@@ -36,10 +36,10 @@ class Taker(Protocol):
         """Its claim; 0 for none."""
 
 
-Comer: TypeAlias = "Taker | Incumbent"
+ClaimantOrIncumbent: TypeAlias = "Claimant | Incumbent"
 
 
-class View(NamedTuple):
+class VictimView(NamedTuple):
     """Victims of at least a rank with claims in a set only; it binds classes that may follow none of them."""
 
     rank: int
@@ -53,39 +53,41 @@ class View(NamedTuple):
     def _keeps(self, rank: int, claims: Iterable[int]) -> bool:
         return rank >= self.rank and (self.claims is None or self.claims.issuperset(claims))
 
-    def binds(self, taker: Taker) -> bool:
+    def binds(self, taker: Claimant) -> bool:
         """True if a class may follow none of the victims."""
         return taker.rank < self.rank and (self.claims is None or taker.claim not in self.claims)
 
 
-def is_bound(view: View, comer: Comer) -> bool:
+def is_bound(view: VictimView, comer: ClaimantOrIncumbent) -> bool:
     """True if a class, or a preempted job that resumes, must fit beside the victims of a view."""
     return not view.keeps(comer) if isinstance(comer, Incumbent) else view.binds(comer)
 
 
-def may_follow(taker: Taker, order: Order) -> bool:
+def may_use_freed(taker: Claimant, order: RankAndClaims) -> bool:
     """True if a class may use what a running job of this rank, with these claims on it, frees."""
     return taker.rank >= order[0] or taker.claim in order[1]
 
 
-def views(incumbents: Iterable[Incumbent], most: int = MOST_UNIONS) -> tuple[View, ...]:
+def victim_views(incumbents: Iterable[Incumbent], most: int = MAX_CLAIM_UNIONS) -> tuple[VictimView, ...]:
     """All sets of victims that matter; only some of them if there are more than `most` unions of claims."""
     return _views(_orders(incumbents), most)[0]
 
 
-def safe_views(incumbents: Iterable[Incumbent]) -> tuple[View, ...]:
+def conservative_victim_views(incumbents: Iterable[Incumbent]) -> tuple[VictimView, ...]:
     """All sets of victims that matter, or stricter ones if there are too many."""
     orders = _orders(incumbents)
-    found, complete = _views(orders, MOST_UNIONS)
-    return found if complete else tuple(View(rank, None) for rank in sorted({rank for rank, _ in orders}))
+    found, complete = _views(orders, MAX_CLAIM_UNIONS)
+    return (
+        found if complete else tuple(VictimView(rank, None) for rank in sorted({rank for rank, _ in orders}))
+    )
 
 
-def _orders(incumbents: Iterable[Incumbent]) -> frozenset[Order]:
+def _orders(incumbents: Iterable[Incumbent]) -> frozenset[RankAndClaims]:
     return frozenset((each.rank, frozenset(each.claims)) for each in incumbents if each.rank)
 
 
 @lru_cache(maxsize=4096)
-def _views(orders: frozenset[Order], most: int) -> tuple[tuple[View, ...], bool]:
+def _views(orders: frozenset[RankAndClaims], most: int) -> tuple[tuple[VictimView, ...], bool]:
     """The views, and whether the list is complete."""
     unions, complete = _unions({claims for _, claims in orders}, most)
     found = set()
@@ -94,7 +96,7 @@ def _views(orders: frozenset[Order], most: int) -> tuple[tuple[View, ...], bool]
             kept = [(rank, claims) for rank, claims in orders if rank >= least and claims <= union]
             if kept:
                 rank = min(rank for rank, _ in kept)
-                found.add(View(rank, frozenset[int]().union(*(claims for _, claims in kept))))
+                found.add(VictimView(rank, frozenset[int]().union(*(claims for _, claims in kept))))
     return tuple(sorted(found, key=lambda view: (view.rank, sorted(view.claims or ())))), complete
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.formulation.cuts.gang_cover import gang_cover
+from gpuplan.models.formulation.cuts.gang_cover import gang_covers
 from gpuplan.models.formulation.cuts.stranded_gpu import stranded_gpu
 from gpuplan.models.formulation.families.assignment import assignment
 from gpuplan.models.formulation.families.cpu_memory import cpu_memory
@@ -63,5 +63,5 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
         now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
-        gatherings=tuple(gang_cover(problem, x)),
+        gatherings=tuple(gang_covers(problem, x)),
     )

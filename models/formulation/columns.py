@@ -40,32 +40,32 @@ import numpy as np
 
 from gpuplan.models.formulation.decode import decode
 from gpuplan.models.formulation.encode import encode
-from gpuplan.models.formulation.structure.eviction_patterns import Departures
-from gpuplan.models.formulation.structure.incumbent_variables import Fates
+from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatterns
+from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
 from gpuplan.models.formulation.structure.mig_states import mig_states
-from gpuplan.models.formulation.structure.node_classes import Cells
-from gpuplan.models.formulation.structure.parts import parts
-from gpuplan.models.formulation.structure.replica_types import kinds_of
-from gpuplan.models.formulation.time_indexed.time_variables import Later
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.formulation.structure.node_classes import NodeClasses
+from gpuplan.models.formulation.structure.parts import value_tiers
+from gpuplan.models.formulation.structure.replica_types import replica_types_of
+from gpuplan.models.formulation.time_indexed.time_variables import LaterStarts
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import Level
-    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.formulation.structure.aggregate import Aggregate
-    from gpuplan.models.formulation.structure.parts import Part
-    from gpuplan.models.formulation.structure.replica_types import Kind
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.formulation.structure.parts import ValueTier
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ReplicaColumns:
     """Columns of replicas and the resources each unit takes, position by position."""
 
     columns: Ints
@@ -77,7 +77,7 @@ class Members:
     """Shape (columns, resources)."""
 
     @classmethod
-    def of(cls, members: list[tuple[Shape, int]], resources: int) -> Members:
+    def of(cls, members: list[tuple[Shape, int]], resources: int) -> ReplicaColumns:
         """Build the arrays from (shape, column) pairs."""
         shapes = [shape for shape, _ in members]
         return cls(
@@ -89,9 +89,9 @@ class Members:
             ),
         )
 
-    def __add__(self, other: Members) -> Members:
+    def __add__(self, other: ReplicaColumns) -> ReplicaColumns:
         """Concatenate both."""
-        return Members(
+        return ReplicaColumns(
             np.append(self.columns, other.columns),
             np.append(self.gpus, other.gpus),
             np.append(self.milli, other.milli),
@@ -104,8 +104,8 @@ class Columns:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.kinds = kinds_of(problem)
-        self.departures = Departures(problem)
+        self.kinds = replica_types_of(problem)
+        self.departures = EvictionPatterns(problem)
         self.upper: list[int] = []
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""
@@ -117,20 +117,22 @@ class Columns:
         """By (replica type, position of the tier, domain of the required level)."""
         self.touched: dict[tuple[int, int], int] = {}
         """By (replica type, domain of the preferred level)."""
-        self.further: dict[tuple[int, int], tuple[Part, ...]] = {}
+        self.further: dict[tuple[int, int], tuple[ValueTier, ...]] = {}
         """By (class, position of the tier), where further replicas have unequal points."""
-        self.fates = Fates(problem, self.departures, self._new)
+        self.fates = IncumbentColumns(problem, self.departures, self._new)
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
-        self.cells = Cells(problem, self.kinds, self.fates, self._new)
+        self.cells = NodeClasses(problem, self.kinds, self.fates, self._new)
         self._members: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
         self._located: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
         for index, kind in enumerate(self.kinds):
             self._add_kind(index, kind)
         resources = len(problem.resources)
-        self._nobody = Members.of([], resources)
-        self._member_arrays = {at: Members.of(pairs, resources) for at, pairs in self._members.items()}
-        self._located_arrays = {cell: Members.of(pairs, resources) for cell, pairs in self._located.items()}
+        self._nobody = ReplicaColumns.of([], resources)
+        self._member_arrays = {at: ReplicaColumns.of(pairs, resources) for at, pairs in self._members.items()}
+        self._located_arrays = {
+            cell: ReplicaColumns.of(pairs, resources) for cell, pairs in self._located.items()
+        }
         self.blocks: dict[int, dict[int, int]] = defaultdict(dict)
         """By node class and number of whole GPUs, where a node group has several node classes."""
         self.opened: dict[int, int] = {}
@@ -147,8 +149,8 @@ class Columns:
         """By power cap, where running jobs draw more than the cap."""
         self.missing: dict[int, int] = {}
         self._add_queues()
-        self._usage: dict[tuple[str, View | None], list[list[Term]]] = {}
-        self.later = Later(self, self._new)
+        self._usage: dict[tuple[str, VictimView | None], list[list[Term]]] = {}
+        self.later = LaterStarts(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
         if problem.charges.fragmentation:
@@ -158,7 +160,7 @@ class Columns:
         self.upper.append(upper)
         return len(self.upper) - 1
 
-    def _add_kind(self, index: int, kind: Kind) -> None:
+    def _add_kind(self, index: int, kind: ReplicaType) -> None:
         jobs = sum(len(self.problem.classes[member].jobs) for member in kind.classes)
         for tier, groups in enumerate(kind.groups):
             room = {
@@ -191,12 +193,12 @@ class Columns:
                 self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
                 further = self.problem.classes[member].options[kind.tiers[tier][0]].further
                 if further:
-                    self.further[member, tier] = parts(further, self.upper[-1], self._new)
+                    self.further[member, tier] = value_tiers(further, self.upper[-1], self._new)
             for domain, most in gangs.items():
                 self.whole[index, tier, domain] = self._new(min(jobs, most))
             self._add_touched(index, kind, tier, jobs)
 
-    def _gangs_by_domain(self, kind: Kind, level: Level, room: dict[int, int]) -> dict[int, int]:
+    def _gangs_by_domain(self, kind: ReplicaType, level: Level, room: dict[int, int]) -> dict[int, int]:
         """Gangs that each domain could hold if it were empty; domains too small for one gang are left out."""
         replicas: dict[int, int] = defaultdict(int)
         for cell, most in room.items():
@@ -205,7 +207,7 @@ class Columns:
             domain: most // kind.minimum for domain, most in sorted(replicas.items()) if most >= kind.minimum
         }
 
-    def _add_touched(self, index: int, kind: Kind, tier: int, jobs: int) -> None:
+    def _add_touched(self, index: int, kind: ReplicaType, tier: int, jobs: int) -> None:
         cells = [cell for cell, _ in self.located_of(index, tier)]
         if (preferred := kind.together.preferred) is not None:
             for domain in sorted({self.cells.domain(cell, preferred) for cell in cells}):
@@ -277,11 +279,11 @@ class Columns:
         """(shape, column) of the replicas on a node class, for replica types with a locality rule."""
         return self._located.get(cell, [])
 
-    def members(self, group: int) -> Members:
+    def members(self, group: int) -> ReplicaColumns:
         """Result of `placed`, as arrays."""
         return self._member_arrays.get(group, self._nobody)
 
-    def located_members(self, cell: int) -> Members:
+    def located_members(self, cell: int) -> ReplicaColumns:
         """Result of `placed_on_cell`, as arrays."""
         return self._located_arrays.get(cell, self._nobody)
 
@@ -303,7 +305,7 @@ class Columns:
         found = (self.opened.get(cell), self._switched.get(cell))
         return [column for column in found if column is not None]
 
-    def tiers(self) -> Iterator[tuple[int, Kind, int]]:
+    def tiers(self) -> Iterator[tuple[int, ReplicaType, int]]:
         """Every (index of a replica type, replica type, position of a tier) that has columns."""
         for index, kind in enumerate(self.kinds):
             for tier in range(len(kind.tiers)):
@@ -328,7 +330,7 @@ class Columns:
                     yield cell, column
 
     @cached_property
-    def kind_of(self) -> dict[int, Kind]:
+    def kind_of(self) -> dict[int, ReplicaType]:
         """The replica type that a column of replicas counts."""
         replicas = {column: self.kinds[kind] for (kind, _), column in self.replicas.items()}
         return replicas | {column: self.kinds[kind] for (kind, _), column in self.located.items()}
@@ -338,21 +340,21 @@ class Columns:
         """Columns that count jobs or replicas that start or are added."""
         found = set()
         for index, kind, tier in self.tiers():
-            new = [each for each in kind.classes if self.problem.classes[each].role is not Role.MOVE]
+            new = [each for each in kind.classes if self.problem.classes[each].role is not ClassRole.MOVE]
             found |= {self.jobs[member, tier] for member in new}
             # Replicas of several classes do not count against a quota by themselves: the columns of jobs do.
             if new and len(kind.classes) == 1:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str, below: View | None = None) -> list[list[Term]]:
+    def usage(self, resource: str, below: VictimView | None = None) -> list[list[Term]]:
         """
         By queue, (column, thousandths of GPUs) of all usage that counts against a quota; negative if it is
         released.
 
-        A tier of several GPU models counts only against the quota of all models: `kinds_of` ensures that no
-        quota of a single model binds such a class. With `below`, only usage of the classes that it binds, and
-        only releases that are available to them.
+        A tier of several GPU models counts only against the quota of all models: `replica_types_of` ensures
+        that no quota of a single model binds such a class. With `below`, only usage of the classes that it
+        binds, and only releases that are available to them.
         """
         key = resource, below
         if key not in self._usage:
@@ -363,7 +365,7 @@ class Columns:
             self._usage[key] = by_queue
         return self._usage[key]
 
-    def _placed_usage(self, resource: str, below: View | None) -> Iterator[tuple[int, int, int]]:
+    def _placed_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
             milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
@@ -380,16 +382,16 @@ class Columns:
                 for _, column in self.replicas_of(index, tier):
                     yield queue, column, milli
 
-    def _counts(self, member: int, resource: str, below: View | None) -> bool:
+    def _counts(self, member: int, resource: str, below: VictimView | None) -> bool:
         """True for classes that `below` binds, and for migrations that count as before."""
         job_class = self.problem.classes[member]
         if below is None or below.binds(job_class):
             return True
-        if job_class.role is not Role.MOVE or job_class.incumbent is None:
+        if job_class.role is not ClassRole.MOVE or job_class.incumbent is None:
             return False
         return not resource or self.problem.incumbents[job_class.incumbent].gpu_model == resource
 
-    def _left_usage(self, resource: str, below: View | None) -> Iterator[tuple[int, int, int]]:
+    def _left_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not resource or incumbent.gpu_model == resource):
@@ -398,7 +400,7 @@ class Columns:
                 if v in self.shrink and (below is None or not below.keeps(incumbent)):
                     yield incumbent.queue, self.shrink[v], -milli
 
-    def encode(self, target: Target) -> Ints:
+    def encode(self, target: DesiredState) -> Ints:
         """Values of all columns at a feasible target."""
         return encode(self, target)
 
@@ -412,6 +414,6 @@ class Columns:
         found: dict[int, list[int]] = defaultdict(list)
         for (member, _), column in self.jobs.items():
             job_class = self.problem.classes[member]
-            if job_class.role is Role.GROW and job_class.incumbent is not None:
+            if job_class.role is ClassRole.GROW and job_class.incumbent is not None:
                 found[job_class.incumbent].append(column)
         return found

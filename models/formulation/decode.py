@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType
 
 
 def decode(x: Columns, values: Ints) -> Aggregate:
@@ -129,7 +129,7 @@ class _Decoder:
                     places.append((nodes, self.value[column]))
             yield Batch(tuple(jobs), kind.tiers[tier], tuple(places))
 
-    def _jobs(self, kind: Kind, tier: int) -> list[tuple[int, int]]:
+    def _jobs(self, kind: ReplicaType, tier: int) -> list[tuple[int, int]]:
         found = ((member, self.value[self.x.jobs[member, tier]]) for member in kind.classes)
         return [(member, jobs) for member, jobs in found if jobs]
 

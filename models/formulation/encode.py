@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.structure.eviction_patterns import Departure
-from gpuplan.models.formulation.structure.parts import fill
+from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern
+from gpuplan.models.formulation.structure.parts import fill_tiers
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.replica_diff import changed
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.plan.replica_diff import replica_changes
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.problem.jobs import Hold, Incumbent
+    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.problem.jobs import HeldResources, Incumbent
     from gpuplan.models.problem.problem import QueueBudget
 
 
-def encode(x: Columns, target: Target) -> Ints:
+def encode(x: Columns, target: DesiredState) -> Ints:
     """
     Values of all columns at a feasible target.
 
@@ -35,7 +35,7 @@ def encode(x: Columns, target: Target) -> Ints:
 
 
 class _Encoder:
-    def __init__(self, x: Columns, target: Target) -> None:
+    def __init__(self, x: Columns, target: DesiredState) -> None:
         self.x, self.problem = x, x.problem
         self.target = target
         self.value = np.zeros(len(x.upper), dtype=np.int64)
@@ -46,7 +46,7 @@ class _Encoder:
         self.class_of = {
             name: index
             for index, job_class in enumerate(self.problem.classes)
-            if job_class.role is Role.START
+            if job_class.role is ClassRole.START
             for name in job_class.jobs
         }
         self.kind_of = {member: index for index, kind in enumerate(x.kinds) for member in kind.classes}
@@ -56,7 +56,7 @@ class _Encoder:
             for tier, groups in enumerate(kind.groups)
             for group in groups
         }
-        self.departure: dict[int, Departure] = {}
+        self.departure: dict[int, EvictionPattern] = {}
         self.gone: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """(GPU index, thousandths) released, by node: those of the jobs that really leave."""
         self.new: list[tuple[int, list[Replica]]] = []
@@ -93,7 +93,7 @@ class _Encoder:
                 fate[v] = "stop"
                 self._give_up(incumbent, incumbent.holds)
                 continue
-            positions, come = changed(self.problem, incumbent, after, self.node_of)
+            positions, come = replica_changes(self.problem, incumbent, after, self.node_of)
             gone = [incumbent.holds[position] for position in positions]
             fresh[v] = come
             if gone and come:
@@ -105,7 +105,7 @@ class _Encoder:
                 self._give_up(incumbent, gone)
                 given_up[v] = Counter(hold.node for hold in gone if hold.node is not None)
                 self.value[x.shrink[v]], self.value[x.resized[v]] = len(gone), 1
-                self._count(fill(x.fates.fewer.get(v, ()), len(gone)))
+                self._count(fill_tiers(x.fates.fewer.get(v, ()), len(gone)))
             elif come:
                 fate[v] = "grow"
         stands_for = {v: x.departures.canonical(v, fate) for v in fate}
@@ -129,7 +129,7 @@ class _Encoder:
         """Set the eviction pattern of each node."""
         x = self.x
         for node, here in x.departures.holds.items():
-            departure = Departure(
+            departure = EvictionPattern(
                 node,
                 stopped=tuple(v for v in here if fate.get(v) == "stop"),
                 moved=tuple(v for v in here if fate.get(v) == "move"),
@@ -143,7 +143,7 @@ class _Encoder:
             else:
                 self.value[x.out[departure]] = 1
 
-    def _leave_crowded(self, node: int, departure: Departure) -> None:
+    def _leave_crowded(self, node: int, departure: EvictionPattern) -> None:
         fates = self.x.fates
         for v, replicas in departure.shrunk:
             self.value[fates.given[v, node]] = replicas
@@ -162,7 +162,7 @@ class _Encoder:
         nodes = [self.node_of[replica.node] for replica in replicas]
         tier = self.tier_of[kind, self.group_of[nodes[0]]]
         self.value[x.jobs[member, tier]] += 1
-        self._count(fill(x.further.get((member, tier), ()), len(nodes) - x.kinds[kind].minimum))
+        self._count(fill_tiers(x.further.get((member, tier), ()), len(nodes) - x.kinds[kind].minimum))
         for node in nodes:
             cell = x.cells.of[node]
             if x.kinds[kind].scattered:
@@ -197,7 +197,7 @@ class _Encoder:
             if self._free(node)[gpu] == MILLI:
                 self.value[self.x.opened[self.x.cells.of[node]]] += 1
 
-    def _give_up(self, incumbent: Incumbent, holds: Iterable[Hold]) -> None:
+    def _give_up(self, incumbent: Incumbent, holds: Iterable[HeldResources]) -> None:
         for hold in holds:
             if hold.node is not None:
                 milli = incumbent.shape.gpu_milli or MILLI

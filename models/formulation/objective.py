@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 
-def completion(problem: Problem, x: Columns, points: Ints) -> None:
+def completion_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Weighted completion of placed jobs, less the cost of their nodes.
 
@@ -40,7 +40,7 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
             points[column] = node_points.get(group, 0) + (per_replica if kind.per_replica else 0)
 
 
-def later(problem: Problem, x: Columns, points: Ints) -> None:
+def later_starts_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Points of jobs that start in later slots; a later completion gives fewer points (`start_value.Earnings`).
 
@@ -50,7 +50,7 @@ def later(problem: Problem, x: Columns, points: Ints) -> None:
         points[column] = problem.classes[index].options[position].later[slot] or 0
 
 
-def disruption(problem: Problem, x: Columns, points: Ints) -> None:
+def disruption_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Loss by evictions: the value of running jobs, and the price of checkpoint, restart and lost work.
 
@@ -76,7 +76,7 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
             points[x.resized[v]] = incumbent.resize_points + incumbent.on_leaving
 
 
-def layout(problem: Problem, x: Columns, points: Ints) -> None:
+def mig_layout_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Price of created MIG instances and of GPUs switched to MIG mode.
 
@@ -90,7 +90,7 @@ def layout(problem: Problem, x: Columns, points: Ints) -> None:
             points[state.switched] = -(charges.switch_mode or 0)
 
 
-def domains(problem: Problem, x: Columns, points: Ints) -> None:
+def domain_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Price of each domain of the preferred level, beyond the first, over which a gang is spread.
 
@@ -105,7 +105,7 @@ def domains(problem: Problem, x: Columns, points: Ints) -> None:
                 points[x.jobs[member, tier]] += price
 
 
-def nodes(problem: Problem, x: Columns, points: Ints) -> None:
+def node_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Price of opened nodes, less that of closed nodes.
 
@@ -117,7 +117,7 @@ def nodes(problem: Problem, x: Columns, points: Ints) -> None:
         points[closing.column] = closing.points
 
 
-def shortfall(problem: Problem, x: Columns, points: Ints) -> None:
+def shortfall_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Price of GPUs missing from guarantees, and of free GPUs that the reference gang cannot use.
 
@@ -130,13 +130,13 @@ def shortfall(problem: Problem, x: Columns, points: Ints) -> None:
 
 
 TERMS: Final[tuple[Callable[[Problem, Columns, Ints], None], ...]] = (
-    completion,
-    later,
-    disruption,
-    layout,
-    domains,
-    nodes,
-    shortfall,
+    completion_term,
+    later_starts_term,
+    disruption_term,
+    mig_layout_term,
+    domain_term,
+    node_term,
+    shortfall_term,
 )
 """The terms of the objective, in reading order."""
 

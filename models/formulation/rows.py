@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.cuts.gang_cover import Gathering
+    from gpuplan.models.formulation.cuts.gang_cover import GangCover
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Floats: TypeAlias = "NDArray[np.float64]"
@@ -60,7 +60,7 @@ class Formulation:
     """Columns of starts in slot 0; these and `later` determine all other columns."""
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, nearly all of them 0."""
-    gatherings: tuple[Gathering, ...] = ()
+    gatherings: tuple[GangCover, ...] = ()
     """Sources of valid inequalities, which are not stated but tighten the linear relaxation."""
 
     def strengthened(self, cuts: Iterable[Cut]) -> Formulation:
@@ -109,10 +109,10 @@ def row(
         merged[column] = merged.get(column, 0) + coefficient
     columns = np.fromiter(merged.keys(), dtype=np.int64, count=len(merged))
     coefficients = np.fromiter(merged.values(), dtype=np.int64, count=len(merged))
-    return dense(family, key, columns, coefficients, lower=lower, upper=upper)
+    return row_of_arrays(family, key, columns, coefficients, lower=lower, upper=upper)
 
 
-def dense(
+def row_of_arrays(
     family: str,
     key: tuple[str | int, ...],
     columns: Ints,

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from gpuplan.models.cluster import MigInstance, Node
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan.base import PlanPart
+from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.plan.precondition import (
     GpuLayout,
     JobDamaged,
@@ -119,7 +119,7 @@ ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
 """Kinds that change a cluster. Views list jobs and nodes separately, the least disruptive kind first."""
 
 
-class _Action(PlanPart):
+class _Action(PlanBase):
     id: str
     """Id of the action, unique in the plan."""
     reason: Reason

@@ -33,7 +33,7 @@ class AuditKind(StrEnum):
     """The last record was cut off while it was written; this one replaces it."""
 
 
-class Outcome(StrEnum):
+class ActionOutcome(StrEnum):
     """Outcome of an action."""
 
     DONE = "done"
@@ -62,7 +62,7 @@ class AuditEntry(Noun):
     """Type of the action."""
     subject: str = ""
     """Subject of the action, such as `job a`, `node n0` or `node n0 gpu 3`."""
-    outcome: Outcome | None = None
+    outcome: ActionOutcome | None = None
     detail: str = ""
     seen: tuple[str, ...] = ()
     """Precondition values found before the action."""

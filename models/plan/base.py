@@ -7,7 +7,7 @@ from pydantic import ConfigDict
 from gpuplan.models.base import Noun
 
 
-class PlanPart(Noun):
+class PlanBase(Noun):
     """Part of a plan file; readers ignore keys that a newer minor version added."""
 
     model_config = ConfigDict(extra="ignore")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class LaterStart:
     """A start in a later slot."""
 
     job: str
@@ -24,7 +24,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DesiredState:
     """Desired placements and nodes."""
 
     placements: tuple[Placement, ...]
@@ -33,5 +33,5 @@ class Target:
     """Nodes to be added to pools."""
     removed: tuple[str, ...] = ()
     """Names of nodes to be removed, sorted."""
-    planned: tuple[Planned, ...] = ()
+    planned: tuple[LaterStart, ...] = ()
     """Later starts of jobs that are pending or preempted now, sorted by job."""

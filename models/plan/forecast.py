@@ -9,12 +9,12 @@ from typing import Annotated
 from pydantic import Field
 
 from gpuplan.models.placement import Replica
-from gpuplan.models.plan.base import PlanPart
+from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.units import Name, Seconds, Timestamp
 
 
-class Waiting(PlanPart):
+class Waiting(PlanBase):
     """A pending job, the reason why it waits, and its projected start."""
 
     job: Name
@@ -37,7 +37,7 @@ class Waiting(PlanPart):
     """Time from its next start to its end on its fastest allowed GPU model; only for jobs that ran before."""
 
 
-class PlannedStart(PlanPart):
+class PlannedStart(PlanBase):
     """A start in a later slot, with the places for it."""
 
     job: Name
@@ -63,7 +63,7 @@ class DeadlineState(StrEnum):
     """No plan can meet it any more."""
 
 
-class DeadlineOutlook(PlanPart):
+class DeadlineOutlook(PlanBase):
     """Expected completion of a job with a deadline."""
 
     job: Name

@@ -19,19 +19,19 @@ from pydantic import Field
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
-from gpuplan.models.plan.base import PlanPart
-from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.plan.base import PlanBase
+from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
-from gpuplan.models.plan.solution import Ended
+from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Timestamp
-from gpuplan.models.validation.finding import Finding
+from gpuplan.models.validation.finding import DamageFinding
 
 PLAN_FORMAT: Final = "1.0"
 
 
-class Base(PlanPart):
+class Base(PlanBase):
     """Inputs of the plan."""
 
     snapshot: str
@@ -40,7 +40,7 @@ class Base(PlanPart):
     """Fingerprint of the policy (SHA-256, hex)."""
 
 
-class FallbackSummary(PlanPart):
+class FallbackSummary(PlanBase):
     """Reason why the plan is not from the preferred solver."""
 
     tried: str = Field(alias="from")
@@ -51,7 +51,7 @@ class FallbackSummary(PlanPart):
     """Reason why the preferred solver's solution is not used."""
 
 
-class StageSummary(PlanPart):
+class StageSummary(PlanBase):
     """Points of the jobs of one priority, where priorities are tiers optimized one after the other."""
 
     priority: int
@@ -62,7 +62,7 @@ class StageSummary(PlanPart):
     """True if no plan without jobs of lower priority is better, given the points of higher priorities."""
 
 
-class LeftOut(PlanPart):
+class LeftOut(PlanBase):
     """Feasible changes that were not considered: a proof of optimality does not cover them."""
 
     what: str
@@ -71,7 +71,7 @@ class LeftOut(PlanPart):
     """Number of jobs or pools that they could apply to."""
 
 
-class SolutionSummary(PlanPart):
+class SolutionSummary(PlanBase):
     """Quality of the plan; all values in objective points."""
 
     status: Literal["OPTIMAL", "FEASIBLE"]
@@ -108,7 +108,7 @@ class SolutionSummary(PlanPart):
     """Jobs of the aggregate solution for which disaggregation found no place."""
     bound_note: str = ""
     """Reason why a bound claimed by a solver is not used."""
-    ended: Ended = Ended.EXHAUSTED
+    ended: StopReason = StopReason.EXHAUSTED
     """Reason why the search ended; it does not enter `plan_id`."""
     left_out: tuple[LeftOut, ...] = ()
     """
@@ -125,7 +125,7 @@ class NodeChange(StrEnum):
     REMOVED = "removed"
 
 
-class NodeState(PlanPart):
+class NodeState(PlanBase):
     """One node after the plan."""
 
     name: Name
@@ -144,7 +144,7 @@ class NodeState(PlanPart):
     """GPUs in MIG mode with their layout."""
 
 
-class JobCounts(PlanPart):
+class JobCounts(PlanBase):
     """Numbers of jobs after the plan."""
 
     running: int
@@ -161,7 +161,7 @@ class JobCounts(PlanPart):
     """Planned jobs with a promised start."""
 
 
-class Metrics(PlanPart):
+class Metrics(PlanBase):
     """Metrics of the cluster after the plan (docs/plan-format.md defines each)."""
 
     gpu_allocation_ratio: float
@@ -180,7 +180,7 @@ class Metrics(PlanPart):
     """Numbers of jobs after the plan."""
 
 
-class Plan(PlanPart):
+class Plan(PlanBase):
     """The changes, their reasons, and the snapshot and policy that they are based on."""
 
     format_version: Literal["1.0"] = PLAN_FORMAT
@@ -197,7 +197,7 @@ class Plan(PlanPart):
     """Quality of the plan, and how it was found."""
     actions: tuple[Action, ...]
     """Actions in an executable order; each job has exactly one, in addition to a possible release."""
-    findings: tuple[Finding, ...] = Field(default=(), exclude_if=not_)
+    findings: tuple[DamageFinding, ...] = Field(default=(), exclude_if=not_)
     """Damage found in the cluster, jobs first; the snapshot is the one without lost resources."""
     placements: tuple[Placement, ...]
     """Placement of each job that runs after the plan."""
@@ -226,14 +226,15 @@ class Plan(PlanPart):
         return bool(changes_of(self.actions))
 
     @property
-    def target(self) -> Target:
+    def target(self) -> DesiredState:
         """The desired state of the cluster, which the verifier checks."""
-        return Target(
+        return DesiredState(
             placements=self.placements,
             added=added_nodes(self.actions),
             removed=removed_nodes(self.actions),
             planned=tuple(
-                Planned(each.job, each.slot, each.replicas, promised=each.promised) for each in self.planned
+                LaterStart(each.job, each.slot, each.replicas, promised=each.promised)
+                for each in self.planned
             ),
         )
 

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.plan.base import PlanPart
+from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.units import Mib, Milli, Name
 
 
-class JobWaits(PlanPart):
+class JobWaits(PlanBase):
     """The job is still pending and its description has not changed."""
 
     kind: Literal["job_waits"] = "job_waits"
@@ -23,7 +23,7 @@ class JobWaits(PlanPart):
     """Fingerprint of the job's document in the snapshot."""
 
 
-class Free(PlanPart):
+class Free(PlanBase):
     """
     The node accepts jobs and has enough free resources for one or more replicas of the action.
 
@@ -46,7 +46,7 @@ class Free(PlanPart):
     """Further countable resources that must be free, by name."""
 
 
-class JobRuns(PlanPart):
+class JobRuns(PlanBase):
     """The job still runs where the plan says and its description has not changed."""
 
     kind: Literal["job_runs"] = "job_runs"
@@ -57,7 +57,7 @@ class JobRuns(PlanPart):
     """Fingerprint of the job's document in the snapshot, including its running placement."""
 
 
-class JobDamaged(PlanPart):
+class JobDamaged(PlanBase):
     """
     The job still runs where the release says, and some of its places are still lost.
 
@@ -70,7 +70,7 @@ class JobDamaged(PlanPart):
     """Job that has lost places."""
 
 
-class GpuLayout(PlanPart):
+class GpuLayout(PlanBase):
     """The GPU has exactly these MIG instances (None: MIG mode off), and those to be destroyed are unused."""
 
     kind: Literal["gpu_layout"] = "gpu_layout"
@@ -85,7 +85,7 @@ class GpuLayout(PlanPart):
     """Instances among them that no job may use."""
 
 
-class NodeEmpty(PlanPart):
+class NodeEmpty(PlanBase):
     """The node exists and no job runs on it."""
 
     kind: Literal["node_empty"] = "node_empty"
@@ -94,7 +94,7 @@ class NodeEmpty(PlanPart):
     """Node on which no job may run."""
 
 
-class NodeExists(PlanPart):
+class NodeExists(PlanBase):
     """The node exists."""
 
     kind: Literal["node_exists"] = "node_exists"
@@ -103,7 +103,7 @@ class NodeExists(PlanPart):
     """Node that must exist."""
 
 
-class NodeAbsent(PlanPart):
+class NodeAbsent(PlanBase):
     """No node has this name yet."""
 
     kind: Literal["node_absent"] = "node_absent"

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from gpuplan.models.plan.base import PlanPart
+from gpuplan.models.plan.base import PlanBase
 
 
 class ReasonCode(StrEnum):
@@ -62,7 +62,7 @@ class ReasonCode(StrEnum):
     """It would fit, but its place has more value for other jobs, or costs more than the job's value."""
 
 
-class Reason(PlanPart):
+class Reason(PlanBase):
     """A reason for people; code that acts never reads it."""
 
     code: ReasonCode

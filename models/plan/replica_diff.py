@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.problem.jobs import Hold, Incumbent
+    from gpuplan.models.problem.jobs import HeldResources, Incumbent
     from gpuplan.models.problem.problem import Problem
 
 Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
 """(node, GPU indices, (GPU index, profile, start) of MIG instances); node None: no job may start there."""
 
 
-def held_by(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> Held:
+def held_indices(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> Held:
     """Holdings of a replica in indices, without unhealthy GPUs; `node_of` maps node names to indices."""
     node = node_of.get(replica.node)
     if node is None:
@@ -29,11 +29,11 @@ def held_by(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> H
     return node, tuple(sorted(shares)), tuple(sorted(slices))
 
 
-def changed(
+def replica_changes(
     problem: Problem, incumbent: Incumbent, after: Placement, node_of: Mapping[str, int]
 ) -> tuple[list[int], list[Replica]]:
     """Positions of the holds that are given up, and new replicas."""
-    held = [held_by(problem, replica, node_of) for replica in after.replicas]
+    held = [held_indices(problem, replica, node_of) for replica in after.replicas]
     there = Counter(held)
     gone = []
     for position, hold in enumerate(incumbent.holds):
@@ -50,7 +50,7 @@ def changed(
     return gone, come
 
 
-def _of(hold: Hold) -> Held:
+def _of(hold: HeldResources) -> Held:
     if hold.node is None:
         return None, (), ()
     slices = tuple(sorted((gpu, each.profile, each.start) for gpu, each in hold.slices))

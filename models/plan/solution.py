@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.violation import Violation
 
 
@@ -31,7 +31,7 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedAnswer:
     """A solution that broke rules and was not used."""
 
     solver: str
@@ -69,7 +69,7 @@ class Stage:
     """True if no plan without jobs of lower priority is better, given the points of higher priorities."""
 
 
-class Ended(StrEnum):
+class StopReason(StrEnum):
     """Reason why a search ended."""
 
     PROVEN = "proven"
@@ -97,7 +97,7 @@ class Solution:
 
     status: SolveStatus
     solver: str
-    target: Target
+    target: DesiredState
     objective: int
     bound: int | None
     """Upper bound on the objective of any plan; None if none is proven."""
@@ -106,12 +106,12 @@ class Solution:
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: pose, greedy, solve, disaggregate, refine, verify, and others."""
     fallback: Fallback | None = None
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedAnswer, ...] = ()
     not_disaggregated: int = 0
     """Jobs of the aggregate solution without a concrete place; 0 in a plan that is proven optimal."""
     bound_note: str = ""
     """Reason why a bound claimed by a solver is not used."""
-    ended: Ended = Ended.EXHAUSTED
+    ended: StopReason = StopReason.EXHAUSTED
     stages: tuple[Stage, ...] = ()
     """All priorities except the lowest, the highest first; empty with one priority, or order `weights`."""
     milestones: tuple[Milestone, ...] = ()

@@ -8,23 +8,23 @@ from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Policy
 
 
-class PartOfBackfill(Backfill):
+class BackfillBase(Backfill):
     """Some settings of backfill; their consistency is checked in the complete policy."""
 
     @model_validator(mode="after")
-    def _delay_where_allowed(self) -> PartOfBackfill:
+    def _delay_where_allowed(self) -> BackfillBase:
         return self
 
 
-class PartOfHorizon(HorizonPolicy):
+class HorizonBase(HorizonPolicy):
     """Some settings of the horizon."""
 
-    backfill: PartOfBackfill = Field(default_factory=PartOfBackfill)
+    backfill: BackfillBase = Field(default_factory=BackfillBase)
     """Some settings of promised starts."""
 
 
-class PartOfPolicy(Policy):
+class PolicyBase(Policy):
     """Some settings of a policy, each valid by itself."""
 
-    horizon: PartOfHorizon = Field(default_factory=PartOfHorizon)
+    horizon: HorizonBase = Field(default_factory=HorizonBase)
     """Some settings of the horizon."""

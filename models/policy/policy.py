@@ -362,14 +362,14 @@ def completion_points(
     """
     Points of a job with this number of replicas on one GPU model: `w_j · completed_j`.
 
-    Its points times its relative speed at full size, reduced to these replicas (`sized_points`).
+    Its points times its relative speed at full size, reduced to these replicas (`points_at_size`).
     """
     if full_points == 0:
         return 0
-    return sized_points(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas, usual)
+    return points_at_size(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas, usual)
 
 
-def sized_points(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
+def points_at_size(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
     """
     Points of a job with this number of replicas, given its points at full size on a GPU model; at least 1.
 

@@ -69,7 +69,7 @@ class Option:
     """By slot of the start: indices into `Problem.groups` of eligible groups; `groups` is that of slot 0."""
 
 
-class Role(StrEnum):
+class ClassRole(StrEnum):
     """Meaning of placing a job of a class."""
 
     START = "start"
@@ -84,11 +84,11 @@ class Role(StrEnum):
     @property
     def makes_good(self) -> bool:
         """True if it restores value that a running job loses by leaving; it is part of the cost of that."""
-        return self in (Role.MOVE, Role.RESUME)
+        return self in (ClassRole.MOVE, ClassRole.RESUME)
 
 
 @dataclass(frozen=True, slots=True)
-class Togetherness:
+class LocalityRule:
     """Locality rules of a job: required, preferred and spread level."""
 
     required: Level | None = None
@@ -111,21 +111,21 @@ class Predecessor:
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class PromisedStart:
     """The promise of an earlier plan to the job of a class, as far as it still applies."""
 
     start: int
     """Promised slot; 0 if it is due."""
     latest: int
     """Latest slot of the start: `start`, or later if the policy allows a delay."""
-    holds: tuple[Hold, ...]
+    holds: tuple[HeldResources, ...]
     """Its places; empty if some are lost. Of whole GPUs only the number counts."""
     option: int = 0
     """Position of the option that the places belong to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class FirmReservation:
     """A fixed start: at the latest in this slot, on places that are reserved for it."""
 
     job_class: int
@@ -133,7 +133,7 @@ class Booking:
     """Position among the options of the class."""
     slot: int
     """0 if it must start now."""
-    holds: tuple[Hold, ...]
+    holds: tuple[HeldResources, ...]
     """One per replica. From slot 1 on, only the number of whole GPUs per node counts."""
 
 
@@ -151,7 +151,7 @@ class JobClass:
     """Index into `Problem.queues`."""
     options: tuple[Option, ...]
     """Sorted by points, highest first."""
-    role: Role = Role.START
+    role: ClassRole = ClassRole.START
     incumbent: int | None = None
     """Index into `Problem.incumbents` of its one job, with MOVE, GROW and RESUME."""
     priority: int = 0
@@ -162,7 +162,7 @@ class JobClass:
     """It may use what preempted jobs of this rank or a lower one free."""
     claim: int = 0
     """It may also use what running jobs with this number in their `claims` free; 0 means no claim."""
-    together: Togetherness = Togetherness()
+    together: LocalityRule = LocalityRule()
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there, never positive), sorted; other groups have 0."""
     profile: Profile = Profile.PACK
@@ -185,7 +185,7 @@ class JobClass:
     """Number of the group of classes, of one job each, that start in the same slot or not at all."""
     due: int | None = None
     """Seconds from now to its deadline, if that is critical; used only to order classes."""
-    promise: Promised | None = None
+    promise: PromisedStart | None = None
     """Promised start, if any; the class then has one job."""
     starving: int | None = None
     """Position among starving jobs, if any; the smallest waits longest. The class then has one job."""
@@ -203,7 +203,7 @@ class JobClass:
     @property
     def starts_alone(self) -> bool:
         """True if its jobs are pending and may start independently of other jobs."""
-        return self.role is Role.START and self.co_start is None
+        return self.role is ClassRole.START and self.co_start is None
 
     @property
     def needs_one_domain(self) -> bool:
@@ -229,7 +229,7 @@ class JobClass:
     @property
     def per_replica(self) -> bool:
         """True if the points of an option are those of one replica, and all replicas have equal points."""
-        return (self.elastic or self.role is Role.GROW) and not self.scaled
+        return (self.elastic or self.role is ClassRole.GROW) and not self.scaled
 
     def points(self, option: Option, replicas: int) -> int:
         """Objective points of one job placed with this number of replicas, without costs of its nodes."""
@@ -272,7 +272,7 @@ class JobClass:
         return (points for option in self.options for points in option.later[1:] if points is not None)
 
 
-class Hold(NamedTuple):
+class HeldResources(NamedTuple):
     """Holdings of one replica of a running job."""
 
     node: int | None
@@ -289,7 +289,7 @@ class Incumbent(NamedTuple):
     job: str
     shape: Shape
     """Shape of each replica."""
-    holds: tuple[Hold, ...]
+    holds: tuple[HeldResources, ...]
     queue: int
     gpu_model: str | None
     rank: int

@@ -17,7 +17,7 @@ from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
-    from gpuplan.models.problem.jobs import Booking, Incumbent, JobClass
+    from gpuplan.models.problem.jobs import FirmReservation, Incumbent, JobClass
     from gpuplan.models.problem.nodes import FreeNode, NodeGroup, PoolOption
 
 
@@ -96,7 +96,7 @@ class PowerCap:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AffinityNeighbour:
     """A running job with anti-affinity or interference towards other jobs."""
 
     job: str
@@ -143,11 +143,11 @@ class Problem:
     domains: tuple[tuple[Level, tuple[int, ...]], ...] = ()
     """Levels in use, with the domain of each node; a node without one is a domain of its own."""
     power_caps: tuple[PowerCap, ...] = ()
-    standing: tuple[Standing, ...] = ()
+    standing: tuple[AffinityNeighbour, ...] = ()
     charges: Charges = Charges()
     edges: tuple[int, ...] = (0, 3600)
     """Seconds from now at which each slot begins, and the end of the last (see `time_slots.Slots`)."""
-    bookings: tuple[Booking, ...] = ()
+    bookings: tuple[FirmReservation, ...] = ()
     """Fixed starts, at most one per class; `solvers.holding` finds them."""
     depth: int | None = None
     """Maximum number of pending jobs with a promised start, including `bookings`; None means all."""

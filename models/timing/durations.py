@@ -9,22 +9,22 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
-from gpuplan.models.dependency import Outcome
+from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.progress import (
-    pace,
+    job_after_stop,
     recovering_seconds,
+    running_speed_milli,
     served_milli,
-    stopped,
     unsaved_seconds,
-    works_since,
+    working_since,
 )
 from gpuplan.models.timing.gittins_index import (
-    mean_left,
-    mean_left_of_any,
+    index_of_unknown,
+    mean_residual,
+    mean_residual_of_unknown,
     quantiles,
-    seconds_of_any,
     seconds_per_completion,
-    spread,
+    smoothed_durations,
 )
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import recovery_seconds
@@ -70,7 +70,7 @@ class LeftBasis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class DurationEstimate:
     """An expected duration on a job's fastest GPU model, and its source."""
 
     seconds: int
@@ -79,15 +79,15 @@ class Estimate:
     """Number of finished jobs that it was learnt from."""
 
 
-class _Finished:
+class _History:
     """Durations of the finished jobs of a snapshot; equal for all policies, so computed once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         taken: dict[_Kin, list[int]] = defaultdict(list)
         for each in snapshot.finished:
-            if each.outcome is Outcome.SUCCEEDED:
+            if each.outcome is JobOutcome.SUCCEEDED:
                 seconds = max(1, int((each.ended_at - each.started_at).total_seconds()))
-                for kin, _ in _kin(each.queue, each.user, each.name):
+                for kin, _ in _similarity_keys(each.queue, each.user, each.name):
                     taken[kin].append(seconds)
         self.taken = {kin: sorted(found) for kin, found in taken.items()}
         self.spreads: dict[_Kin, list[int]] = {}
@@ -110,24 +110,24 @@ class Durations:
         self._nodes = snapshot.cluster.node_by_name
         self._policy = policy
         self._rules = policy.durations
-        self._default = Estimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
-        self._finished = _Finished.of(snapshot)
+        self._default = DurationEstimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
+        self._finished = _History.of(snapshot)
         self._taken = self._finished.taken
 
-    def expected(self, job: Job) -> Estimate:
+    def expected(self, job: Job) -> DurationEstimate:
         """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""
         if job.expected_duration is not None:
-            return Estimate(max(1, job.expected_duration), DurationSource.DECLARED)
+            return DurationEstimate(max(1, job.expected_duration), DurationSource.DECLARED)
         if (known := self._kin_of(job)) is not None:
             kin, source = known
             found = self._taken[kin]
             rank = -(-self._rules.percentile * len(found) // 100)  # nearest rank
-            return Estimate(found[rank - 1], source, len(found))
+            return DurationEstimate(found[rank - 1], source, len(found))
         return self._default
 
     def _kin_of(self, job: Job) -> tuple[_Kin, DurationSource] | None:
         """The most similar finished jobs, if there are enough of them."""
-        for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
+        for kin, source in _similarity_keys(job.queue, job.user, job.name) if self._taken else ():
             if len(self._taken.get(kin, ())) >= self._rules.samples:
                 return kin, source
         return None
@@ -167,7 +167,7 @@ class Durations:
         before = job.progress.completed_milli // MILLI if job.progress else 0
         if job.running is None:
             return before
-        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        worked = max(0, int((self._now - working_since(job.running)).total_seconds()))
         return before + worked * self.pace(job) // MILLI
 
     def served(self, job: Job) -> float:
@@ -175,16 +175,16 @@ class Durations:
         return served_milli(job, self._now) / MILLI
 
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
-        """`mean_left` or `seconds_per_completion` of a kin, or of any job; cached by service to 2 digits."""
+        """`mean_residual` or `seconds_per_completion` of a kin or any job; cached by service to 2 digits."""
         turns = self._policy.disruption.takes_turns
         if kin is None:
-            return seconds_of_any(attained) if turns else mean_left_of_any(attained)
+            return index_of_unknown(attained) if turns else mean_residual_of_unknown(attained)
         rounded = int(float(f"{attained:.1e}"))
         spreads, index = self._finished.spreads, self._finished.index
         if (key := (kin, rounded, turns)) not in index:
             if kin not in spreads:
-                spreads[kin] = spread(quantiles(self._taken[kin]))
-            index[key] = (seconds_per_completion if turns else mean_left)(spreads[kin], rounded)
+                spreads[kin] = smoothed_durations(quantiles(self._taken[kin]))
+            index[key] = (seconds_per_completion if turns else mean_residual)(spreads[kin], rounded)
         return index[key]
 
     def work(self, job: Job) -> tuple[int, int]:
@@ -213,7 +213,7 @@ class Durations:
         """
         if job.running is None:
             return 0
-        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        worked = max(0, int((self._now - working_since(job.running)).total_seconds()))
         _, work = self.work(job)
         left = -(-work // self.pace(job)) - worked
         if left <= 0:
@@ -245,11 +245,11 @@ class Durations:
 
     def stopped(self, job: Job) -> Job:
         """A running job as pending, after it is stopped now, with its saved progress."""
-        return stopped(job, self.pace(job), self._now)
+        return job_after_stop(job, self.pace(job), self._now)
 
     def pace(self, job: Job) -> int:
         """Speed of a running job at its places (`progress.pace`)."""
-        return pace(job, self._nodes)
+        return running_speed_milli(job, self._nodes)
 
     def gpu_model(self, job: Job) -> str | None:
         """The slowest GPU model that a job runs on; None for a pending job or one without GPUs."""
@@ -273,7 +273,7 @@ def work_left(policy: Policy, job: Job, whole: int) -> int:
     return left if left > 0 else max(60 * MILLI, completed * policy.durations.overrun_milli // MILLI)
 
 
-def _kin(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:
+def _similarity_keys(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:
     return (
         ((queue, user, DIGITS.sub("", name)), DurationSource.SAME_NAME),
         ((queue, user), DurationSource.SAME_USER),

@@ -12,12 +12,12 @@ _SHORTEST: Final = 60
 """Shortest assumed duration and smallest quantum of service, in seconds."""
 _LONGEST: Final = 30 * 24 * 3600
 """Longest assumed duration, in seconds."""
-_QUANTUM: Final = 4
+_QUANTUM_DIVISOR: Final = 4
 """A quantum of service is at least the attained service divided by this."""
-_MANY: Final = 64
+_MAX_SAMPLES: Final = 64
 """Sample size above which durations are replaced by this many quantiles."""
 _PARTS: Final = (-0.75, -0.25, 0.25, 0.75)
-"""Exponents of 4/3 by which `spread` multiplies each duration."""
+"""Exponents of 4/3 by which `smoothed_durations` multiplies each duration."""
 
 
 def seconds_per_completion(durations: Sequence[int], attained: int) -> int | None:
@@ -32,7 +32,7 @@ def seconds_per_completion(durations: Sequence[int], attained: int) -> int | Non
     None if no duration is longer than the attained service.
     """
     left = [each - attained for each in durations if each > attained]
-    least = max(_SHORTEST, attained // _QUANTUM)
+    least = max(_SHORTEST, attained // _QUANTUM_DIVISOR)
     best, served, before = None, 0, 0
     for done, time in enumerate(left, start=1):
         # Jobs that get this far, times the service since the last completion; divided by completions below.
@@ -50,12 +50,12 @@ def quantiles(durations: Sequence[int]) -> Sequence[int]:
     count = len(durations)
     return (
         durations
-        if count <= _MANY
-        else [durations[(2 * at + 1) * count // (2 * _MANY)] for at in range(_MANY)]
+        if count <= _MAX_SAMPLES
+        else [durations[(2 * at + 1) * count // (2 * _MAX_SAMPLES)] for at in range(_MAX_SAMPLES)]
     )
 
 
-def spread(durations: Iterable[int]) -> list[int]:
+def smoothed_durations(durations: Iterable[int]) -> list[int]:
     """
     Spread each duration over several values between three quarters and four thirds of it; sorted.
 
@@ -64,7 +64,7 @@ def spread(durations: Iterable[int]) -> list[int]:
     return sorted(max(1, round(each * (4 / 3) ** part)) for each in durations for part in _PARTS)
 
 
-def seconds_of_any(attained: int) -> int:
+def index_of_unknown(attained: int) -> int:
     """
     `seconds_per_completion` of a job of which nothing is known.
 
@@ -77,7 +77,7 @@ def seconds_of_any(attained: int) -> int:
     return math.ceil(service * math.log(_LONGEST / service))
 
 
-def mean_left(durations: Sequence[int], attained: int) -> int | None:
+def mean_residual(durations: Sequence[int], attained: int) -> int | None:
     """
     Mean remaining service of jobs with `attained` seconds of service: E[S − a | S > a], rounded up.
 
@@ -87,9 +87,9 @@ def mean_left(durations: Sequence[int], attained: int) -> int | None:
     return -(-sum(left) // len(left)) if left else None
 
 
-def mean_left_of_any(attained: int) -> int:
+def mean_residual_of_unknown(attained: int) -> int:
     """
-    `mean_left` of a job of which nothing is known: S is log-uniform from a minute to 30 days.
+    `mean_residual` of a job of which nothing is known: S is log-uniform from a minute to 30 days.
 
         E[S − a | S > a] = (M − a) / ln(M / a) − a
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.dependency import Outcome
+from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.gang import Gang
 from gpuplan.models.timing.durations import DIGITS
 from gpuplan.models.units import MILLI
@@ -39,7 +39,7 @@ def with_learnt_scaling(snapshot: Snapshot) -> Snapshot:
     """
     taken: dict[_Kin, _Seconds] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for over in snapshot.finished:
-        if over.outcome is Outcome.SUCCEEDED and over.replicas is not None:
+        if over.outcome is JobOutcome.SUCCEEDED and over.replicas is not None:
             seconds = max(1, int((over.ended_at - over.started_at).total_seconds()))
             taken[_kin(over)][over.gpu_model or ""][over.replicas].append(seconds)
     if not taken:
@@ -61,7 +61,7 @@ def with_learnt_scaling(snapshot: Snapshot) -> Snapshot:
     return snapshot.model_copy(update={"jobs": jobs})
 
 
-def is_learnt(snapshot: Snapshot, job: Job) -> bool:
+def has_learnt_scaling(snapshot: Snapshot, job: Job) -> bool:
     """True if the scaling table of a job equals the one learnt from finished jobs."""
     plain = job.gang.model_copy(update={"scaling": {}, "scaling_by_model": {}})
     without = snapshot.model_copy(update={"jobs": (job.model_copy(update={"gang": plain}),)})
@@ -79,7 +79,7 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
     for model, by_size in sorted(found.items()):
         medians = {size: median(took) for size, took in by_size.items() if len(took) >= SAMPLES}
         if len(medians) > 1:
-            tables[model] = speeds(medians, gang.maximum)
+            tables[model] = fit_speeds(medians, gang.maximum)
             seen[model] = sum(map(len, by_size.values()))
     if not tables:
         return None
@@ -92,7 +92,7 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
     )
 
 
-def speeds(seconds: Mapping[int, float], most: int) -> dict[int, float]:
+def fit_speeds(seconds: Mapping[int, float], most: int) -> dict[int, float]:
     """
     Speed by number of replicas, from durations by size: the least concave majorant of 1 / seconds.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.calendar import Reservation, ReservationKind
-from gpuplan.models.timing.starvation import hold
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.starvation import hold_for_starving_job
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
-    from gpuplan.models.timing.starvation import Hold
+    from gpuplan.models.timing.starvation import NodeHold
 
 
 _NOT_TO_BE_MOVED: Final = 10**12
@@ -29,7 +29,7 @@ _NOT_TO_BE_MOVED: Final = 10**12
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReservationWindow:
     """One span of one reservation, with the nodes that it closes."""
 
     reservation: Reservation
@@ -46,7 +46,7 @@ class Window:
         return start < self.ends and start + seconds > self.begins
 
 
-class Windows:
+class ReservationWindows:
     """The windows of one snapshot, as far ahead as any job can last."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
@@ -54,20 +54,20 @@ class Windows:
         self._policy = policy
         self._durations = durations
         self._parents = {queue.name: queue.parent for queue in snapshot.queues}
-        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
-        self._by_node: dict[str, list[Window]] = defaultdict(list)
-        self.all: tuple[Window, ...] = ()
+        self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
+        self._by_node: dict[str, list[ReservationWindow]] = defaultdict(list)
+        self.all: tuple[ReservationWindow, ...] = ()
         """By reservation and time: first those of named nodes, last the one of nodes held for a job."""
         self._held: Reservation | None = None
-        self.hold: Hold | None = None
+        self.hold: NodeHold | None = None
         """Nodes held for a starving job; nodes with reservations are never held."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
-        self.hold = hold(snapshot, policy, durations, self._by_node.keys())
+        self.hold = hold_for_starving_job(snapshot, policy, durations, self._by_node.keys())
         if self.hold is not None:
             self.all += (self._holding(self.hold),)
 
-    def of(self, node: str) -> tuple[Window, ...]:
+    def of(self, node: str) -> tuple[ReservationWindow, ...]:
         """The windows of a node."""
         return tuple(self._by_node.get(node, ()))
 
@@ -90,13 +90,13 @@ class Windows:
             queue = self._parents.get(queue)
         return False
 
-    def bars(self, job: Job, node: str, start: int, seconds: int) -> Window | None:
+    def bars(self, job: Job, node: str, start: int, seconds: int) -> ReservationWindow | None:
         """The first window that a job with this start and duration on a node would violate."""
         return self._in_the_way(job, node, start, seconds)
 
     def _in_the_way(
         self, job: Job, node: str, start: int, seconds: int, *, reserved: bool = False
-    ) -> Window | None:
+    ) -> ReservationWindow | None:
         """The same; with `reserved` only reservations count, not nodes held for a job."""
         met = (
             window
@@ -107,7 +107,7 @@ class Windows:
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
-    def expels(self, job: Job) -> Window | None:
+    def expels(self, job: Job) -> ReservationWindow | None:
         """
         The window for which a running job must leave now: it opens before the next slot begins.
 
@@ -124,22 +124,22 @@ class Windows:
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
-    def _windows(self) -> Iterator[Window]:
+    def _windows(self) -> Iterator[ReservationWindow]:
         """Windows of named nodes first: nodes chosen for other reservations avoid them and each other."""
         until = self.slots.end + max(map(self._longest, self._snapshot.jobs), default=0)
         ordered = sorted(self._snapshot.cluster.reservations, key=lambda each: (not each.nodes, each.name))
         for reservation in ordered:
             for span in reservation.spans(self._snapshot.taken_at, until):
                 names = reservation.nodes or self._chosen(reservation, span)
-                window = Window(reservation, *span, frozenset(names))
+                window = ReservationWindow(reservation, *span, frozenset(names))
                 for name in sorted(window.nodes):
                     self._by_node[name].append(window)
                 yield window
 
-    def _holding(self, held: Hold) -> Window:
+    def _holding(self, held: NodeHold) -> ReservationWindow:
         nodes = tuple(sorted(held.nodes))
         self._held = Reservation.model_construct(name=held.job.name, nodes=nodes, duration=held.ends)
-        window = Window(self._held, held.begins, held.ends, held.nodes, held.job.name)
+        window = ReservationWindow(self._held, held.begins, held.ends, held.nodes, held.job.name)
         for name in sorted(held.nodes):
             self._by_node[name].append(window)
         return window

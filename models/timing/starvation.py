@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class NodeHold:
     """Nodes held for a job."""
 
     job: Job
@@ -39,9 +39,9 @@ class Hold:
     """Seconds after the snapshot at which it is expected to end."""
 
 
-def hold(
+def hold_for_starving_job(
     snapshot: Snapshot, policy: Policy, durations: Durations, closed: Collection[str] = ()
-) -> Hold | None:
+) -> NodeHold | None:
     """
     Nodes held for the first starving job that lacks only room, at its minimum number of replicas.
 
@@ -58,7 +58,7 @@ def hold(
     ]
     if not starving:
         return None
-    stays, usage = _stays(snapshot, durations), _Usage(snapshot)
+    stays, usage = _running_intervals(snapshot, durations), _Usage(snapshot)
     open_nodes = [node for node in snapshot.cluster.nodes if node.name not in closed]
     tried: set[tuple[Hashable, ...]] = set()
     for job in sorted(starving, key=lambda each: (-each.priority, each.submitted_at, each.name)):
@@ -79,7 +79,7 @@ def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:
     return bool(job.weight_milli and job.request.gpus and not (tied or avoided or special or early))
 
 
-def _stays(snapshot: Snapshot, durations: Durations) -> dict[str, list[tuple[int, Replica]]]:
+def _running_intervals(snapshot: Snapshot, durations: Durations) -> dict[str, list[tuple[int, Replica]]]:
     """(seconds to its end, replica) of all running jobs, by node."""
     found: dict[str, list[tuple[int, Replica]]] = defaultdict(list)
     for job in snapshot.jobs:
@@ -95,15 +95,15 @@ def _first_room(
     durations: Durations,
     stays: Mapping[str, list[tuple[int, Replica]]],
     usage: _Usage,
-) -> Hold | None:
+) -> NodeHold | None:
     """Earliest end over the GPU models; a job runs on one model, within the quotas."""
     by_model: dict[str, list[tuple[str, list[tuple[int, int]]]]] = defaultdict(list)
     for node in candidates:
-        if node.gpus and _suits(job, node):
+        if node.gpus and _is_eligible(job, node):
             room = list(_room(job, node, snapshot, stays.get(node.name, ())))
             by_model[node.gpus.model].append((node.name, room))
     holds = [
-        Hold(job, chosen, begins, begins + durations.seconds(job, model))
+        NodeHold(job, chosen, begins, begins + durations.seconds(job, model))
         for model, rooms in sorted(by_model.items())
         if usage.allows(job, model) and (found := _nodes(job.gang.minimum, rooms))
         for begins, chosen in [found]
@@ -111,7 +111,7 @@ def _first_room(
     return min(holds, key=lambda each: each.ends, default=None)
 
 
-def _suits(job: Job, node: Node) -> bool:
+def _is_eligible(job: Job, node: Node) -> bool:
     """
     True if a node is eligible for replicas of a job, regardless of room.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class TimeSlots:
     """
     H slots; slot τ begins `edges[τ]` seconds after now and ends at the beginning of the next.
 
@@ -25,7 +25,7 @@ class Slots:
     """H + 1 values: the first is 0, the last the end of the horizon."""
 
     @classmethod
-    def of(cls, horizon: HorizonPolicy, now: datetime) -> Slots:
+    def of(cls, horizon: HorizonPolicy, now: datetime) -> TimeSlots:
         """The slots from an instant on."""
         gone = int(now.timestamp()) % horizon.length
         first = horizon.length - gone

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.mig import MigGeometry, mig_geometry
-from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.models.validation.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,11 +77,11 @@ class Inconsistency:
 
 
 @dataclass(frozen=True)
-class View:
+class SnapshotView:
     """A snapshot with look-up tables for checks; of entries with the same name the first counts."""
 
     snapshot: Snapshot
-    near: NearMisses = field(default_factory=NearMisses)
+    near: Suggestions = field(default_factory=Suggestions)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

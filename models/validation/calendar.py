@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.validation.base import RESERVATIONS, Damage, DamageKind, Inconsistency
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import Cluster, Node
-    from gpuplan.models.validation.base import View
+    from gpuplan.models.validation.base import SnapshotView
 
 
-def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:
+def reserved_nodes_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """
     Each reservation names nodes of the cluster.
 
@@ -33,7 +33,7 @@ def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def enough_nodes_match(view: View) -> Iterator[Inconsistency]:
+def enough_nodes_match(view: SnapshotView) -> Iterator[Inconsistency]:
     """Enough nodes match each reservation with a count, including nodes that pools may add."""
     cluster = view.snapshot.cluster
     for index, reservation in enumerate(cluster.reservations):
@@ -66,7 +66,7 @@ def _matches(reservation: Reservation, node: Node) -> bool:
     )
 
 
-def owners_exist(view: View) -> Iterator[Inconsistency]:
+def owners_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The queues that own a reservation exist in the snapshot."""
     for index, reservation in enumerate(view.snapshot.cluster.reservations):
         for number, name in enumerate(reservation.queues):
@@ -74,6 +74,6 @@ def owners_exist(view: View) -> Iterator[Inconsistency]:
                 yield Inconsistency(
                     (*RESERVATIONS, index, "queues", number),
                     f"reservation '{reservation.name}' is owned by queue '{name}', which is no queue of the "
-                    f"snapshot.\n  Known: {listed(view.queues) or 'none'}."
+                    f"snapshot.\n  Known: {truncated_names(view.queues) or 'none'}."
                     f"{view.near.hint(name, view.queues)}",
                 )

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.validation import calendar, cluster, dependencies, running, times
 from gpuplan.models.validation import entities as entries
-from gpuplan.models.validation.base import Inconsistency, View
+from gpuplan.models.validation.base import Inconsistency, SnapshotView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.snapshot import Snapshot
 
-    Check: TypeAlias = Callable[[View], Iterator[Inconsistency]]
+    Check: TypeAlias = Callable[[SnapshotView], Iterator[Inconsistency]]
 
 
 class Section(StrEnum):
@@ -46,7 +46,7 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     entries.queues_exist: frozenset({Section.QUEUES}),
     entries.profiles_are_offered: frozenset({Section.CLUSTER}),
     times.times_are_in_order: frozenset({Section.TAKEN_AT}),
-    times.pools_were_scaled: frozenset({Section.TAKEN_AT}),
+    times.pool_scaling_is_past: frozenset({Section.TAKEN_AT}),
     times.finished_jobs_ended: frozenset({Section.TAKEN_AT}),
     times.hard_deadlines_are_given: frozenset(),
     times.promises_are_for_waiting_jobs: frozenset(),
@@ -55,21 +55,21 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     calendar.owners_exist: frozenset({Section.QUEUES}),
     dependencies.dependencies_exist: frozenset({Section.JOBS, Section.FINISHED}),
     dependencies.no_job_waits_for_itself: frozenset(),
-    dependencies.enough_is_depended_on: frozenset(),
+    dependencies.dependency_count_is_possible: frozenset(),
     running.gangs_are_complete: frozenset(),
-    running.places_hold: frozenset({Section.CLUSTER}),
-    running.profiles_in_use_are_some: frozenset(),
+    running.placements_are_valid: frozenset({Section.CLUSTER}),
+    running.profiles_in_use_are_valid: frozenset(),
     running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
     running.gpus_are_held_once: frozenset(),
-    running.nodes_offer_enough: frozenset({Section.CLUSTER}),
+    running.node_capacity_is_kept: frozenset({Section.CLUSTER}),
 }
 """All checks, with the sections that must be complete for each."""
 
-OF_THE_WORLD: Final[tuple[Check, ...]] = (
+DAMAGE_CHECKS: Final[tuple[Check, ...]] = (
     running.gangs_are_complete,
-    running.places_hold,
+    running.placements_are_valid,
     running.mig_use_fits_the_layout,
-    running.nodes_offer_enough,
+    running.node_capacity_is_kept,
     entries.profiles_are_offered,
     cluster.racks_exist,
     calendar.reserved_nodes_exist,
@@ -86,7 +86,7 @@ def inconsistencies(
 
     Checks that need an incomplete section are skipped.
     """
-    view = View(snapshot)
+    view = SnapshotView(snapshot)
     for check, needed in CHECKS.items():
         if not needed & incomplete:
             yield from check(view)

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import rack_of, rack_path
 from gpuplan.models.validation.base import NODES, POOLS, RACK_POWER, Damage, DamageKind, Inconsistency
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import Node, Rack
-    from gpuplan.models.validation.base import View
+    from gpuplan.models.validation.base import SnapshotView
 
 _LONGEST_TEMPLATE: Final = 240
 """Limit on a template's name: a number is appended, and names have at most 253 characters."""
 
 
-def pools_exist(view: View) -> Iterator[Inconsistency]:
+def pools_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The pool of each node exists; if no pools are described, a pool is only a label."""
     known = {pool.name for pool in view.snapshot.cluster.pools}
     if not known:
@@ -28,11 +28,11 @@ def pools_exist(view: View) -> Iterator[Inconsistency]:
             yield Inconsistency(
                 (*NODES, index, "pool"),
                 f"node '{node.name}' is of pool '{node.pool}', which is no pool of the cluster.\n"
-                f"  Known: {listed(known)}.{view.near.hint(node.pool, known)}",
+                f"  Known: {truncated_names(known)}.{view.near.hint(node.pool, known)}",
             )
 
 
-def templates_take_jobs(view: View) -> Iterator[Inconsistency]:
+def templates_take_jobs(view: SnapshotView) -> Iterator[Inconsistency]:
     """New nodes of a pool can be named and can accept jobs."""
     for index, pool in enumerate(view.snapshot.cluster.pools):
         here, template = (*POOLS, index, "template"), pool.template
@@ -58,7 +58,7 @@ def _flag(node: Node) -> tuple[str, str] | None:
     return ("drain", "is to be drained") if node.drain else None
 
 
-def datasets_exist(view: View) -> Iterator[Inconsistency]:
+def datasets_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each data set that a job reads is described by the cluster."""
     known = {dataset.name for dataset in view.snapshot.cluster.datasets}
     for index, job in enumerate(view.snapshot.jobs):
@@ -67,11 +67,11 @@ def datasets_exist(view: View) -> Iterator[Inconsistency]:
                 yield Inconsistency(
                     ("jobs", index, "datasets", number),
                     f"job '{job.name}' reads dataset '{name}', which the cluster does not have.\n"
-                    f"  Known: {listed(known) or 'none'}.{view.near.hint(name, known)}",
+                    f"  Known: {truncated_names(known) or 'none'}.{view.near.hint(name, known)}",
                 )
 
 
-def racks_exist(view: View) -> Iterator[Inconsistency]:
+def racks_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each power cap is for a rack that has nodes, or may get nodes from a pool; each rack has one."""
     cluster = view.snapshot.cluster
     nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
@@ -85,7 +85,7 @@ def racks_exist(view: View) -> Iterator[Inconsistency]:
             yield Inconsistency(
                 here,
                 f"there is a power cap for rack '{path}', in which no node stands.\n"
-                f"  Known: {listed(known) or 'none'}.{view.near.hint(path, known)}",
+                f"  Known: {truncated_names(known) or 'none'}.{view.near.hint(path, known)}",
                 damage=Damage(DamageKind.RACK_EMPTY, "no node stands in it"),
             )
         elif first.setdefault(key, index) != index:

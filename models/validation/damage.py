@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_path
 from gpuplan.models.placement import Placement
-from gpuplan.models.progress import pace, stopped
-from gpuplan.models.validation.base import RESERVATIONS, DamageKind, View
-from gpuplan.models.validation.checks import OF_THE_WORLD
-from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.models.progress import job_after_stop, running_speed_milli
+from gpuplan.models.validation.base import RESERVATIONS, DamageKind, SnapshotView
+from gpuplan.models.validation.checks import DAMAGE_CHECKS
+from gpuplan.models.validation.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostReplicas:
     """A running job with lost places."""
 
     job: Job
@@ -42,36 +42,38 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class DamageSurvey:
     """A snapshot with its damage."""
 
     sound: Snapshot
     """The snapshot without lost places; the snapshot itself if there are none."""
-    losses: Mapping[str, Loss]
+    losses: Mapping[str, LostReplicas]
     """Losses by job, in the order of the snapshot."""
     notes: tuple[tuple[str, Damage], ...]
     """Other damage with its subject, such as `node n3`."""
 
 
-def survey(snapshot: Snapshot) -> Survey:
+def survey_damage(snapshot: Snapshot) -> DamageSurvey:
     """Find the damage of a snapshot; computed once per snapshot."""
-    found = snapshot.derived.get(Survey)
-    if not isinstance(found, Survey):
-        found = snapshot.derived[Survey] = _surveyed(snapshot)
+    found = snapshot.derived.get(DamageSurvey)
+    if not isinstance(found, DamageSurvey):
+        found = snapshot.derived[DamageSurvey] = _surveyed(snapshot)
     return found
 
 
 def without_losses(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     """The snapshot after these jobs, and no others, have given up their lost places."""
-    return _without(snapshot, {name: loss for name, loss in survey(snapshot).losses.items() if name in names})
+    return _without(
+        snapshot, {name: loss for name, loss in survey_damage(snapshot).losses.items() if name in names}
+    )
 
 
-def _surveyed(snapshot: Snapshot) -> Survey:
-    view = View(snapshot, NearMisses(0))
+def _surveyed(snapshot: Snapshot) -> DamageSurvey:
+    view = SnapshotView(snapshot, Suggestions(0))
     replicas: dict[int, dict[int, list[Damage]]] = defaultdict(lambda: defaultdict(list))
     short: dict[int, Damage] = {}
     notes = []
-    for one in chain.from_iterable(check(view) for check in OF_THE_WORLD):
+    for one in chain.from_iterable(check(view) for check in DAMAGE_CHECKS):
         if one.damage is None:
             continue
         match one.location:
@@ -87,10 +89,10 @@ def _surveyed(snapshot: Snapshot) -> Survey:
         losses[job.name] = _loss(job, short.get(index), replicas.get(index, {}))
     sound = _without(snapshot, losses)
     # Without the lost places, the remaining jobs may no longer exceed a node.
-    return Survey(sound, losses, tuple(notes) if sound is snapshot else survey(sound).notes)
+    return DamageSurvey(sound, losses, tuple(notes) if sound is snapshot else survey_damage(sound).notes)
 
 
-def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -> Loss:
+def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -> LostReplicas:
     """Loss of a running job, given the damages by replica number."""
     damages = (
         *([short] if short else ()),
@@ -98,14 +100,14 @@ def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -
     )
     told = tuple(dict.fromkeys(damages))
     if not job.preemptible and all(one.kind is DamageKind.GPU_UNHEALTHY for one in told):
-        return Loss(job, told, job.placement, released=False)
+        return LostReplicas(job, told, job.placement, released=False)
     replicas = job.running.replicas if job.running else ()
     left = tuple(replica for number, replica in enumerate(replicas) if number not in damaged)
     goes_on = job.gang.elastic and len(left) >= job.gang.minimum
-    return Loss(job, told, Placement(job=job.name, replicas=left) if goes_on else None)
+    return LostReplicas(job, told, Placement(job=job.name, replicas=left) if goes_on else None)
 
 
-def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
+def _without(snapshot: Snapshot, losses: Mapping[str, LostReplicas]) -> Snapshot:
     """The snapshot after these lost places are given up."""
     if not any(loss.released for loss in losses.values()):
         return snapshot
@@ -115,12 +117,12 @@ def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
     return snapshot.model_copy(update={"jobs": jobs})
 
 
-def _given_up(loss: Loss, job: Job, snapshot: Snapshot) -> Job:
+def _given_up(loss: LostReplicas, job: Job, snapshot: Snapshot) -> Job:
     """The job after its lost places are given up; a failure does not count as a preemption."""
     if not loss.released or job.running is None:
         return job
     if loss.after is None:
-        return stopped(job, pace(job, snapshot.cluster.node_by_name), snapshot.taken_at)
+        return job_after_stop(job, running_speed_milli(job, snapshot.cluster.node_by_name), snapshot.taken_at)
     running = job.running.model_copy(update={"replicas": loss.after.replicas})
     return job.model_copy(update={"running": running})
 

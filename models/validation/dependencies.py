@@ -6,13 +6,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.validation.base import Inconsistency
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from gpuplan.models.job import Job
-    from gpuplan.models.validation.base import View
+    from gpuplan.models.validation.base import SnapshotView
 
     Party: TypeAlias = tuple[str, ...]
     """Names of jobs that start together: one job, or all pending jobs with the same `co_start`; sorted."""
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LONGEST_CYCLE = 12
 
 
-def dependencies_exist(view: View) -> Iterator[Inconsistency]:
+def dependencies_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each dependency is a job of the snapshot or a finished job."""
     known = view.jobs.keys() | {job.name for job in view.snapshot.finished}
     for index, job in enumerate(view.snapshot.jobs):
@@ -29,12 +29,12 @@ def dependencies_exist(view: View) -> Iterator[Inconsistency]:
                 yield Inconsistency(
                     ("jobs", index, "depends_on", number, "job"),
                     f"job '{job.name}' depends on job '{dependency.job}', which is neither among jobs nor "
-                    f"among finished.\n  Known: {listed(known - {job.name}) or 'none'}."
+                    f"among finished.\n  Known: {truncated_names(known - {job.name}) or 'none'}."
                     f"{view.near.hint(dependency.job, known - {job.name})}",
                 )
 
 
-def enough_is_depended_on(view: View) -> Iterator[Inconsistency]:
+def dependency_count_is_possible(view: SnapshotView) -> Iterator[Inconsistency]:
     """`depends_on_at_least` of a job is at most the number of its dependencies."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.depends_on_at_least is not None and job.depends_on_at_least > len(job.depends_on):
@@ -45,7 +45,7 @@ def enough_is_depended_on(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def no_job_waits_for_itself(view: View) -> Iterator[Inconsistency]:
+def no_job_waits_for_itself(view: SnapshotView) -> Iterator[Inconsistency]:
     """
     Pending jobs can start in some order; each cycle is reported once, at its first job by name.
 
@@ -77,7 +77,7 @@ def no_job_waits_for_itself(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def _never_startable(view: View) -> tuple[dict[str, Party], set[str]]:
+def _never_startable(view: SnapshotView) -> tuple[dict[str, Party], set[str]]:
     """
     (pending jobs that no order of starts reaches, with the jobs they start together with; blocked ones).
 

@@ -19,16 +19,16 @@ from gpuplan.models.validation.base import (
     Inconsistency,
     gpu_indices,
 )
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import NodeGpus
-    from gpuplan.models.validation.base import Location, View
+    from gpuplan.models.validation.base import Location, SnapshotView
 
 
-def names_are_unique(view: View) -> Iterator[Inconsistency]:
+def names_are_unique(view: SnapshotView) -> Iterator[Inconsistency]:
     """No two nodes have the same name, nor two pools, datasets, reservations, tariffs, queues or jobs."""
     snapshot = view.snapshot
     for kind, location, names in (
@@ -50,7 +50,7 @@ def names_are_unique(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def gpu_details_fit(view: View) -> Iterator[Inconsistency]:
+def gpu_details_fit(view: SnapshotView) -> Iterator[Inconsistency]:
     """GPU details refer to GPUs that the node has, each at most once."""
     for subject, location, gpus in _nodes_with_details(view):
         first: dict[int, int] = {}
@@ -68,7 +68,7 @@ def gpu_details_fit(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
+def mig_layouts_are_legal(view: SnapshotView) -> Iterator[Inconsistency]:
     """The MIG instances of each GPU form a legal layout of its model."""
     for subject, location, gpus in _nodes_with_details(view):
         geometry = mig_geometry(gpus.model)
@@ -89,7 +89,7 @@ def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
+def _nodes_with_details(view: SnapshotView) -> Iterator[tuple[str, Location, NodeGpus]]:
     """Nodes and node templates with GPU details."""
     cluster = view.snapshot.cluster
     for index, node in enumerate(cluster.nodes):
@@ -100,18 +100,18 @@ def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
             yield f"the template of pool '{pool.name}'", (*POOLS, index, "template", "gpus", "details"), gpus
 
 
-def parents_exist(view: View) -> Iterator[Inconsistency]:
+def parents_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The parent of each queue exists in the snapshot."""
     for index, queue in enumerate(view.snapshot.queues):
         if queue.parent is not None and queue.parent not in view.queues:
             yield Inconsistency(
                 ("queues", index, "parent"),
                 f"queue '{queue.name}' has parent '{queue.parent}', which is no queue of the snapshot.\n"
-                f"  Known: {listed(view.queues)}.{view.near.hint(queue.parent, view.queues)}",
+                f"  Known: {truncated_names(view.queues)}.{view.near.hint(queue.parent, view.queues)}",
             )
 
 
-def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
+def queues_form_a_tree(view: SnapshotView) -> Iterator[Inconsistency]:
     """No queue is above itself; each cycle is reported once, at the first of its queues by name."""
     position = {queue.name: index for index, queue in reversed(list(enumerate(view.snapshot.queues)))}
     seen: set[str] = set()
@@ -133,7 +133,7 @@ def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
+def guarantees_can_be_kept(view: SnapshotView) -> Iterator[Inconsistency]:
     """The guarantee of each queue is within its limit."""
     queues = view.snapshot.queues
     if not _is_a_tree(view):
@@ -156,7 +156,7 @@ def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def _is_a_tree(view: View) -> bool:
+def _is_a_tree(view: SnapshotView) -> bool:
     """True if every queue has a unique name and is below a root."""
     below: dict[str | None, list[str]] = defaultdict(list)
     for queue in view.queues.values():
@@ -173,18 +173,18 @@ def _path(names: list[str]) -> str:
     return " -> ".join(shown)
 
 
-def queues_exist(view: View) -> Iterator[Inconsistency]:
+def queues_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The queue of each job exists in the snapshot."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.queue not in view.queues:
             yield Inconsistency(
                 ("jobs", index, "queue"),
                 f"job '{job.name}' is in queue '{job.queue}', which is no queue of the snapshot.\n"
-                f"  Known: {listed(view.queues) or 'none'}.{view.near.hint(job.queue, view.queues)}",
+                f"  Known: {truncated_names(view.queues) or 'none'}.{view.near.hint(job.queue, view.queues)}",
             )
 
 
-def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
+def profiles_are_offered(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each MIG profile that a job requests is supported by some GPU model of the cluster."""
     offered = {profile for geometry in view.geometries.values() for profile in geometry.profiles}
     for index, job in enumerate(view.snapshot.jobs):
@@ -203,10 +203,10 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def _offers(view: View) -> str:
+def _offers(view: SnapshotView) -> str:
     """Profiles by GPU model; models with equal profiles are grouped."""
     models: dict[str, list[str]] = {}
     for model, geometry in view.geometries.items():
         models.setdefault(", ".join(sorted(geometry.profiles)), []).append(model)
-    offers = (f"{profiles} ({listed(names)})" for profiles, names in sorted(models.items()))
+    offers = (f"{profiles} ({truncated_names(names)})" for profiles, names in sorted(models.items()))
     return "; ".join(offers) or "none, since no GPU model in the cluster is known to have MIG"

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from gpuplan.models.plan.base import PlanPart
+from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.units import Name
 from gpuplan.models.validation.base import DamageKind
 
@@ -26,7 +26,7 @@ class FindingOutcome(StrEnum):
     """Unchanged: the job may not be interrupted, or no job is affected."""
 
 
-class Finding(PlanPart):
+class DamageFinding(PlanBase):
     """A damaged job, node, rack or reservation; planning continued without what is lost."""
 
     subject: str

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.mig import is_profile
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.validation.base import NODES, Damage, DamageKind, Inconsistency, gpu_indices
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Gpu
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.models.validation.base import Location, View
+    from gpuplan.models.validation.base import Location, SnapshotView
 
 _Spot: TypeAlias = tuple[int, int]
 """(index of a running job, index of its replica): thousands are checked, few are reported."""
@@ -31,7 +31,7 @@ _Held: TypeAlias = tuple[str, int, int | None]
 """(node, GPU index, first slice); None for shares. All usage that starts at one slice is one MIG instance."""
 
 
-def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
+def gangs_are_complete(view: SnapshotView) -> Iterator[Inconsistency]:
     """The number of replicas of a running job is within its gang's range; fewer are a loss, more an error."""
     for location, job, running in view.running():
         found, gang = len(running.replicas), job.gang
@@ -46,7 +46,7 @@ def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def places_hold(view: View) -> Iterator[Inconsistency]:
+def placements_are_valid(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each replica is on a ready node of the snapshot, and on healthy GPUs of it."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
@@ -84,7 +84,7 @@ def places_hold(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def profiles_in_use_are_some(view: View) -> Iterator[Inconsistency]:
+def profiles_in_use_are_valid(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each MIG slice that a replica holds has a valid profile name, on any node."""
     for spot, job, replica in _replicas(view):
         for number, held in enumerate(replica.gpus):
@@ -96,7 +96,7 @@ def profiles_in_use_are_some(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
+def mig_use_fits_the_layout(view: SnapshotView) -> Iterator[Inconsistency]:
     """A replica holds existing MIG instances, and nothing else on a GPU in MIG mode."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
@@ -124,7 +124,7 @@ def _misuse(held: GpuShare | MigSlice, gpu: Gpu) -> str | None:
         return "which is not in MIG mode; expected `mig` among the details of that GPU"
     if (held.profile, held.start) in {(instance.profile, instance.start) for instance in gpu.mig}:
         return None
-    present = listed(f"{instance.profile} at slice {instance.start}" for instance in gpu.mig)
+    present = truncated_names(f"{instance.profile} at slice {instance.start}" for instance in gpu.mig)
     return f"which that GPU does not have; expected one of its instances: {present or 'it has none'}"
 
 
@@ -140,24 +140,26 @@ def _change(held: GpuShare | MigSlice, node: str) -> str:
     return f"{_part(held)} of node {node} is gone"
 
 
-def nodes_offer_enough(view: View) -> Iterator[Inconsistency]:
+def node_capacity_is_kept(view: SnapshotView) -> Iterator[Inconsistency]:
     """The replicas on a node hold no more CPU, memory, disk and other resources than it has."""
     nodes, jobs = view.snapshot.cluster.nodes, view.jobs.values()
     placements = [job.placement for job in jobs if job.placement]
-    free = free_capacity(nodes, placements, snapshot=view.snapshot)
+    free = free_resources_by_node(nodes, placements, snapshot=view.snapshot)
     for index, node in enumerate(nodes):
         left = free[node.name]
         amounts = {"CPU": left.cpu_milli, "memory": left.memory_mib, "disk": left.disk_mib}
         if short := [name for name, amount in (amounts | left.resources).items() if amount < 0]:
             yield Inconsistency(
                 (*NODES, index),
-                f"node '{node.name}' offers less {listed(short)} than its jobs hold; "
+                f"node '{node.name}' offers less {truncated_names(short)} than its jobs hold; "
                 "expected enough for all of them.",
-                damage=Damage(DamageKind.NODE_OVERFULL, f"its jobs hold more {listed(short)} than it offers"),
+                damage=Damage(
+                    DamageKind.NODE_OVERFULL, f"its jobs hold more {truncated_names(short)} than it offers"
+                ),
             )
 
 
-def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:
+def gpus_are_held_once(view: SnapshotView) -> Iterator[Inconsistency]:
     """No GPU is held more than once in total, and no MIG instance by two replicas."""
     totals: dict[_Held, int] = defaultdict(int)
     for _, _, replica in _replicas(view):
@@ -174,7 +176,7 @@ def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:
     for key, using in holders.items():
         node, index, start = key
         location, job_name = using[-1]
-        names = listed({name for _, name in using})
+        names = truncated_names({name for _, name in using})
         what = f"gpu {index} of node '{node}'"
         if start is not None:
             what = f"the MIG instance at slice {start} of {what}"
@@ -194,7 +196,7 @@ def _milli(held: GpuShare | MigSlice) -> int:
     return held.milli if isinstance(held, GpuShare) else MILLI
 
 
-def _replicas(view: View) -> Iterator[tuple[_Spot, Job, Replica]]:
+def _replicas(view: SnapshotView) -> Iterator[tuple[_Spot, Job, Replica]]:
     for index, job in enumerate(view.snapshot.jobs):
         for number, replica in enumerate(job.running.replicas if job.running else ()):
             yield (index, number), job, replica

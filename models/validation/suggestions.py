@@ -12,7 +12,7 @@ _LONGEST_NAME: Final = 253
 _LONGEST_LIST: Final = 20
 
 
-class NearMisses:
+class Suggestions:
     """
     Finds near misses, for a limited number of queries.
 
@@ -32,7 +32,7 @@ class NearMisses:
         return f"\n  Maybe '{close[0]}' was meant." if close else ""
 
 
-def listed(names: Iterable[str]) -> str:
+def truncated_names(names: Iterable[str]) -> str:
     """Names in order; a long list is cut off."""
     ordered = sorted(names)
     rest = len(ordered) - _LONGEST_LIST

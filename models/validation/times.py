@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.progress import works_since
+from gpuplan.models.progress import working_since
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.base import POOLS, Inconsistency
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.job import Running
-    from gpuplan.models.validation.base import Location, View
+    from gpuplan.models.validation.base import Location, SnapshotView
 
 
-def times_are_in_order(view: View) -> Iterator[Inconsistency]:
+def times_are_in_order(view: SnapshotView) -> Iterator[Inconsistency]:
     """
     No event is later than the snapshot, and no deadline is before the job's submission.
 
@@ -47,10 +47,11 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 f"job '{job.name}' has kill_at {print_timestamp(job.running.kill_at)}; expected one after "
                 f"its started_at, {print_timestamp(job.running.started_at)}.",
             )
-        if job.running and works_since(job.running) < job.running.started_at:
+        if job.running and working_since(job.running) < job.running.started_at:
             yield Inconsistency(
                 ("jobs", index, "running", "resumed_at"),
-                f"job '{job.name}' has resumed_at {print_timestamp(works_since(job.running))}; expected none "
+                f"job '{job.name}' has resumed_at {print_timestamp(working_since(job.running))}; "
+                f"expected none "
                 f"before its started_at, {print_timestamp(job.running.started_at)}.",
             )
         if job.deadline and job.deadline < job.submitted_at:
@@ -61,7 +62,7 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def pools_were_scaled(view: View) -> Iterator[Inconsistency]:
+def pool_scaling_is_past(view: SnapshotView) -> Iterator[Inconsistency]:
     """No node was added to or removed from a pool after the snapshot was taken."""
     taken_at = view.snapshot.taken_at
     for index, pool in enumerate(view.snapshot.cluster.pools):
@@ -74,14 +75,14 @@ def pools_were_scaled(view: View) -> Iterator[Inconsistency]:
                 )
 
 
-def _is_being_provisioned(view: View, running: Running) -> bool:
+def _is_being_provisioned(view: SnapshotView, running: Running) -> bool:
     """True if the job waits for a node that is being provisioned; an unknown node may be one."""
     nodes = [view.nodes.get(replica.node) for replica in running.replicas]
     taken_at = view.snapshot.taken_at
     return any(node is None or (node.ready_at is not None and node.ready_at > taken_at) for node in nodes)
 
 
-def finished_jobs_ended(view: View) -> Iterator[Inconsistency]:
+def finished_jobs_ended(view: SnapshotView) -> Iterator[Inconsistency]:
     """A finished job ended after its start and before the snapshot was taken."""
     taken_at = view.snapshot.taken_at
     for index, job in enumerate(view.snapshot.finished):
@@ -101,7 +102,7 @@ def finished_jobs_ended(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def hard_deadlines_are_given(view: View) -> Iterator[Inconsistency]:
+def hard_deadlines_are_given(view: SnapshotView) -> Iterator[Inconsistency]:
     """A job with `hard_deadline` has a deadline."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.hard_deadline and job.deadline is None:
@@ -111,7 +112,7 @@ def hard_deadlines_are_given(view: View) -> Iterator[Inconsistency]:
             )
 
 
-def promises_are_for_waiting_jobs(view: View) -> Iterator[Inconsistency]:
+def promises_are_for_waiting_jobs(view: SnapshotView) -> Iterator[Inconsistency]:
     """A running job has no promise: it was kept, or is void."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.promise and job.running:

@@ -34,10 +34,10 @@ _ROOT: Final = 4
 _STEPS: Final = 8
 """Steps per doubling to which values are rounded, so that nearly equal jobs form one class."""
 
-_MOST_DOUBLINGS: Final = 13
+_MAX_DOUBLINGS: Final = 13
 """Limit on doublings by age."""
 
-_SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
+_COMPLETION_GOALS: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
 """Goals that favour jobs that complete soon."""
 
 _CRITICAL: Final = 0.95
@@ -46,19 +46,19 @@ _CRITICAL: Final = 0.95
 _PARTS: Final = 1_000_000
 """Denominator of a ratio of logarithms."""
 
-_LATEST: Final = 64
+_MAX_RHO: Final = 64
 """Limit on ρ: a job delayed more than this, relative to an equal share, has no more value."""
 
 
-def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
+def has_same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
     """True if each job of a snapshot has the same value under both policies."""
     if policy == other:
         return True
-    one, two = (Worth(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
+    one, two = (JobValue(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
     return all(one.points(job) == two.points(job) for job in snapshot.jobs)
 
 
-class Worth:
+class JobValue:
     """
     Value of jobs at full size and speed.
 
@@ -106,14 +106,14 @@ class Worth:
 
     def seconds_left(self, job: Job) -> int:
         """Time to its end that its goal assumes, on its fastest GPU model."""
-        by_completion = self.goal(job) in _SOON
+        by_completion = self.goal(job) in _COMPLETION_GOALS
         return self._durations.until_completion(job) if by_completion else self._durations.left(job)
 
     def left_basis(self, job: Job) -> LeftBasis:
         """Basis of `seconds_left`."""
         if job.expected_duration is not None:
             return LeftBasis.DECLARED
-        if self.goal(job) not in _SOON:
+        if self.goal(job) not in _COMPLETION_GOALS:
             return LeftBasis.EXPECTED
         return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
 
@@ -129,7 +129,7 @@ class Worth:
         GPUs were shared among more jobs, each of them would complete later. With other goals it is 0.
         """
         gang = job.gang
-        if not gang.scaled or self.goal(job) not in _SOON:
+        if not gang.scaled or self.goal(job) not in _COMPLETION_GOALS:
             return 0
         key = gang, gpu_model
         if key not in self._usual:
@@ -199,7 +199,7 @@ class Worth:
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
-            return weight * min(_LATEST, self.rho(job))
+            return weight * min(_MAX_RHO, self.rho(job))
         shortest, scale = self._policy.objective.shortest, 1.0
         match goal:
             case Goal.COMPLETION:
@@ -218,7 +218,7 @@ class Worth:
                 urgency = _USUAL_SECONDS / seconds
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
-        doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
+        doublings = log2(weight * urgency) + min(_MAX_DOUBLINGS, self._age(job))
         steps = int(_STEPS * doublings // 1)
         return scale * float(2 ** (steps / (_STEPS * _ROOT)))
 

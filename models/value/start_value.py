@@ -6,11 +6,11 @@ from itertools import pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.policy.policy import completion_points, sized_points
+from gpuplan.models.policy.policy import completion_points, points_at_size
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.job_value import Worth
+from gpuplan.models.value.job_value import JobValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR: Final = 3600
 
 
-class Earnings:
+class StartValue:
     """
     Completion, lateness and tariffs of one snapshot under one policy.
 
@@ -33,9 +33,9 @@ class Earnings:
         self._policy = policy
         self._now = snapshot.taken_at
         self.durations = durations or Durations(snapshot, policy)
-        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
-        self.worth = Worth(snapshot, policy, self.durations)
+        self.worth = JobValue(snapshot, policy, self.durations)
         self._full: dict[str, int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
@@ -53,7 +53,7 @@ class Earnings:
         with H the end of the horizon. It is the fraction of its work done by H, slightly reduced for each
         second of later completion. So for jobs that all complete within the horizon the sum of weighted
         completion times is minimal (Smith, 1956). With `fairness` the fraction is that of the logarithm
-        (`Worth.share`). Rounded down, at least 1. An elastic job earns the part of its replicas
+        (`JobValue.share`). Rounded down, at least 1. An elastic job earns the part of its replicas
         (`policy.sized_points`). `seconds` is the duration of the whole job unless given.
         """
         full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
@@ -65,7 +65,7 @@ class Earnings:
         end = self.slots.end
         done, whole = self.worth.share(job, min(seconds, max(0, end - start)), seconds)
         early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
-        return sized_points(full * done * early // (whole * MILLI * end), job, gpu_model, replicas, usual)
+        return points_at_size(full * done * early // (whole * MILLI * end), job, gpu_model, replicas, usual)
 
     def further(
         self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None
@@ -75,7 +75,7 @@ class Earnings:
         return tuple(larger - smaller for smaller, larger in pairwise(points))
 
     def full_points(self, job: Job) -> int:
-        """`Worth.points` of a job of the snapshot, cached by name."""
+        """`JobValue.points` of a job of the snapshot, cached by name."""
         full = self._full.get(job.name)
         if full is None:
             full = self._full[job.name] = self.worth.points(job)

@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuplan.models.value.start_value import Earnings
-from gpuplan.models.verifier.damage import damaged_jobs
-from gpuplan.models.verifier.job_changes import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.models.verifier.damage import lost_places
+from gpuplan.models.verifier.job_changes import (
+    JUDGED,
+    KEPT,
+    Change,
+    JudgedPlacement,
+    judge_placement,
+    placement_precedence,
+)
 from gpuplan.models.verifier.quota_usage import usage_by_queue_and_model
 from gpuplan.models.verifier.reclaim import Entitlements
-from gpuplan.models.verifier.timeline import Timeline
+from gpuplan.models.verifier.timeline import OccupancyTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,13 +32,13 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level, Node, NodePool
     from gpuplan.models.job import Job
     from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-    from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.plan.desired_state import LaterStart
     from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.models.policy.policy import Disruption, Policy
     from gpuplan.models.snapshot import Snapshot
 
 
-class Holder(NamedTuple):
+class GpuHolding(NamedTuple):
     """One part of a GPU held by one replica."""
 
     job: str
@@ -40,7 +47,7 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Facts:
+class SnapshotFacts:
     """Facts about a snapshot that do not depend on the plan: computed once for all plans checked."""
 
     snapshot: Snapshot
@@ -59,13 +66,15 @@ class Facts:
     @cached_property
     def damaged(self) -> dict[str, dict[Holding, str]]:
         """Reasons why places of running jobs are lost, by job and by holding of a replica."""
-        return damaged_jobs(self.snapshot)
+        return lost_places(self.snapshot)
 
     @cached_property
-    def kept(self) -> dict[str, Occupant]:
+    def kept(self) -> dict[str, JudgedPlacement]:
         """The running jobs as unchanged occupants, by name."""
         return {
-            job.name: Occupant(job.placement, job, Change.KEPT, ()) for job in self.running if job.placement
+            job.name: JudgedPlacement(job.placement, job, Change.KEPT, ())
+            for job in self.running
+            if job.placement
         }
 
     @cached_property
@@ -79,14 +88,14 @@ class Facts:
         return self._entitlements[rules]
 
     @cached_property
-    def _earnings(self) -> dict[int, Earnings]:
+    def _earnings(self) -> dict[int, StartValue]:
         return {}
 
-    def earnings(self, policy: Policy) -> Earnings:
+    def earnings(self, policy: Policy) -> StartValue:
         """Points of starts under a policy."""
         # A policy has no hash. Its cached earnings keep it alive, so that no other policy can get its id.
         if id(policy) not in self._earnings:
-            self._earnings[id(policy)] = Earnings(self.snapshot, policy)
+            self._earnings[id(policy)] = StartValue(self.snapshot, policy)
         return self._earnings[id(policy)]
 
     @cached_property
@@ -96,7 +105,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Case:
+class Context:
     """A snapshot, a policy, and the placements, nodes and later starts of a plan."""
 
     snapshot: Snapshot
@@ -104,14 +113,14 @@ class Case:
     placements: tuple[Placement, ...]
     added: tuple[Node, ...] = ()
     removed: tuple[str, ...] = ()
-    planned: tuple[Planned, ...] = ()
-    known: Facts | None = None
+    planned: tuple[LaterStart, ...] = ()
+    known: SnapshotFacts | None = None
     """Facts of the snapshot, if already computed."""
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> SnapshotFacts:
         """Facts that do not depend on the plan."""
-        return self.known or Facts(self.snapshot)
+        return self.known or SnapshotFacts(self.snapshot)
 
     @property
     def entitlements(self) -> Entitlements:
@@ -119,9 +128,9 @@ class Case:
         return self.facts.entitlements(self.policy.disruption)
 
     @cached_property
-    def time(self) -> Timeline:
+    def time(self) -> OccupancyTimeline:
         """Presence of jobs over time."""
-        return Timeline(self)
+        return OccupancyTimeline(self)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -192,7 +201,7 @@ class Case:
         return Counter([placement.job for placement in self.placements])
 
     @cached_property
-    def occupants(self) -> tuple[Occupant, ...]:
+    def occupants(self) -> tuple[JudgedPlacement, ...]:
         """
         Every placement with its change.
 
@@ -204,16 +213,18 @@ class Case:
         found = [
             known
             if (known := kept.get(placement.job)) and known.placement is placement
-            else occupant_of(jobs.get(placement.job), placement)
+            else judge_placement(jobs.get(placement.job), placement)
             for placement in self.placements
         ]
         for name, times in self.times_placed.items():
             if times > 1 and (job := self.jobs.get(name)) and job.running:
                 positions = [index for index, each in enumerate(self.placements) if each.job == name]
-                positions.sort(key=lambda index: precedence(found[index]))
+                positions.sort(key=lambda index: placement_precedence(found[index]))
                 for index in positions[1:]:
                     placement = self.placements[index]
-                    found[index] = Occupant(placement, job, Change.COPY, range(len(placement.replicas)))
+                    found[index] = JudgedPlacement(
+                        placement, job, Change.COPY, range(len(placement.replicas))
+                    )
         return tuple(found)
 
     @cached_property
@@ -231,7 +242,7 @@ class Case:
         return tuple(found)
 
     @cached_property
-    def others(self) -> tuple[Occupant, ...]:
+    def others(self) -> tuple[JudgedPlacement, ...]:
         """Occupants other than unchanged jobs."""
         return tuple([each for each in self.occupants if each.change is not KEPT])
 
@@ -245,12 +256,12 @@ class Case:
         )
 
     @cached_property
-    def changed(self) -> tuple[tuple[Job, Occupant], ...]:
+    def changed(self) -> tuple[tuple[Job, JudgedPlacement], ...]:
         """Jobs that start, migrate, grow or shrink."""
         return tuple((each.job, each) for each in self.others if each.job and each.change in JUDGED)
 
     @cached_property
-    def arrivals(self) -> tuple[tuple[Job, Occupant], ...]:
+    def arrivals(self) -> tuple[tuple[Job, JudgedPlacement], ...]:
         """Jobs that start, migrate or grow: those with new replicas."""
         return tuple((job, occupant) for job, occupant in self.changed if occupant.new)
 
@@ -262,7 +273,7 @@ class Case:
             return ()
         return tuple(job for job in self.running if job.name not in placed)
 
-    def with_change(self, change: Change) -> Iterator[tuple[Job, Occupant]]:
+    def with_change(self, change: Change) -> Iterator[tuple[Job, JudgedPlacement]]:
         """Jobs with one kind of change."""
         return ((job, occupant) for job, occupant in self.changed if occupant.change is change)
 
@@ -272,7 +283,7 @@ class Case:
         return frozenset(replica.node for each in self.others if each.new for replica in each.new_replicas)
 
     @cached_property
-    def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:
+    def newly_used_gpus(self) -> dict[tuple[str, int], list[GpuHolding]]:
         """All holders of each existing GPU of which a new replica holds a part, by node name and index."""
         new = {
             (replica.node, held.index)
@@ -282,7 +293,7 @@ class Case:
             for held in replica.gpus
             if (node := self.nodes.get(replica.node)) and held.index < node.gpu_count
         }
-        holders: dict[tuple[str, int], list[Holder]] = {key: [] for key in sorted(new)}
+        holders: dict[tuple[str, int], list[GpuHolding]] = {key: [] for key in sorted(new)}
         for occupant in self.occupants if new else ():
             name = occupant.placement.job
             if self.taken_nodes.isdisjoint(occupant.placement.nodes):
@@ -291,7 +302,7 @@ class Case:
                 if replica.node in self.taken_nodes:
                     for held in replica.gpus:
                         if (using := holders.get((replica.node, held.index))) is not None:
-                            using.append(Holder(name, held, number not in occupant.new))
+                            using.append(GpuHolding(name, held, number not in occupant.new))
         return holders
 
     def gpu_models(self, replicas: Iterable[Replica]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.messages import counted, listed
+from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import MigSlice, Replica
     from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def damage(case: Case) -> Iterator[Violation]:
+def damage(case: Context) -> Iterator[Violation]:
     """No running job keeps a replica on a lost place, or fewer replicas than its gang's minimum."""
     if not case.facts.damaged:
         return
@@ -40,7 +40,7 @@ def damage(case: Case) -> Iterator[Violation]:
                 Rule.DAMAGE, f"job {job.name}", f"a replica that stays, {why}", "places that hold"
             )
         if kept and len(replicas) < job.gang.minimum:
-            found = counted(len(replicas), "replica")
+            found = format_count(len(replicas), "replica")
             yield Violation(Rule.DAMAGE, f"job {job.name}", found, f"at least {job.gang.minimum}")
 
 
@@ -50,7 +50,7 @@ def unnamed_damage(found: Snapshot, sound: Snapshot, named: Collection[str]) -> 
 
     Every job with a lost place is in `named`, and no other job is named or changed.
     """
-    damaged = damaged_jobs(found)
+    damaged = lost_places(found)
     left = {job.name for job in found.jobs if job.running and keeps_unhealthy(job, found)}
     for name in sorted((damaged.keys() | left) - set(named)):
         yield Violation(Rule.DAMAGE, f"job {name}", "lost places and no finding", "a finding")
@@ -63,10 +63,12 @@ def unnamed_damage(found: Snapshot, sound: Snapshot, named: Collection[str]) -> 
                 Rule.DAMAGE, f"job {job.name}", "changed without damage", "the job as it was found"
             )
     if missing := before.keys() ^ sound.job_by_name.keys():
-        yield Violation(Rule.DAMAGE, f"jobs {listed(missing)}", "in one of the two only", "the same jobs")
+        yield Violation(
+            Rule.DAMAGE, f"jobs {truncated_names(missing)}", "in one of the two only", "the same jobs"
+        )
 
 
-def damaged_jobs(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
+def lost_places(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
     """
     Reasons why places of running jobs are lost, by job and by holding of a replica.
 

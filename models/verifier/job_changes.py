@@ -49,7 +49,7 @@ JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
 
 
 @dataclass(frozen=True, slots=True)
-class Occupant:
+class JudgedPlacement:
     """A placement with its change."""
 
     placement: Placement
@@ -64,26 +64,26 @@ class Occupant:
         return (self.placement.replicas[number] for number in sorted(self.new))
 
 
-def occupant_of(job: Job | None, placement: Placement) -> Occupant:
+def judge_placement(job: Job | None, placement: Placement) -> JudgedPlacement:
     """The change by a placement, if it is the only one of its job."""
     everything = range(len(placement.replicas))
     if job is None:
-        return Occupant(placement, job, Change.UNKNOWN, everything)
+        return JudgedPlacement(placement, job, Change.UNKNOWN, everything)
     if job.running is None:
-        return Occupant(placement, job, Change.STARTED, everything)
+        return JudgedPlacement(placement, job, Change.STARTED, everything)
     before, after = job.running.replicas, placement.replicas
     if same_holdings(before, after):
-        return Occupant(placement, job, Change.KEPT, ())
+        return JudgedPlacement(placement, job, Change.KEPT, ())
     if len(before) == len(after):
-        return Occupant(placement, job, Change.MOVED, everything)
+        return JudgedPlacement(placement, job, Change.MOVED, everything)
     new, gone = unmatched(after, before), unmatched(before, after)
     if not gone:
-        return Occupant(placement, job, Change.GROWN, frozenset(new))
+        return JudgedPlacement(placement, job, Change.GROWN, frozenset(new))
     if not new:
-        return Occupant(placement, job, Change.SHRUNK, ())
-    return Occupant(placement, job, Change.REPLACED, everything)
+        return JudgedPlacement(placement, job, Change.SHRUNK, ())
+    return JudgedPlacement(placement, job, Change.REPLACED, everything)
 
 
-def precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
+def placement_precedence(occupant: JudgedPlacement) -> tuple[bool, list[Holding]]:
     """Sort key: of several placements of a running job the smallest counts, an unchanged one first."""
     return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))

@@ -9,47 +9,47 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.verifier.context import Case
-from gpuplan.models.verifier.job_changes import Change, Occupant
+from gpuplan.models.verifier.context import Context
+from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.rules import capacity as capacity_rules
 from gpuplan.models.verifier.rules import gang as job_rules
 from gpuplan.models.verifier.rules import placement as place_rules
 from gpuplan.models.verifier.rules.mig import mig
-from gpuplan.models.verifier.rules.quota import queues
+from gpuplan.models.verifier.rules.quota import quota_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.plan.violation import Violation
-    from gpuplan.models.verifier.timeline import Stay
+    from gpuplan.models.verifier.timeline import Interval
 
-RULES_OF_AN_INSTANT: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
+INSTANT_RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.GANG: job_rules.gang,
     Rule.REQUEST: job_rules.request,
     Rule.SELECTION: place_rules.selection,
     Rule.LOCALITY: place_rules.locality,
     Rule.SPREAD: place_rules.spread,
     Rule.ANTI_AFFINITY: place_rules.anti_affinity,
-    Rule.GPU_CAPACITY: capacity_rules.staircase,
-    Rule.FRACTIONAL_GPU: capacity_rules.sharing,
+    Rule.GPU_CAPACITY: capacity_rules.gpu_capacity,
+    Rule.FRACTIONAL_GPU: capacity_rules.fractional_gpu,
     Rule.MIG: mig,
-    Rule.CPU_MEMORY: capacity_rules.compute,
+    Rule.CPU_MEMORY: capacity_rules.cpu_memory,
     Rule.POWER: capacity_rules.power,
-    Rule.QUOTA: queues,
+    Rule.QUOTA: quota_limits,
 }
 """Rules about a state and not about changes: they also check later slots."""
 
 
 @dataclass(frozen=True)
-class Moment(Case):
+class SlotState(Context):
     """
     The jobs present in a slot: new ones, which the rules check, and others, which count as unchanged.
 
     Between two starts resources are only released, so a job that fits at its start fits until its end.
     """
 
-    stays: tuple[Stay, ...] = ()
+    stays: tuple[Interval, ...] = ()
     """The jobs present; their placements are those of the case."""
     new: Collection[str] = ()
     """Names of the jobs to check."""
@@ -67,29 +67,29 @@ class Moment(Case):
         return self._usage(self.placements)
 
     @cached_property
-    def occupants(self) -> tuple[Occupant, ...]:
+    def occupants(self) -> tuple[JudgedPlacement, ...]:
         """All replicas of the jobs to check are new, and no others."""
         return tuple(
-            Occupant(stay.placement, stay.job, Change.STARTED, range(len(stay.placement.replicas)))
+            JudgedPlacement(stay.placement, stay.job, Change.STARTED, range(len(stay.placement.replicas)))
             if stay.job.name in self.new
-            else Occupant(stay.placement, stay.job, Change.KEPT, ())
+            else JudgedPlacement(stay.placement, stay.job, Change.KEPT, ())
             for stay in self.stays
         )
 
 
-def moment(case: Case, stays: Iterable[Stay], slot: int, new: Collection[str]) -> Moment:
+def state_in_slot(case: Context, stays: Iterable[Interval], slot: int, new: Collection[str]) -> SlotState:
     """The cluster in a slot, given all stays; the jobs in `new` are to be checked."""
     begun = [stay for stay in stays if stay.slot <= slot]
     there = tuple(stay for stay in begun if slot < stay.until)
     changed_nodes = tuple(_changed_nodes(case, begun, slot, new))
-    return replace(at_once(case, there, new), changed_nodes=changed_nodes)
+    return replace(state_if_all_present(case, there, new), changed_nodes=changed_nodes)
 
 
-def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
+def state_if_all_present(case: Context, stays: Iterable[Interval], new: Collection[str]) -> SlotState:
     """The cluster as of now, with all these jobs present."""
     there = tuple(stays)
     placements = tuple(stay.placement for stay in there)
-    return Moment(
+    return SlotState(
         case.snapshot,
         case.policy,
         placements,
@@ -101,12 +101,14 @@ def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
     )
 
 
-def broken(then: Moment, *rules: Rule) -> bool:
+def breaks_rule(then: SlotState, *rules: Rule) -> bool:
     """True if any of some rules about one instant is broken."""
-    return any(True for rule in rules for _ in RULES_OF_AN_INSTANT[rule](then))
+    return any(True for rule in rules for _ in INSTANT_RULES[rule](then))
 
 
-def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection[str]) -> Iterator[Node]:
+def _changed_nodes(
+    case: Context, begun: Iterable[Interval], slot: int, new: Collection[str]
+) -> Iterator[Node]:
     """Nodes that are ready by that slot, or have GPUs that were switched to MIG mode and stay in it."""
     used: dict[str, dict[int, set[MigInstance]]] = {}
     for stay in begun:
@@ -135,11 +137,11 @@ def _switched(gpus: NodeGpus, used: dict[int, set[MigInstance]]) -> NodeGpus:
     return gpus.model_copy(update={"details": tuple({**gpus.by_index, **switched}.values())})
 
 
-def later_violations(case: Case) -> Iterator[Violation]:
+def later_violations(case: Context) -> Iterator[Violation]:
     """Violations of the rules about one instant in each later slot in which a job starts."""
     for slot in sorted({stay.slot for stay in case.time.later}):
         begins = {stay.job.name for stay in case.time.later if stay.slot == slot}
-        then = moment(case, (*case.time.now, *case.time.later), slot, begins)
-        for rule in RULES_OF_AN_INSTANT.values():
+        then = state_in_slot(case, (*case.time.now, *case.time.later), slot, begins)
+        for rule in INSTANT_RULES.values():
             for violation in rule(then):
                 yield replace(violation, subject=f"{violation.subject} in slot {slot}")

@@ -19,46 +19,46 @@ DISK: Final = "MiB of disk"
 _LONGEST_LIST: Final = 5
 
 
-def counted(number: float, noun: str) -> str:
+def format_count(number: float, noun: str) -> str:
     """A number with its noun: `1 replica`, `3 replicas`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def in_gpus(milli: int) -> str:
+def format_gpus(milli: int) -> str:
     """Thousandths of GPUs in words: `1.5 GPUs`."""
-    return counted(print_milli(milli), "GPU")
+    return format_count(print_milli(milli), "GPU")
 
 
-def in_watts(milli: int) -> str:
+def format_watts(milli: int) -> str:
     """Thousandths of watts in words: `1400 W`."""
     return f"{print_milli(milli)} W"
 
 
-def in_words(amount: int, unit: str) -> str:
+def format_amount(amount: int, unit: str) -> str:
     """An amount of a node resource: `4.5 CPU cores`, `2048 MiB of memory`, `8 rdma/hca`."""
-    return counted(print_milli(amount), "CPU core") if unit == CORES else f"{amount} {unit}"
+    return format_count(print_milli(amount), "CPU core") if unit == CORES else f"{amount} {unit}"
 
 
-def listed(names: Iterable[str]) -> str:
+def truncated_names(names: Iterable[str]) -> str:
     """Names in order; a long list is cut off."""
     ordered = sorted(names)
     rest = len(ordered) - _LONGEST_LIST
     return ", ".join(ordered[:_LONGEST_LIST]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def mig_in_words(instance: MigInstance | MigSlice) -> str:
+def format_mig_instance(instance: MigInstance | MigSlice) -> str:
     """A MIG instance on its GPU: `1g.10gb at slice 2`."""
     return f"{instance.profile} at slice {instance.start}"
 
 
-def gpu_in_words(held: GpuShare | MigSlice) -> str:
+def format_gpu_part(held: GpuShare | MigSlice) -> str:
     """Part of a GPU: `gpu 3`, `0.5 of gpu 3`, `1g.10gb at slice 2 of gpu 3`."""
     if not isinstance(held, GpuShare):
-        return f"{mig_in_words(held)} of gpu {held.index}"
+        return f"{format_mig_instance(held)} of gpu {held.index}"
     return f"gpu {held.index}" if held.milli == MILLI else f"{print_milli(held.milli)} of gpu {held.index}"
 
 
-def amounts(replica: Replica) -> dict[str, int]:
+def amounts_by_unit(replica: Replica) -> dict[str, int]:
     """Holdings of a replica besides GPUs, by unit; resource names have no spaces, so units cannot collide."""
     return {
         CORES: replica.cpu_milli,
@@ -68,14 +68,14 @@ def amounts(replica: Replica) -> dict[str, int]:
     }
 
 
-def replica_in_words(replica: Replica) -> str:
+def format_replica(replica: Replica) -> str:
     """All holdings of a replica: `node n0, gpu 0, 4 CPU cores`."""
-    gpus = sorted(replica.gpus, key=lambda held: (held.index, gpu_in_words(held)))
-    held = sorted((unit, amount) for unit, amount in amounts(replica).items() if amount)
+    gpus = sorted(replica.gpus, key=lambda held: (held.index, format_gpu_part(held)))
+    held = sorted((unit, amount) for unit, amount in amounts_by_unit(replica).items() if amount)
     return ", ".join(
         [
             f"node {replica.node}",
-            *map(gpu_in_words, gpus),
-            *(in_words(amount, unit) for unit, amount in held),
+            *map(format_gpu_part, gpus),
+            *(format_amount(amount, unit) for unit, amount in held),
         ]
     )

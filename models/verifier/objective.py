@@ -9,36 +9,36 @@ from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.value.disruption_cost import currency_points, disruption_points, node_points
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.objective_owed import guarantee, nominal
-from gpuplan.models.verifier.objective_time import completion, deadlines, tariffs
+from gpuplan.models.verifier.objective_owed import guarantee_term, nominal_quota_term
+from gpuplan.models.verifier.objective_time import completion_term, deadline_term, tariff_term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def preemption(case: Case) -> int:
+def preemption_term(case: Context) -> int:
     """Loss of preempted jobs: checkpoint, restart, and work since the last checkpoint."""
     return -sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in case.stopped)
 
 
-def migration(case: Case) -> int:
+def migration_term(case: Context) -> int:
     """Loss of migrated jobs, and the price of each migration."""
     moved = [job for job, _ in case.with_change(Change.MOVED)]
     lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in moved)
     return -lost - case.policy.prices.migration * len(moved)
 
 
-def resize(case: Case) -> int:
+def resize_term(case: Context) -> int:
     """Loss of jobs that shrink or grow, and the price of each resize."""
     resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
     lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in resized)
     return -lost - case.policy.prices.resize * len(resized)
 
 
-def repartition(case: Case) -> int:
+def repartition_term(case: Context) -> int:
     """The price of each MIG instance created and of each GPU switched to MIG mode."""
     created: set[tuple[str, int, str, int]] = set()
     switched: set[tuple[str, int]] = set()
@@ -56,7 +56,7 @@ def repartition(case: Case) -> int:
     return -prices.repartition * len(created) - prices.switch_mode * len(switched)
 
 
-def locality(case: Case) -> int:
+def locality_term(case: Context) -> int:
     """The price of each domain of its preferred level, beyond the first, of a started or migrated job."""
     beyond = 0
     for job, occupant in case.changed:
@@ -67,7 +67,7 @@ def locality(case: Case) -> int:
     return -case.policy.prices.domain * beyond
 
 
-def fragmentation(case: Case) -> int:
+def fragmentation_term(case: Context) -> int:
     """The price of each wholly free GPU on which no replica of the reference gang fits."""
     price, size = case.policy.prices.fragmentation, case.policy.prices.reference_gpus
     if not price:
@@ -89,7 +89,7 @@ def fragmentation(case: Case) -> int:
     return -price * left_over
 
 
-def nodes(case: Case) -> int:
+def node_term(case: Context) -> int:
     """The price of each added node, less that of each removed one, and the price of every such change."""
     added = [node.pool for node in case.added]
     removed = [node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone]
@@ -101,7 +101,7 @@ def nodes(case: Case) -> int:
     )
 
 
-def data(case: Case) -> int:
+def data_term(case: Context) -> int:
     """Cost for new replicas to read their data from their nodes."""
     datasets = {dataset.name: dataset for dataset in case.snapshot.cluster.datasets}
     total = 0
@@ -114,7 +114,7 @@ def data(case: Case) -> int:
     return -total
 
 
-def preference(case: Case) -> int:
+def preference_term(case: Context) -> int:
     """Cost of each new replica on a node that its job does not prefer."""
     total = 0
     for job, occupant in case.arrivals:
@@ -124,7 +124,7 @@ def preference(case: Case) -> int:
     return -total
 
 
-def interference(case: Case) -> int:
+def interference_term(case: Context) -> int:
     """The price of each node on which jobs of two workload classes newly run together."""
     prices = case.policy.prices.interference
     if not prices:
@@ -139,7 +139,7 @@ def interference(case: Case) -> int:
     )
 
 
-def _classes_by_node(case: Case, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
+def _classes_by_node(case: Context, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
     """Number of jobs of each workload class, by node."""
     there = {(replica.node, placement.job) for placement in placements for replica in placement.replicas}
     found: dict[str, Counter[str]] = defaultdict(Counter)
@@ -154,7 +154,7 @@ def _meet(classes: tuple[str, str], there: Counter[str]) -> bool:
     return there[one] >= 2 if one == other else bool(there[one] and there[other])
 
 
-def drain(case: Case) -> int:
+def drain_term(case: Context) -> int:
     """
     Reward for each job that has to leave and has left.
 
@@ -181,22 +181,22 @@ def drain(case: Case) -> int:
     return case.policy.owed(case.policy.prices.drain) * len(leaving - remain)
 
 
-TERMS: Final[dict[str, Callable[[Case], int]]] = {
-    "completion": completion,
-    "deadlines": deadlines,
-    "tariffs": tariffs,
-    "preemption": preemption,
-    "migration": migration,
-    "resize": resize,
-    "repartition": repartition,
-    "locality": locality,
-    "guarantee": guarantee,
-    "nominal": nominal,
-    "fragmentation": fragmentation,
-    "nodes": nodes,
-    "data": data,
-    "preference": preference,
-    "interference": interference,
-    "drain": drain,
+TERMS: Final[dict[str, Callable[[Context], int]]] = {
+    "completion": completion_term,
+    "deadlines": deadline_term,
+    "tariffs": tariff_term,
+    "preemption": preemption_term,
+    "migration": migration_term,
+    "resize": resize_term,
+    "repartition": repartition_term,
+    "locality": locality_term,
+    "guarantee": guarantee_term,
+    "nominal": nominal_quota_term,
+    "fragmentation": fragmentation_term,
+    "nodes": node_term,
+    "data": data_term,
+    "preference": preference_term,
+    "interference": interference_term,
+    "drain": drain_term,
 }
 """All terms by name, in the order in which plans print them."""

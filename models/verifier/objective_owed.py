@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.quota_usage import of_resource, with_all_below
+from gpuplan.models.verifier.quota_usage import subtree_totals, usage_of_resource
 
 if TYPE_CHECKING:
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
     Owed: TypeAlias = dict[tuple[str, str], int]
     """Thousandths of GPUs by queue and resource."""
 
 
-def guarantee(case: Case) -> int:
+def guarantee_term(case: Context) -> int:
     """
     The price of each GPU (rounded up) missing from the guarantee of a queue and all queues below it.
 
@@ -36,7 +36,7 @@ def guarantee(case: Case) -> int:
     return -case.policy.owed(case.policy.prices.guarantee) * _missing(case, owed)
 
 
-def nominal(case: Case) -> int:
+def nominal_quota_term(case: Context) -> int:
     """
     The same for nominal quotas that exceed the guarantee and are contested.
 
@@ -54,23 +54,23 @@ def nominal(case: Case) -> int:
     return -price * _missing(case, owed)
 
 
-def _missing(case: Case, owed: Owed) -> int:
+def _missing(case: Context, owed: Owed) -> int:
     """Whole GPUs by which queues hold less than their entitlement, as far as they have demand."""
     if not owed:
         return 0
     queues, missing = case.snapshot.queues, 0
     for resource in sorted({resource for _, resource in owed}):
-        held = with_all_below(queues, of_resource(case.usage_after, resource))
-        before = with_all_below(queues, of_resource(case.usage_before, resource))
+        held = subtree_totals(queues, usage_of_resource(case.usage_after, resource))
+        before = subtree_totals(queues, usage_of_resource(case.usage_before, resource))
         for (queue, counted), amount in owed.items():
             if counted == resource:
-                asked = with_all_below(queues, _asked(case, resource, amount))
+                asked = subtree_totals(queues, _asked(case, resource, amount))
                 due = min(amount, before[queue] + asked[queue]) - held[queue]
                 missing += -(-max(0, due) // MILLI)
     return missing
 
 
-def _asked(case: Case, resource: str, amount: int) -> dict[str, int]:
+def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
     """Maximum usage of a resource by pending jobs directly in each queue, if their minimum fits an amount."""
     asked: dict[str, int] = defaultdict(int)
     for job in case.snapshot.waiting:

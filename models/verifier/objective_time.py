@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.timeline import Stay
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.timeline import Interval
 
 
-def completion(case: Case) -> int:
+def completion_term(case: Context) -> int:
     """
     Points of jobs after the plan less their points before, over all jobs that change: Σ_j w_j · completed_j.
 
@@ -29,7 +29,7 @@ def completion(case: Case) -> int:
     return total
 
 
-def earned(case: Case, name: str | None = None) -> int:
+def points_of_starts(case: Context, name: str | None = None) -> int:
     """Points of jobs that start, now or later, or grow: of one job, or of all."""
     total = 0
     for stay in _starts(case, name):
@@ -44,7 +44,7 @@ def earned(case: Case, name: str | None = None) -> int:
     return total
 
 
-def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
+def _starts(case: Context, name: str | None = None) -> Iterator[Interval]:
     """Valid starts, now and later, of one job or of all."""
     times = case.times_placed
     for stay in case.time.starting:
@@ -56,14 +56,14 @@ def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
             yield from [stay] if _may_run(case, stay) else ()
 
 
-def _may_run(case: Case, stay: Stay) -> bool:
+def _may_run(case: Context, stay: Interval) -> bool:
     """True if the job needs no GPU, or all its replicas are on one GPU model that it may use."""
     job, models = stay.job, case.gpu_models(stay.placement.replicas)
     known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
     return known or not job.request.needs_gpu
 
 
-def _value(case: Case, stay: Stay) -> int:
+def _value(case: Context, stay: Interval) -> int:
     replicas = stay.placement.replicas
     model = case.time.gpu_model(stay.job, replicas)
     return case.time.earnings.completion(
@@ -71,14 +71,14 @@ def _value(case: Case, stay: Stay) -> int:
     )
 
 
-def _value_before(case: Case, job: Job) -> int:
+def _value_before(case: Context, job: Job) -> int:
     """Points that a running job would earn if it stayed."""
     replicas = job.running.replicas if job.running else ()
     model, seconds = case.time.gpu_model(job, replicas), case.time.durations.remaining(job)
     return case.time.earnings.completion(job, model, len(replicas), seconds=seconds)
 
 
-def deadlines(case: Case) -> int:
+def deadline_term(case: Context) -> int:
     """Lateness avoided by starts, less that of preempted jobs."""
     if case.time.slots.count == 1:
         return 0
@@ -92,7 +92,7 @@ def deadlines(case: Case) -> int:
     return saved - lost
 
 
-def tariffs(case: Case) -> int:
+def tariff_term(case: Context) -> int:
     """Cost of tariffs for starts, by their time."""
     if case.time.slots.count == 1 or not case.snapshot.cluster.tariffs:
         return 0

@@ -28,7 +28,7 @@ def quota_milli(held: GpuShare | MigSlice) -> int:
         return MILLI
 
 
-def gpu_milli(replica: Replica) -> int:
+def held_gpu_milli(replica: Replica) -> int:
     """Thousandths of GPUs that a replica holds."""
     return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
 
@@ -47,11 +47,11 @@ def usage_by_queue_and_model(
             continue
         for replica in placement.replicas:
             if (model := models.get(replica.node)) is not None:
-                usage[job.queue, model] += gpu_milli(replica)
+                usage[job.queue, model] += held_gpu_milli(replica)
     return usage
 
 
-def of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
+def usage_of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
     """Usage by queue, of one GPU model or of all."""
     total: dict[str, int] = defaultdict(int)
     for (queue, model), milli in usage.items():
@@ -60,7 +60,7 @@ def of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str
     return total
 
 
-def with_all_below(queues: tuple[Queue, ...], own: Mapping[str, int]) -> dict[str, int]:
+def subtree_totals(queues: tuple[Queue, ...], own: Mapping[str, int]) -> dict[str, int]:
     """Sums over each queue and all queues below it, given the amount directly in each."""
     total = {queue.name: own.get(queue.name, 0) for queue in queues}
     for queue in children_first(queues):

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.verifier.quota_usage import children_first, of_resource, with_all_below
+from gpuplan.models.verifier.quota_usage import children_first, subtree_totals, usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Entitlements:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._parents = {queue.parent for queue in snapshot.queues}
         resources = {ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}
-        self._held = {resource: of_resource(usage, resource) for resource in resources}
+        self._held = {resource: usage_of_resource(usage, resource) for resource in resources}
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
@@ -124,7 +124,7 @@ class Entitlements:
     @cached_property
     def _held_below(self) -> dict[str, dict[str, int]]:
         queues = self._snapshot.queues
-        return {resource: with_all_below(queues, held) for resource, held in self._held.items()}
+        return {resource: subtree_totals(queues, held) for resource, held in self._held.items()}
 
     @cached_property
     def _nominal(self) -> dict[str, dict[str, int]]:
@@ -141,7 +141,7 @@ class Entitlements:
     @cached_property
     def _nominal_below(self) -> dict[str, dict[str, int]]:
         queues = self._snapshot.queues
-        return {resource: with_all_below(queues, nominal) for resource, nominal in self._nominal.items()}
+        return {resource: subtree_totals(queues, nominal) for resource, nominal in self._nominal.items()}
 
     def entitled(self, queue: str, resource: str, *, alone: bool = False) -> int:
         """The nominal quotas of a queue and all queues below it, or its guarantee if that is larger."""

@@ -10,24 +10,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.timing.reservation_windows import Windows
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.reservation_windows import ReservationWindows
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
-    from gpuplan.models.dependency import Outcome
+    from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.timing.durations import Durations
     from gpuplan.models.units import Timestamp
-    from gpuplan.models.value.start_value import Earnings
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.job_changes import Occupant
+    from gpuplan.models.value.start_value import StartValue
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Interval:
     """A job on its places from the beginning of a slot to its expected end."""
 
     job: Job
@@ -49,15 +49,15 @@ class Stay:
         return self.slot <= slot < self.until
 
 
-class Timeline:
+class OccupancyTimeline:
     """The slots of a case, and the presence of jobs in them."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Context) -> None:
         self._case = case
-        self.slots = Slots.of(case.policy.horizon, case.snapshot.taken_at)
+        self.slots = TimeSlots.of(case.policy.horizon, case.snapshot.taken_at)
 
     @property
-    def earnings(self) -> Earnings:
+    def earnings(self) -> StartValue:
         """Points of starts."""
         return self._case.facts.earnings(self._case.policy)
 
@@ -67,9 +67,9 @@ class Timeline:
         return self.earnings.durations
 
     @cached_property
-    def windows(self) -> Windows:
+    def windows(self) -> ReservationWindows:
         """Spans in which nodes are closed."""
-        return Windows(self._case.snapshot, self._case.policy, self.durations)
+        return ReservationWindows(self._case.snapshot, self._case.policy, self.durations)
 
     def opening(self, node: Node) -> int:
         """First slot in which a node that is being provisioned is ready; 0 if it is already due."""
@@ -94,7 +94,7 @@ class Timeline:
         """The GPU model of replicas; of several, which no valid plan has, the slowest."""
         return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)
 
-    def stay(self, occupant: Occupant, job: Job) -> Stay:
+    def stay(self, occupant: JudgedPlacement, job: Job) -> Interval:
         """
         Duration of a placement that begins now.
 
@@ -107,20 +107,20 @@ class Timeline:
         seconds = self.durations.remaining(job)
         if len(occupant.new) == len(placement.replicas):
             seconds = self.durations.resumed(job, self.gpu_model(job, placement.replicas))
-        return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
+        return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
-    def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:
+    def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Interval:
         """Stay of a job that starts on some places with a slot, or of a running job that resumes there."""
         return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
 
-    def _beginning(self, job: Job, slot: int, placement: Placement) -> Stay:
+    def _beginning(self, job: Job, slot: int, placement: Placement) -> Interval:
         takes = self.durations.seconds if job.running is None else self.durations.again
         seconds = takes(job, self.gpu_model(job, placement.replicas))
         until = self.slots.until(slot, seconds)
-        return Stay(job, placement, slot, self.slots.edges[slot], seconds, until)
+        return Interval(job, placement, slot, self.slots.edges[slot], seconds, until)
 
     @cached_property
-    def outcomes(self) -> dict[str, Outcome]:
+    def outcomes(self) -> dict[str, JobOutcome]:
         """Outcomes of finished jobs by name; of several with the same name the last."""
         ended = sorted(self._case.snapshot.finished, key=lambda job: (job.ended_at, job.outcome))
         return {job.name: job.outcome for job in ended}
@@ -145,17 +145,17 @@ class Timeline:
         return any(node.drain for node in nodes if node) or self.windows.expels(job) is not None
 
     @cached_property
-    def now(self) -> tuple[Stay, ...]:
+    def now(self) -> tuple[Interval, ...]:
         """Stays of the placements of known jobs."""
         return tuple(self.stay(occupant, occupant.job) for occupant in self._case.occupants if occupant.job)
 
     @cached_property
-    def starting(self) -> tuple[Stay, ...]:
+    def starting(self) -> tuple[Interval, ...]:
         """Stays of the starts now."""
         return tuple(self.stay(occupant, job) for job, occupant in self._case.arrivals if job.running is None)
 
     @cached_property
-    def later(self) -> tuple[Stay, ...]:
+    def later(self) -> tuple[Interval, ...]:
         """Valid later starts: of jobs not placed now, once, in existing slots; by slot and job."""
         times = Counter(each.job for each in self._case.planned)
         placed = {placement.job for placement in self._case.placements}
@@ -172,9 +172,9 @@ class Timeline:
         return tuple(sorted(found, key=lambda stay: (stay.slot, stay.job.name)))
 
     @cached_property
-    def starts(self) -> dict[str, Stay]:
+    def starts(self) -> dict[str, Interval]:
         """All starts, now and later, by job; for a job placed twice the longest."""
-        found: dict[str, Stay] = {}
+        found: dict[str, Interval] = {}
         for stay in (*self.starting, *self.later):
             other = found.get(stay.job.name)
             # The choice does not matter, but must not depend on their order.

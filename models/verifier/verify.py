@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.context import Case, Facts
+from gpuplan.models.verifier.context import Context, SnapshotFacts
 from gpuplan.models.verifier.damage import damage, unnamed_damage
-from gpuplan.models.verifier.later_slots import RULES_OF_AN_INSTANT, later_violations
+from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.rules import disruption as disruption_rules
 from gpuplan.models.verifier.rules import windows as time_rules
 from gpuplan.models.verifier.rules.dependencies import dependencies
 from gpuplan.models.verifier.rules.gang import assignment
 from gpuplan.models.verifier.rules.horizon import horizon
-from gpuplan.models.verifier.rules.migration_order import order
+from gpuplan.models.verifier.rules.migration_order import feasible_move_order
 from gpuplan.models.verifier.rules.pools import pools
 from gpuplan.models.verifier.rules.preemption import preemption
-from gpuplan.models.verifier.rules.priority import Judges, priority
+from gpuplan.models.verifier.rules.priority import RuleSet, priority
 from gpuplan.models.verifier.rules.promises import promises
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Planned, Target
+    from gpuplan.models.plan.desired_state import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
@@ -42,7 +42,7 @@ __all__ = [
     "TERMS",
     "Verification",
     "Verifier",
-    "in_order",
+    "priority_rule",
     "term_points",
     "unnamed_damage",
     "verify",
@@ -51,25 +51,25 @@ __all__ = [
 """All that the rest of the product uses of the verifier."""
 
 
-def in_order(case: Case) -> Iterator[Violation]:
+def priority_rule(case: Context) -> Iterator[Violation]:
     """See `priority.priority`."""
-    return priority(case, Judges(_is_within_quota, _is_legal, TERMS))
+    return priority(case, RuleSet(_is_within_quota, _is_legal, TERMS))
 
 
-RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
+RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
     Rule.DAMAGE: damage,
     Rule.EVICTION: disruption_rules.eviction,
-    **RULES_OF_AN_INSTANT,
+    **INSTANT_RULES,
     Rule.PREEMPTION: preemption,
     Rule.POOLS: pools,
-    Rule.ORDER: order,
+    Rule.ORDER: feasible_move_order,
     Rule.HORIZON: horizon,
     Rule.WINDOWS: time_rules.windows,
     Rule.DEPENDENCIES: dependencies,
     Rule.DEADLINES: time_rules.deadlines,
     Rule.PROMISES: promises,
-    Rule.PRIORITY: in_order,
+    Rule.PRIORITY: priority_rule,
 }
 """The rules for every plan; the last one is checked only if all others hold."""
 
@@ -93,8 +93,8 @@ def verify(
     *,
     added: tuple[Node, ...] = (),
     removed: tuple[str, ...] = (),
-    planned: tuple[Planned, ...] = (),
-    facts: Facts | None = None,
+    planned: tuple[LaterStart, ...] = (),
+    facts: SnapshotFacts | None = None,
     by_priority: bool = True,
 ) -> Verification:
     """
@@ -104,8 +104,10 @@ def verify(
     of the snapshot, for callers that check several plans. Without `by_priority` the rule about priorities is
     skipped, which takes the most time.
     """
-    case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts or Facts(snapshot))
-    found = {violation for rule in _others() for violation in rule(case)}
+    case = Context(
+        snapshot, policy, tuple(placements), added, removed, planned, facts or SnapshotFacts(snapshot)
+    )
+    found = {violation for rule in _rules_but_priority() for violation in rule(case)}
     found.update(later_violations(case))
     if by_priority and not found:
         found.update(RULES[Rule.PRIORITY](case))
@@ -114,25 +116,25 @@ def verify(
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
 
 
-def _others() -> list[Callable[[Case], Iterator[Violation]]]:
+def _rules_but_priority() -> list[Callable[[Context], Iterator[Violation]]]:
     """All rules except that about priorities."""
     return [judge for rule, judge in RULES.items() if rule is not Rule.PRIORITY]
 
 
-def _is_within_quota(case: Case) -> bool:
+def _is_within_quota(case: Context) -> bool:
     """True if a hypothetical plan keeps all quotas."""
     return not any(True for _ in RULES[Rule.QUOTA](case))
 
 
-def _is_legal(case: Case) -> bool:
+def _is_legal(case: Context) -> bool:
     """True if a hypothetical plan breaks no rule; the rule about priorities is not checked."""
-    return not any(True for rule in _others() for _ in rule(case)) and not any(
+    return not any(True for rule in _rules_but_priority() for _ in rule(case)) and not any(
         True for _ in later_violations(case)
     )
 
 
 def verify_target(
-    snapshot: Snapshot, policy: Policy, target: Target, facts: Facts | None = None
+    snapshot: Snapshot, policy: Policy, target: DesiredState, facts: SnapshotFacts | None = None
 ) -> Verification:
     """Check the cluster after a target is reached."""
     return verify(
@@ -148,7 +150,7 @@ def verify_target(
 
 def term_points(name: str, snapshot: Snapshot, policy: Policy, placements: Iterable[Placement]) -> int:
     """One term of the objective alone, in points, of a cluster in which just these placements are."""
-    return TERMS[name](Case(snapshot, policy, tuple(placements)))
+    return TERMS[name](Context(snapshot, policy, tuple(placements)))
 
 
 class Verifier:
@@ -159,10 +161,10 @@ class Verifier:
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        self._snapshot, self._policy, self._facts = snapshot, policy, Facts(snapshot)
-        self._known: list[tuple[Target, Verification]] = []
+        self._snapshot, self._policy, self._facts = snapshot, policy, SnapshotFacts(snapshot)
+        self._known: list[tuple[DesiredState, Verification]] = []
 
-    def __call__(self, target: Target) -> Verification:
+    def __call__(self, target: DesiredState) -> Verification:
         """See `verify`."""
         for known, verification in self._known:
             if known == target:

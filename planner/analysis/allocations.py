@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.overcommit import charged
-from gpuplan.planner.analysis.node_totals import NodeAmounts
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.planner.analysis.node_totals import NodeTotals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,42 +28,42 @@ Usage: TypeAlias = "dict[str, Counter[str]]"
 """Thousandths of GPUs by queue and GPU model."""
 
 
-class Resident(NamedTuple):
+class HeldReplica(NamedTuple):
     """One replica of a job on its node."""
 
     job: Job
     replica: Replica
 
 
-def residents(job: Job) -> Iterator[Resident]:
+def held_replicas(job: Job) -> Iterator[HeldReplica]:
     """Yield the replicas of a running job; none for a waiting job."""
-    return (Resident(job, replica) for replica in (job.running.replicas if job.running else ()))
+    return (HeldReplica(job, replica) for replica in (job.running.replicas if job.running else ()))
 
 
-class Holdings:
+class Allocations:
     """
     What a set of jobs holds in a cluster; immutable for callers.
 
     Replicas on nodes that the cluster does not have are kept, but count for nothing.
     """
 
-    def __init__(self, cluster: Cluster, there: dict[str, tuple[Resident, ...]]) -> None:
+    def __init__(self, cluster: Cluster, there: dict[str, tuple[HeldReplica, ...]]) -> None:
         self._cluster = cluster
         self.there = there
         """Residents by node name; a missing name means that the node has none."""
 
     @classmethod
-    def of(cls, cluster: Cluster, jobs: Iterable[Job]) -> Holdings:
+    def of(cls, cluster: Cluster, jobs: Iterable[Job]) -> Allocations:
         """Count the holdings of the running jobs among these."""
-        there: dict[str, list[Resident]] = defaultdict(list)
+        there: dict[str, list[HeldReplica]] = defaultdict(list)
         for job in jobs:
-            for resident in residents(job):
+            for resident in held_replicas(job):
                 there[resident.replica.node].append(resident)
         return cls(cluster, {name: tuple(found) for name, found in there.items()})
 
-    def but(self, cluster: Cluster, gone: Iterable[Resident], come: Iterable[Resident]) -> Holdings:
+    def but(self, cluster: Cluster, gone: Iterable[HeldReplica], come: Iterable[HeldReplica]) -> Allocations:
         """Derive the holdings after some residents leave and others arrive; recounts only changed nodes."""
-        lists: dict[str, list[Resident]] = {}
+        lists: dict[str, list[HeldReplica]] = {}
         for resident in gone:
             name = resident.replica.node
             lists.setdefault(name, list(self.there[name])).remove(resident)
@@ -71,7 +71,7 @@ class Holdings:
             name = resident.replica.node
             lists.setdefault(name, list(self.there.get(name, ()))).append(resident)
         changed = {name: tuple(left) for name, left in lists.items()}
-        found = Holdings(cluster, self.there | changed)
+        found = Allocations(cluster, self.there | changed)
         names = sorted(lists.keys() | self._other_nodes(cluster))
         if cluster.overcommit == self._cluster.overcommit:
             there = cluster.node_by_name
@@ -85,7 +85,7 @@ class Holdings:
         return found
 
     @cached_property
-    def free(self) -> dict[str, NodeFree]:
+    def free(self) -> dict[str, FreeResources]:
         """Free capacity by node name."""
         return {name: self._left(name) for name in self._cluster.node_by_name}
 
@@ -97,8 +97,8 @@ class Holdings:
         return usage
 
     def column(self, amount: str) -> _Ints:
-        """Return one field of `NodeAmounts` for all nodes, in the order of the cluster."""
-        column: _Ints = self._table[NodeAmounts._fields.index(amount)]
+        """Return one field of `NodeTotals` for all nodes, in the order of the cluster."""
+        column: _Ints = self._table[NodeTotals._fields.index(amount)]
         return column
 
     def total(self, amount: str) -> int:
@@ -109,7 +109,7 @@ class Holdings:
     def _table(self) -> _Ints:
         """Matrix with one row per amount and one column per node."""
         rows = [self._amounts(name) for name in self._cluster.node_by_name]
-        return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
+        return np.array(rows, np.int64).reshape(-1, len(NodeTotals._fields)).T.copy()
 
     def _table_from(self, table: _Ints, changed: frozenset[str]) -> _Ints:
         """Copy the table of holdings on the same nodes, with the columns of the changed nodes recomputed."""
@@ -119,18 +119,18 @@ class Holdings:
                 table[:, column] = self._amounts(name)
         return table
 
-    def _amounts(self, name: str) -> NodeAmounts:
+    def _amounts(self, name: str) -> NodeTotals:
         node, free = self._cluster.node_by_name[name], self.free[name]
-        return NodeAmounts.of(node, free, partial(self.replicas, name))
+        return NodeTotals.of(node, free, partial(self.replicas, name))
 
     def replicas(self, node: str) -> list[Replica]:
         """Return the replicas on a node."""
         return [replica for _, replica in self.there.get(node, ())]
 
-    def _left(self, name: str) -> NodeFree:
-        overcommit, free = self._cluster.overcommit, NodeFree.of(self._cluster.node_by_name[name])
+    def _left(self, name: str) -> FreeResources:
+        overcommit, free = self._cluster.overcommit, FreeResources.of(self._cluster.node_by_name[name])
         for job, replica in self.there.get(name, ()):
-            free.take(replica, charged(replica, job.qos, self._cluster) if overcommit else None)
+            free.take(replica, charged_cpu_memory(replica, job.qos, self._cluster) if overcommit else None)
         return free
 
     def _count(self, usage: Usage, names: Iterable[str], sign: int) -> None:
@@ -152,20 +152,20 @@ class Holdings:
         return {name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)}
 
 
-def holdings_of(snapshot: Snapshot) -> Holdings:
+def allocations_of(snapshot: Snapshot) -> Allocations:
     """Return what the running jobs of a snapshot hold, computed once per snapshot."""
-    found = snapshot.derived.get(Holdings)
-    if not isinstance(found, Holdings):
-        found = snapshot.derived[Holdings] = Holdings.of(snapshot.cluster, snapshot.jobs)
+    found = snapshot.derived.get(Allocations)
+    if not isinstance(found, Allocations):
+        found = snapshot.derived[Allocations] = Allocations.of(snapshot.cluster, snapshot.jobs)
     return found
 
 
-def count_from(other: Snapshot, snapshot: Snapshot) -> None:
+def update_allocations_from(other: Snapshot, snapshot: Snapshot) -> None:
     """Derive the holdings of a snapshot from those of another one, if the other has them counted."""
-    if Holdings in other.derived:
+    if Allocations in other.derived:
         before, after = other.job_by_name, snapshot.job_by_name
         changed = [job for job in snapshot.jobs if before.get(job.name) is not job]
         names = {job.name for job in changed} | (before.keys() - after.keys())
-        gone = (resident for name in names if name in before for resident in residents(before[name]))
-        come = (resident for job in changed for resident in residents(job))
-        snapshot.derived[Holdings] = holdings_of(other).but(snapshot.cluster, gone, come)
+        gone = (resident for name in names if name in before for resident in held_replicas(before[name]))
+        come = (resident for job in changed for resident in held_replicas(job))
+        snapshot.derived[Allocations] = allocations_of(other).but(snapshot.cluster, gone, come)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Cluster, MigInstance, Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.snapshot import Snapshot
 
 
@@ -62,7 +62,7 @@ def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigIn
 
 
 def cluster_after(
-    snapshot: Snapshot, target: Target, layouts: Sequence[LayoutChange] | None = None
+    snapshot: Snapshot, target: DesiredState, layouts: Sequence[LayoutChange] | None = None
 ) -> Cluster:
     """
     Return the snapshot's cluster once the target is applied; a changed cluster has its nodes sorted by name.

@@ -19,7 +19,7 @@ from gpuplan.models.plan.actions import (
     Start,
 )
 from gpuplan.models.plan.replica_identity import same_holdings
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -95,7 +95,7 @@ def shows(action: Change, live: Snapshot, busy: Collection[str]) -> bool:
                 and same_holdings(job.running.replicas, action.after.replicas)
             )
         case Release():
-            return action.job not in survey(live).losses
+            return action.job not in survey_damage(live).losses
         case Preempt():
             job = live.job_by_name.get(action.job)
             return job is not None and job.running is None

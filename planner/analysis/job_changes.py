@@ -8,18 +8,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import unmatched
-from gpuplan.planner.analysis.allocations import Resident, holdings_of
+from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of
 from gpuplan.planner.analysis.cluster_after import LayoutChange, cluster_after, layout_changes
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Node
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.analysis.allocations import Holdings
+    from gpuplan.planner.analysis.allocations import Allocations
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class JobChange:
 
 
 @dataclass(frozen=True)
-class Changes:
+class PlanChanges:
     """Everything a target changes in a snapshot."""
 
     snapshot: Snapshot
-    target: Target
+    target: DesiredState
 
     @cached_property
     def jobs(self) -> tuple[JobChange, ...]:
@@ -59,9 +59,9 @@ class Changes:
         return tuple(sorted(self._sifted[0], key=lambda change: change.job.name))
 
     @cached_property
-    def settled(self) -> Target:
+    def settled(self) -> DesiredState:
         """The target sorted by name; unchanged jobs have the same placement object as in the snapshot."""
-        return Target(
+        return DesiredState(
             placements=tuple(sorted(self._sifted[1], key=attrgetter("job"))),
             added=tuple(self.added.values()),
             removed=self.removed,
@@ -92,14 +92,14 @@ class Changes:
         return cluster_after(self.snapshot, self.target, self.layouts)
 
     @cached_property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> Allocations:
         """Holdings once the target is applied."""
-        gone = (Resident(change.job, replica) for change in self.jobs for replica in change.leaving)
-        come = (Resident(change.job, replica) for change in self.jobs for replica in change.arriving)
-        return holdings_of(self.snapshot).but(self.cluster, gone, come)
+        gone = (HeldReplica(change.job, replica) for change in self.jobs for replica in change.leaving)
+        come = (HeldReplica(change.job, replica) for change in self.jobs for replica in change.arriving)
+        return allocations_of(self.snapshot).but(self.cluster, gone, come)
 
     @property
-    def free(self) -> dict[str, NodeFree]:
+    def free(self) -> dict[str, FreeResources]:
         """Free capacity by node name once the target is applied."""
         return self.holdings.free
 

@@ -7,31 +7,31 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.plan import JobCounts, Metrics
-from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable, gpus_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.analysis.allocations import Holdings
-    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.analysis.allocations import Allocations
+    from gpuplan.planner.analysis.job_changes import PlanChanges
 
 
-def measure(changes: Changes) -> Metrics:
+def compute_metrics(changes: PlanChanges) -> Metrics:
     """Compute all figures for the state after a target is applied."""
     snapshot, target, cluster = changes.snapshot, changes.target, changes.cluster
     placements = target.placements
     kinds = Counter(change.kind for change in changes.jobs)
     return Metrics(
         gpu_allocation_ratio=_allocated_part(changes.holdings),
-        gpu_allocation_ratio_before=_allocated_part(holdings_of(snapshot)),
+        gpu_allocation_ratio_before=_allocated_part(allocations_of(snapshot)),
         fragmentation_ratio=_unusable_part(changes.holdings),
         jain_index=jain_index(snapshot, placements),
         hourly_cost=hourly_cost(cluster),
@@ -59,7 +59,7 @@ def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float
     return _ratio(used.total(), usable.total())
 
 
-def _allocated_part(holdings: Holdings) -> float:
+def _allocated_part(holdings: Allocations) -> float:
     return _ratio(holdings.total("used"), holdings.total("usable"))
 
 
@@ -70,7 +70,7 @@ def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Coun
     for placement in placements:
         for replica in placement.replicas:
             there[replica.node].append(replica)
-    free = free_capacity(cluster.nodes, placements)
+    free = free_resources_by_node(cluster.nodes, placements)
     used, usable = Counter[str](), Counter[str]()
     for node in cluster.nodes:
         if node.gpus and node.ready:
@@ -81,7 +81,7 @@ def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Coun
 
 
 def fragmentation_ratio(
-    cluster: Cluster, free: Mapping[str, NodeFree], *, gpus: int = REFERENCE_GPUS
+    cluster: Cluster, free: Mapping[str, FreeResources], *, gpus: int = REFERENCE_GPUS
 ) -> float:
     """
     Fraction of the free GPUs that no replica of `gpus` whole GPUs could use.
@@ -96,7 +96,7 @@ def fragmentation_ratio(
     return _ratio(startable - sum(milli for _, milli in found), startable)
 
 
-def _unusable_part(holdings: Holdings) -> float:
+def _unusable_part(holdings: Allocations) -> float:
     startable = holdings.total("startable")
     return _ratio(startable - holdings.total("in_blocks"), startable)
 

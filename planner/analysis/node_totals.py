@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Replica
 
 REFERENCE_GPUS: Final = 8
 """Whole GPUs on one node in the reference request of the fragmentation ratio."""
 
 
-class NodeAmounts(NamedTuple):
+class NodeTotals(NamedTuple):
     """Free amounts of a node (negative if overcommitted), and the use of its GPUs in thousandths."""
 
     whole_gpus: int
@@ -35,7 +35,7 @@ class NodeAmounts(NamedTuple):
     """Part of `startable` that replicas of the reference request could use."""
 
     @classmethod
-    def of(cls, node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> NodeAmounts:
+    def of(cls, node: Node, free: FreeResources, replicas: Callable[[], Iterable[Replica]]) -> NodeTotals:
         """Compute the amounts of a node with these replicas on it."""
         return cls(
             *(free.whole_gpus, free.largest_share, free.all_shares),
@@ -45,7 +45,7 @@ class NodeAmounts(NamedTuple):
         )
 
 
-def gpus_used(node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> tuple[int, int]:
+def gpus_used(node: Node, free: FreeResources, replicas: Callable[[], Iterable[Replica]]) -> tuple[int, int]:
     """Return (allocated, usable) thousandths of GPUs; usable are the healthy GPUs of a ready node."""
     gpus = node.gpus
     if gpus is None or not node.ready:
@@ -58,7 +58,7 @@ def gpus_used(node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replic
     return _allocated(replicas(), gpus.count, faulty), usable - MILLI * len(faulty)
 
 
-def gpus_startable(node: Node, free: NodeFree, gpus: int) -> tuple[int, int]:
+def gpus_startable(node: Node, free: FreeResources, gpus: int) -> tuple[int, int]:
     """Return the free GPU capacity if jobs may start there, and its part for replicas of `gpus` GPUs."""
     offer = node.gpus
     if offer is None or not node.schedulable:

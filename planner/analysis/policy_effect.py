@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.objective import Goal
-from gpuplan.models.validation.suggestions import listed
-from gpuplan.planner.formatting import named
+from gpuplan.models.validation.suggestions import truncated_names
+from gpuplan.planner.formatting import join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+def settings_without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield one sentence for each setting without effect in plans of this snapshot."""
     objective, chosen = policy.objective, policy.weights
     known = {queue.name for queue in snapshot.queues}
     if missing := sorted(objective.queues.keys() - known):
-        yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
+        yield (
+            f"objective.queues names {join_first_names(missing)}, no queue of the snapshot; known: "
+            f"{truncated_names(known)}"
+        )
     if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
         names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
         yield (

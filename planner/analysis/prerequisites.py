@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import DependencyKind, Outcome
+from gpuplan.models.dependency import DependencyKind, JobOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from gpuplan.models.dependency import Dependency, FinishedJob
     from gpuplan.models.job import Job
-    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 
 _NOW: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class SatisfactionEstimate:
     """Expected time at which one dependency is satisfied."""
 
     dependency: Dependency
@@ -42,9 +42,9 @@ class DependencyState:
     needed: int
     """Number of dependencies that still have to be satisfied."""
     satisfied: int
-    outstanding: tuple[Foreseen, ...]
+    outstanding: tuple[SatisfactionEstimate, ...]
     """Dependencies that are not satisfied yet but can be, earliest first."""
-    never: tuple[Foreseen, ...]
+    never: tuple[SatisfactionEstimate, ...]
     slot: int | None
     """Slot from which enough are satisfied; None is not within the horizon."""
 
@@ -54,7 +54,7 @@ class DependencyState:
         return len(self.outstanding) < self.needed
 
     @property
-    def decisive(self) -> tuple[Foreseen, ...]:
+    def decisive(self) -> tuple[SatisfactionEstimate, ...]:
         """The first `needed` of the outstanding dependencies: the job can start after them."""
         return self.outstanding[: self.needed]
 
@@ -62,7 +62,7 @@ class DependencyState:
 class Prerequisites:
     """Evaluates the prerequisites of the jobs of one plan."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: ProjectedSchedule) -> None:
         self._future = future
         snapshot = future.snapshot
         self._jobs = snapshot.job_by_name
@@ -132,36 +132,36 @@ class Prerequisites:
                     left.append(name)
         return found
 
-    def _foreseen(self, dependency: Dependency) -> Foreseen:
+    def _foreseen(self, dependency: Dependency) -> SatisfactionEstimate:
         job = self._jobs.get(dependency.job)
         if job is None:
             return self._of_finished(dependency)
         if (dependency.kind is DependencyKind.STARTED and job.has_run) or (
             dependency.kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at
         ):
-            return Foreseen(dependency, _NOW, 0)
+            return SatisfactionEstimate(dependency, _NOW, 0)
         if job.running is None and self.never_starts(job):
-            return Foreseen(dependency, None, never=True)
+            return SatisfactionEstimate(dependency, None, never=True)
         stay = self._future.stays.get(job.name)
         if stay is None:
-            return Foreseen(dependency, None)
+            return SatisfactionEstimate(dependency, None)
         slots = self._future.slots
         if dependency.kind is DependencyKind.STARTED:
-            return Foreseen(dependency, _within(stay.slot + 1, slots.count), stay.start)
-        return Foreseen(dependency, _within(stay.until, slots.count), stay.end)
+            return SatisfactionEstimate(dependency, _within(stay.slot + 1, slots.count), stay.start)
+        return SatisfactionEstimate(dependency, _within(stay.until, slots.count), stay.end)
 
-    def _of_finished(self, dependency: Dependency) -> Foreseen:
+    def _of_finished(self, dependency: Dependency) -> SatisfactionEstimate:
         over = self._finished.get(dependency.job)
-        well = over is not None and over.outcome is Outcome.SUCCEEDED
+        well = over is not None and over.outcome is JobOutcome.SUCCEEDED
         if well or (over and dependency.kind in (DependencyKind.STARTED, DependencyKind.COMPLETED)):
-            return Foreseen(dependency, _NOW, 0)
-        return Foreseen(dependency, None, never=True, failed=over is not None)
+            return SatisfactionEstimate(dependency, _NOW, 0)
+        return SatisfactionEstimate(dependency, None, never=True, failed=over is not None)
 
 
 def _within(slot: int, count: int) -> int | None:
     return slot if slot < count else None
 
 
-def _order(foreseen: Foreseen) -> tuple[bool, int, bool, int, str]:
+def _order(foreseen: SatisfactionEstimate) -> tuple[bool, int, bool, int, str]:
     slot, second = foreseen.slot, foreseen.second
     return slot is None, slot or 0, second is None, second or 0, foreseen.dependency.job

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.reservation_windows import Windows
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.reservation_windows import ReservationWindows
+from gpuplan.models.timing.time_slots import TimeSlots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.models.plan.desired_state import Planned, Target
+    from gpuplan.models.plan.desired_state import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class JobInterval:
     """A job in its placement from `slot` until before `until`; `until` = H means to the end or beyond."""
 
     job: Job
@@ -45,12 +45,12 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Future:
+class ProjectedSchedule:
     """Projection of a target over time; all seconds count from the snapshot."""
 
     snapshot: Snapshot
     policy: Policy
-    target: Target
+    target: DesiredState
 
     @cached_property
     def durations(self) -> Durations:
@@ -58,14 +58,14 @@ class Future:
         return Durations(self.snapshot, self.policy)
 
     @cached_property
-    def slots(self) -> Slots:
+    def slots(self) -> TimeSlots:
         """The slots of the policy's horizon."""
-        return Slots.of(self.policy.horizon, self.snapshot.taken_at)
+        return TimeSlots.of(self.policy.horizon, self.snapshot.taken_at)
 
     @cached_property
-    def windows(self) -> Windows:
+    def windows(self) -> ReservationWindows:
         """Reservation windows, in which nodes are closed."""
-        return Windows(self.snapshot, self.policy, self.durations)
+        return ReservationWindows(self.snapshot, self.policy, self.durations)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -73,12 +73,12 @@ class Future:
         return self.snapshot.cluster.node_by_name | {node.name: node for node in self.target.added}
 
     @cached_property
-    def planned(self) -> dict[str, Planned]:
+    def planned(self) -> dict[str, LaterStart]:
         """Later starts by job."""
         return {each.job: each for each in self.target.planned}
 
     @cached_property
-    def stays(self) -> dict[str, Stay]:
+    def stays(self) -> dict[str, JobInterval]:
         """Stays of all jobs that run, start now or start later, by name."""
         jobs = self.snapshot.job_by_name
         found = {}
@@ -91,9 +91,9 @@ class Future:
         return found
 
     @cached_property
-    def on_node(self) -> dict[str, list[Stay]]:
+    def on_node(self) -> dict[str, list[JobInterval]]:
         """Stays on each node at any time, sorted by job."""
-        found: dict[str, list[Stay]] = defaultdict(list)
+        found: dict[str, list[JobInterval]] = defaultdict(list)
         for _, stay in sorted(self.stays.items()):
             for name in sorted({replica.node for replica in stay.replicas}):
                 found[name].append(stay)
@@ -132,11 +132,11 @@ class Future:
             return seconds(job, None)
         return min(seconds(job, model) for model in usable)
 
-    def _stay(self, job: Job, replicas: tuple[Replica, ...], slot: int) -> Stay:
+    def _stay(self, job: Job, replicas: tuple[Replica, ...], slot: int) -> JobInterval:
         start = self.slots.edges[min(slot, self.slots.count)]
         seconds = self._seconds(job, replicas, later=slot > 0)
         until = self.slots.until(slot, seconds) if slot < self.slots.count else self.slots.count
-        return Stay(job, replicas, start, seconds, slot, until)
+        return JobInterval(job, replicas, start, seconds, slot, until)
 
     def _seconds(self, job: Job, replicas: tuple[Replica, ...], *, later: bool) -> int:
         """Expected time of a stay: what is left of a starting or running job."""

@@ -40,16 +40,16 @@ class QuotaAnswer:
     """The exceeded limit if no model is left, else None."""
 
 
-class QuotaRoom:
+class QuotaHeadroom:
     """Limits of a queue tree, and their usage by given placements."""
 
     def __init__(
         self, snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
     ) -> None:
-        self.set(snapshot.queues, own_usage(snapshot, placements, added=added))
+        self.set(snapshot.queues, usage_by_queue(snapshot, placements, added=added))
 
     @classmethod
-    def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaRoom:
+    def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaHeadroom:
         """Build it from usage: thousandths of GPUs by queue and GPU model, held by the queue's own jobs."""
         room = cls.__new__(cls)
         room.set(queues, own)
@@ -60,7 +60,8 @@ class QuotaRoom:
         models = sorted({model for queue in queues for model in queue.gpu_models})
         self._limits = {resource: queue_limits(queues, resource) for resource in (ALL_MODELS, *models)}
         self._usage = {
-            resource: limits.usage(of_resource(own, resource)) for resource, limits in self._limits.items()
+            resource: limits.usage(usage_of_resource(own, resource))
+            for resource, limits in self._limits.items()
         }
         self._nothing = {queue.name: 0 for queue in queues}
 
@@ -94,7 +95,7 @@ class QuotaRoom:
         return QuotaAnswer((), nearest)
 
 
-def own_usage(
+def usage_by_queue(
     snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
 ) -> dict[str, Counter[str]]:
     """
@@ -118,7 +119,7 @@ def own_usage(
     return usage
 
 
-def of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, int]:
+def usage_of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, int]:
     """Usage by queue of one GPU model, or of all models with `ALL_MODELS`."""
     return {
         queue: held.total() if resource == ALL_MODELS else held[resource] for queue, held in usage.items()

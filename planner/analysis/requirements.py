@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.units import print_milli
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OWN_FIELDS: Final = ("cpu milli", "memory mib", "disk mib")
 
 
-def frees(change: JobChange, cluster: Cluster) -> tuple[Free, ...]:
+def free_preconditions(change: JobChange, cluster: Cluster) -> tuple[Free, ...]:
     """Return what a job takes on each node beyond what it gives up there itself, sorted by node."""
     taken: dict[str, list[Replica]] = defaultdict(list)
     left: dict[str, list[Replica]] = defaultdict(list)
@@ -54,7 +54,7 @@ def _amounts(change: JobChange, replicas: Iterable[Replica], cluster: Cluster) -
     """Demand of replicas except for their GPUs."""
     amounts: Counter[str] = Counter()
     for replica in replicas:
-        own = (*charged(replica, change.job.qos, cluster), replica.disk_mib)
+        own = (*charged_cpu_memory(replica, change.job.qos, cluster), replica.disk_mib)
         amounts.update(dict(zip(_OWN_FIELDS, own, strict=True)))
         amounts.update(replica.resources)
     return amounts

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.action_labels import label
-from gpuplan.planner.apply.journal import Journal
+from gpuplan.planner.action_labels import action_label
+from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.live_view import LiveView
-from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction, raise_unless_complete, unrecorded
-from gpuplan.planner.apply.promises import PromiseStep, reminded_of, steps_of
-from gpuplan.planner.apply.standing import Standing, key_of, refuse_bad_order, refuse_unfit, standing_of
+from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction, raise_unless_complete, unrecorded_error
+from gpuplan.planner.apply.promises import PromiseStep, steps_of, with_promises_of
+from gpuplan.planner.apply.standing import (
+    ApplyProgress,
+    key_of,
+    progress_of,
+    require_applicable,
+    require_valid_order,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -76,20 +82,20 @@ def apply_plan(
         The first action failed, or the run was stopped before it; nothing was changed. Or another process
         uses the cluster or the log.
     """
-    refuse_bad_order(plan)
+    require_valid_order(plan)
     with cluster.exclusively(), audit.writing(actor=actor, now=now) as log:
         standing = _standing(plan, cluster, log.records)
-        journal = Journal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
+        journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
-        live = reminded_of(cluster.snapshot(), plan.snapshot)
-        refuse_unfit(plan, live, standing, resume=resume, drift_mode=drift_mode)
+        live = with_promises_of(cluster.snapshot(), plan.snapshot)
+        require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
         before, total = len(standing.done), standing.total
         how = f"resumed: {before} of {total} done before" if before else "from the start"
         _begin(journal, how, standing.owed)
         started = time.perf_counter()
         view = LiveView.of(live, plan.actions)
-        run = _Run(plan, cluster, journal, view, before, total, on_progress, stop)
+        run = _ApplyRun(plan, cluster, journal, view, before, total, on_progress, stop)
         with journal.written_whatever_happens():
             outcome = run.carry_out(standing.left, standing.done_ids)
         _close(journal, plan, outcome, total=total)
@@ -100,34 +106,34 @@ def apply_plan(
 
 def check_plan(
     plan: Plan, cluster: Executor | None, audit: AuditLog, *, resume: bool, drift_mode: Drift | None = None
-) -> Standing:
+) -> ApplyProgress:
     """
     Progress of a plan on a cluster; raises the errors that apply would raise, and changes nothing.
 
     Without a cluster the check is for a new cluster made from the plan's own snapshot.
     """
-    refuse_bad_order(plan)
+    require_valid_order(plan)
     records = audit.records_if_writable()
     if cluster is None:
         steps = tuple(steps_of(plan))
-        standing = Standing(total=len(steps), left=steps)
-        refuse_unfit(plan, plan.snapshot, standing, resume=resume, drift_mode=drift_mode)
+        standing = ApplyProgress(total=len(steps), left=steps)
+        require_applicable(plan, plan.snapshot, standing, resume=resume, drift_mode=drift_mode)
         return standing
     with cluster.exclusively():
         standing = _standing(plan, cluster, records)
         if standing.left:
-            live = reminded_of(cluster.snapshot(), plan.snapshot)
-            refuse_unfit(plan, live, standing, resume=resume, drift_mode=drift_mode)
+            live = with_promises_of(cluster.snapshot(), plan.snapshot)
+            require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
     return standing
 
 
-def _standing(plan: Plan, cluster: Executor, records: Iterable[AuditRecord]) -> Standing:
-    return standing_of(
+def _standing(plan: Plan, cluster: Executor, records: Iterable[AuditRecord]) -> ApplyProgress:
+    return progress_of(
         plan, cluster.identity, records, performed=lambda step: cluster.performed(key_of(plan, step))
     )
 
 
-def _complete(journal: Journal, standing: Standing) -> ApplyOutcome:
+def _complete(journal: ApplyJournal, standing: ApplyProgress) -> ApplyOutcome:
     """Return the outcome if no step is left; write the missing end of an interrupted apply's records."""
     if standing.owed or not standing.closed:
         _begin(journal, f"resumed: all of {standing.total} done before", standing.owed)
@@ -136,12 +142,12 @@ def _complete(journal: Journal, standing: Standing) -> ApplyOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ApplyRun:
     """State of one running apply."""
 
     plan: Plan
     cluster: Executor
-    journal: Journal
+    journal: ApplyJournal
     view: LiveView
     before: int
     """Number of steps done by earlier runs."""
@@ -193,23 +199,23 @@ class _Run:
 
 
 def _label(step: Step) -> str:
-    return step.label if isinstance(step, PromiseStep) else label(step)
+    return step.label if isinstance(step, PromiseStep) else action_label(step)
 
 
-def _begin(journal: Journal, how: str, owed: Iterable[Step]) -> None:
+def _begin(journal: ApplyJournal, how: str, owed: Iterable[Step]) -> None:
     """Open the records of this apply, and add the outcomes that an interrupted one did not record."""
     journal.begin(how)
     for step in owed:
         journal.skipped(step)
 
 
-def _close(journal: Journal, plan: Plan, outcome: ApplyOutcome, *, total: int) -> None:
+def _close(journal: ApplyJournal, plan: Plan, outcome: ApplyOutcome, *, total: int) -> None:
     state = "failed" if outcome.failed else "stopped" if outcome.remaining else "complete"
     try:
         journal.end(_ending(len(outcome.skipped) + len(outcome.done), total, state=state))
     except PlannerError as error:
         if state == "complete":
-            raise unrecorded(plan.plan_id, outcome, error) from None
+            raise unrecorded_error(plan.plan_id, outcome, error) from None
         _LOG.warning("phase=apply plan=%s end=unrecorded reason=%s", plan.plan_id, error)
 
 

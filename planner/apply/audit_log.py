@@ -30,7 +30,7 @@ from gpuplan.models.plan.audit import (
     seal,
 )
 from gpuplan.planner.io.atomic_write import require_writable, sync_directory
-from gpuplan.planner.io.file_lock import exclusive, lock, real_path
+from gpuplan.planner.io.file_lock import exclusive_lock, lock, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -136,7 +136,7 @@ class AuditLog:
         return f"audit log {self.path}"
 
     def _alone(self) -> AbstractContextManager[None]:
-        return exclusive(self.path, subject=self._subject)
+        return exclusive_lock(self.path, subject=self._subject)
 
 
 class AuditWriter:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.audit import AuditEntry, AuditKind, Outcome
-from gpuplan.planner.action_labels import subject
+from gpuplan.models.plan.audit import ActionOutcome, AuditEntry, AuditKind
+from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.apply.promises import SUBJECT, PromiseStep
 from gpuplan.planner.plan_file.plan_file import uid_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.apply.promises import Step
 
 
-class Journal:
+class ApplyJournal:
     """
     The records of one plan on one cluster.
 
@@ -48,18 +48,18 @@ class Journal:
 
     def done(self, action: Step, *, seconds: float) -> None:
         """Note that an action was done."""
-        self._note(AuditKind.OUTCOME, action, outcome=Outcome.DONE, seconds=seconds)
+        self._note(AuditKind.OUTCOME, action, outcome=ActionOutcome.DONE, seconds=seconds)
 
     def skipped(self, action: Step) -> None:
         """Note an action that an earlier apply did but could not record."""
         detail = "the cluster had done it before"
-        self._note(AuditKind.OUTCOME, action, outcome=Outcome.SKIPPED, detail=detail)
+        self._note(AuditKind.OUTCOME, action, outcome=ActionOutcome.SKIPPED, detail=detail)
 
     def failed(
         self, action: Step, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
     ) -> None:
         """Note that an action failed."""
-        outcome = Outcome.FAILED
+        outcome = ActionOutcome.FAILED
         self._note(AuditKind.OUTCOME, action, outcome=outcome, detail=why, seen=seen, seconds=seconds)
 
     def end(self, detail: str) -> None:
@@ -87,7 +87,7 @@ class Journal:
         kind: AuditKind,
         action: Step | None = None,
         *,
-        outcome: Outcome | None = None,
+        outcome: ActionOutcome | None = None,
         detail: str = "",
         seen: tuple[str, ...] = (),
         seconds: float | None = None,
@@ -112,4 +112,4 @@ class Journal:
 
 
 def _subject(step: Step) -> str:
-    return SUBJECT if isinstance(step, PromiseStep) else subject(step)
+    return SUBJECT if isinstance(step, PromiseStep) else action_subject(step)

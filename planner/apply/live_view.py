@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.plan.actions import Keep, NodeAction, Release, Wait
 from gpuplan.models.plan.precondition import (
     Free,
@@ -19,7 +19,7 @@ from gpuplan.models.plan.precondition import (
     NodeEmpty,
     NodeExists,
 )
-from gpuplan.models.validation.damage import survey, without_losses
+from gpuplan.models.validation.damage import survey_damage, without_losses
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_touched
 from gpuplan.planner.apply import precondition_checks
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Action
     from gpuplan.models.plan.precondition import Precondition
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.apply.precondition_checks import Sight
+    from gpuplan.planner.apply.precondition_checks import CheckResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LiveView:
     """Current nodes and placements."""
     on_node: dict[str, set[str]]
     """Names of the jobs that now run on each node."""
-    free: dict[str, NodeFree]
+    free: dict[str, FreeResources]
     """Current free amounts of each node, with CPU and memory as charged under overcommit."""
     damaged: dict[str, Placement]
     """Placements of jobs with lost places that are not released yet, by job."""
@@ -58,7 +58,10 @@ class LiveView:
     @classmethod
     def of(cls, snapshot: Snapshot, left: Iterable[Action] = ()) -> LiveView:
         """The view of a snapshot; `left` are the actions still to be done, releases among them."""
-        released, losses = {each.job for each in left if isinstance(each, Release)}, survey(snapshot).losses
+        released, losses = (
+            {each.job for each in left if isinstance(each, Release)},
+            survey_damage(snapshot).losses,
+        )
         damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
         snapshot = without_losses(snapshot, released)
         now = ClusterView(snapshot)
@@ -77,7 +80,7 @@ class LiveView:
         view._refresh(now.nodes)
         return view
 
-    def sights(self, action: Action) -> tuple[Sight, ...]:
+    def sights(self, action: Action) -> tuple[CheckResult, ...]:
         """Check results of an action's preconditions, in their order."""
         return tuple(self._sight(precondition, action) for precondition in action.preconditions)
 
@@ -102,31 +105,31 @@ class LiveView:
             if node is None:
                 self.free.pop(name, None)
                 continue
-            self.free[name] = free = NodeFree.of(node)
+            self.free[name] = free = FreeResources.of(node)
             for job in sorted(self.on_node[name]):
                 for replica in self.now.placements[job].replicas:
                     if replica.node == name:
-                        free.take(replica, charged(replica, self.jobs[job].qos, self.cluster))
+                        free.take(replica, charged_cpu_memory(replica, self.jobs[job].qos, self.cluster))
 
-    def _sight(self, precondition: Precondition, action: Action) -> Sight:
+    def _sight(self, precondition: Precondition, action: Action) -> CheckResult:
         match precondition:
             case JobWaits(job=name):
-                return precondition_checks.job_waits(
+                return precondition_checks.check_job_waits(
                     precondition, self.jobs.get(name), self.now.placements.get(name)
                 )
             case JobRuns(job=name):
                 planned = None if isinstance(action, NodeAction) else action.before
-                return precondition_checks.job_runs(
+                return precondition_checks.check_job_runs(
                     precondition, self.jobs.get(name), self.now.placements.get(name), planned
                 )
             case JobDamaged(job=name):
                 places = (None, None) if isinstance(action, NodeAction) else (action.before, action.after)
                 damaged, running = self.damaged.get(name), self.now.placements.get(name)
-                return precondition_checks.job_damaged(
+                return precondition_checks.check_job_damaged(
                     name, self.jobs.get(name), damaged, running, planned=places
                 )
             case Free(node=name):
-                return precondition_checks.is_free(
+                return precondition_checks.check_free(
                     precondition, self.now.nodes.get(name), self.free.get(name)
                 )
             case GpuLayout(node=name):
@@ -137,12 +140,14 @@ class LiveView:
                     if replica.node == name
                     for held in replica.gpus
                 ]
-                return precondition_checks.gpu_layout(precondition, self.now.nodes.get(name), used)
+                return precondition_checks.check_gpu_layout(precondition, self.now.nodes.get(name), used)
             case NodeEmpty(node=name):
-                return precondition_checks.node_empty(name, self.now.nodes.get(name), self.on_node[name])
+                return precondition_checks.check_node_empty(
+                    name, self.now.nodes.get(name), self.on_node[name]
+                )
             case NodeExists(node=name):
-                return precondition_checks.node_exists(name, self.now.nodes.get(name))
+                return precondition_checks.check_node_exists(name, self.now.nodes.get(name))
             case NodeAbsent(node=name):
-                return precondition_checks.node_absent(name, self.now.nodes.get(name))
+                return precondition_checks.check_node_absent(name, self.now.nodes.get(name))
             case _:
                 assert_never(precondition)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from gpuplan.planner.formatting import counted
+from gpuplan.planner.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class InterruptedApplyError(PartlyAppliedError):
         self.outcome = outcome
 
 
-def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) -> InterruptedApplyError:
+def unfinished_error(plan_id: str, done: Sequence[str], left: Sequence[str]) -> InterruptedApplyError:
     """The error for a plan that an earlier run applied in part, if `resume` is not set."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied in part by an earlier run.\n"
@@ -109,7 +109,7 @@ def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) ->
     )
 
 
-def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> InterruptedApplyError:
+def unrecorded_error(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> InterruptedApplyError:
     """The error for a run that did all actions but could not record the end."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied, but its audit log is not complete: {error}\n"
@@ -154,11 +154,11 @@ def _cluster_in_words(cluster: Cluster) -> str:
     name = f"cluster {cluster.name}" if cluster.named else "a cluster"
     nodes = sorted(node.name for node in cluster.nodes)
     some = f", such as {', '.join(nodes[:_NODES_NAMED])}" if nodes else ""
-    return f"{name} with {counted(len(nodes), 'node')}{some}"
+    return f"{name} with {format_count(len(nodes), 'node')}{some}"
 
 
 def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
-    lines = [f"Plan {plan_id} is stale: {counted(len(items), 'thing')} changed since it was made."]
+    lines = [f"Plan {plan_id} is stale: {format_count(len(items), 'thing')} changed since it was made."]
     lines += [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
     if (more := len(items) - _NAMED_AT_MOST) > 0:
         lines.append(f"  and {more} more")

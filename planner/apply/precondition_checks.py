@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits
@@ -37,7 +37,7 @@ class DriftItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CheckResult:
     """Result of checking one precondition."""
 
     text: str
@@ -46,38 +46,40 @@ class Sight:
     """Why it does not hold; None if it does."""
 
 
-def sight_of(drift: DriftItem | None, text: str) -> Sight:
+def check_result(drift: DriftItem | None, text: str) -> CheckResult:
     """Result with the given text, or with the drift if there is any."""
-    return Sight(drift.found if drift else text, drift)
+    return CheckResult(drift.found if drift else text, drift)
 
 
-def job_waits(wanted: JobWaits, job: Job | None, running: Placement | None) -> Sight:
+def check_job_waits(wanted: JobWaits, job: Job | None, running: Placement | None) -> CheckResult:
     """The job is pending and its description is unchanged; `running` is its current placement."""
     drift = waiting_drift(wanted.job, job)
     if drift is None and running is not None:
         drift = DriftItem(f"job {wanted.job}", "is already running", "waiting", "started by this plan")
     if drift is None and job is not None:
         drift = _description_drift(job, wanted.job_fingerprint)
-    return sight_of(drift, f"job {wanted.job} waits, unchanged")
+    return check_result(drift, f"job {wanted.job} waits, unchanged")
 
 
-def job_runs(wanted: JobRuns, job: Job | None, running: Placement | None, planned: Placement | None) -> Sight:
+def check_job_runs(
+    wanted: JobRuns, job: Job | None, running: Placement | None, planned: Placement | None
+) -> CheckResult:
     """The job's description and places are unchanged; `running` is its current placement."""
     drift = running_drift(wanted.job, job, running, planned)
     if drift is None and job is not None:
         drift = _description_drift(job, wanted.job_fingerprint)
     where = _places(running) if running else ""
-    return sight_of(drift, f"job {wanted.job} runs on {where}, unchanged")
+    return check_result(drift, f"job {wanted.job} runs on {where}, unchanged")
 
 
-def job_damaged(
+def check_job_damaged(
     name: str,
     job: Job | None,
     at: Placement | None,
     running: Placement | None,
     *,
     planned: tuple[Placement | None, Placement | None],
-) -> Sight:
+) -> CheckResult:
     """
     The job runs where the plan found it, at `at`, and some of these places are lost.
 
@@ -86,20 +88,20 @@ def job_damaged(
     """
     before, after = planned
     if at is None and job is not None and _are_same(running, after):
-        return Sight(f"job {name} has released its lost places")
+        return CheckResult(f"job {name} has released its lost places")
     if at is None and job is not None and running is not None:
         subject, change = f"job {name}", "has all its places again"
-        return sight_of(DriftItem(subject, change, "lost places", "places that hold"), "")
+        return check_result(DriftItem(subject, change, "lost places", "places that hold"), "")
     drift = running_drift(name, job, at, before)
-    return sight_of(drift, f"job {name} has lost places on {_places(at) if at else ''}")
+    return check_result(drift, f"job {name} has lost places on {_places(at) if at else ''}")
 
 
-def is_free(wanted: Free, node: Node | None, free: NodeFree | None) -> Sight:
+def check_free(wanted: Free, node: Node | None, free: FreeResources | None) -> CheckResult:
     """The node is ready, and the wanted amounts are free."""
     subject = f"node {wanted.node}"
     if node is None or free is None or not node.schedulable:
         drift = unschedulable_drift(wanted.node, node)
-        return Sight(drift.found, drift)
+        return CheckResult(drift.found, drift)
     needs = [(name, amount, found) for name, amount, found in _amounts(wanted, node, free) if amount]
     text = (
         f"{subject} has free {_listed((name, found) for name, _, found in needs)}"
@@ -108,27 +110,31 @@ def is_free(wanted: Free, node: Node | None, free: NodeFree | None) -> Sight:
     )
     short = [need for need in needs if need[1] > need[2]]
     if not short:
-        return Sight(text)
+        return CheckResult(text)
     drift = DriftItem(
         subject,
         "has too little free",
         _listed((name, amount) for name, amount, _ in short),
         _listed((name, found) for name, _, found in short),
     )
-    return Sight(text, drift)
+    return CheckResult(text, drift)
 
 
-def gpu_layout(wanted: GpuLayout, node: Node | None, used: Collection[GpuShare | MigSlice]) -> Sight:
+def check_gpu_layout(
+    wanted: GpuLayout, node: Node | None, used: Collection[GpuShare | MigSlice]
+) -> CheckResult:
     """The GPU has exactly the expected MIG instances, and those to be destroyed are not `used`."""
     subject = f"node {wanted.node} gpu {wanted.gpu}"
     if node is None:
-        return sight_of(missing_node_drift(wanted.node), "")
+        return check_result(missing_node_drift(wanted.node), "")
     gpu = node.gpus.by_index.get(wanted.gpu) if node.gpus else None
     if gpu is None:
-        return sight_of(DriftItem(subject, "is gone", "a GPU", "no such GPU"), "")
+        return check_result(DriftItem(subject, "is gone", "a GPU", "no such GPU"), "")
     found = _layout(gpu.mig)
     if found != _layout(wanted.instances):
-        return sight_of(DriftItem(subject, "has another MIG layout", _layout(wanted.instances), found), "")
+        return check_result(
+            DriftItem(subject, "has another MIG layout", _layout(wanted.instances), found), ""
+        )
     here = [held for held in used if held.index == wanted.gpu]
     if wanted.instances is None:
         busy = ["the GPU"] * bool(here)
@@ -137,28 +143,28 @@ def gpu_layout(wanted: GpuLayout, node: Node | None, used: Collection[GpuShare |
         busy = [_instance(idle) for idle in wanted.idle if (idle.profile, idle.start) in in_use]
     if busy:
         which = ", ".join(sorted(busy))
-        return sight_of(DriftItem(subject, "is in use", f"{which} idle", f"{which} in use"), "")
-    return Sight(f"{subject} has MIG layout {found}")
+        return check_result(DriftItem(subject, "is in use", f"{which} idle", f"{which} in use"), "")
+    return CheckResult(f"{subject} has MIG layout {found}")
 
 
-def node_empty(name: str, node: Node | None, jobs: Collection[str]) -> Sight:
+def check_node_empty(name: str, node: Node | None, jobs: Collection[str]) -> CheckResult:
     """The node exists and no job runs on it."""
     if node is None:
-        return sight_of(missing_node_drift(name), "")
+        return check_result(missing_node_drift(name), "")
     drift = None
     if jobs:
         drift = DriftItem(f"node {name}", "is in use", "no job running", f"{', '.join(sorted(jobs))} running")
-    return sight_of(drift, f"node {name} is empty")
+    return check_result(drift, f"node {name} is empty")
 
 
-def node_exists(name: str, node: Node | None) -> Sight:
+def check_node_exists(name: str, node: Node | None) -> CheckResult:
     """The node exists."""
-    return sight_of(missing_node_drift(name) if node is None else None, f"node {name} exists")
+    return check_result(missing_node_drift(name) if node is None else None, f"node {name} exists")
 
 
-def node_absent(name: str, node: Node | None) -> Sight:
+def check_node_absent(name: str, node: Node | None) -> CheckResult:
     """No node has the name."""
-    return sight_of(None if node is None else present_node_drift(name), f"no node {name} exists")
+    return check_result(None if node is None else present_node_drift(name), f"no node {name} exists")
 
 
 def waiting_drift(name: str, job: Job | None) -> DriftItem | None:
@@ -254,7 +260,7 @@ def _layout(instances: Iterable[MigInstance] | None) -> str:
     return ", ".join(map(_instance, ordered)) or "without instances"
 
 
-def _amounts(wanted: Free, node: Node, free: NodeFree) -> Iterator[tuple[str, int | float, int | float]]:
+def _amounts(wanted: Free, node: Node, free: FreeResources) -> Iterator[tuple[str, int | float, int | float]]:
     """Name, amount wanted and amount free of each resource that a precondition may name."""
     shares: dict[int, int] = {}
     layouts = node.gpus.by_index if node.gpus else {}

@@ -16,10 +16,10 @@ from gpuplan.models.plan.actions import (
     changes_of,
     removed_nodes,
 )
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.timing.time_slots import Slots
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, undo_node_action
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.verifier.verify import Verification
 
 
-def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
+def actions_done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
     """Ids of the actions with an effect that is visible in the snapshot."""
     done: set[str] = set()
     relaid: set[tuple[str, int]] = set()
@@ -53,7 +53,7 @@ def _busy(live: Snapshot) -> frozenset[str]:
     return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
 
 
-def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
+def verify_remaining(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
     """
     Verify the cluster as the rest of a plan would leave it.
 
@@ -65,7 +65,7 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     - The whole plan on the live cluster without the done part. The time since can cause violations here: a
       job that the plan started is checked as if it started only now.
     """
-    live = survey(live).sound
+    live = survey_damage(live).sound
     left = [change for change in changes_of(plan.actions) if change.id not in done]
     after = ClusterView(live)
     for change in left:
@@ -151,13 +151,13 @@ def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapsh
     return live.model_copy(update={"cluster": live.cluster.model_copy(update={"pools": pools})})
 
 
-def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:
+def _still_planned(plan: Plan, live: Snapshot) -> tuple[LaterStart, ...]:
     """The plan's later starts of jobs that still exist, in the slots that begin at these times from now."""
-    edges = Slots.of(plan.policy.horizon, live.taken_at).edges[:-1]
+    edges = TimeSlots.of(plan.policy.horizon, live.taken_at).edges[:-1]
     slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
     free = {job.name for job in live.jobs if not job.held}
     return tuple(
-        Planned(each.job, slot_at[each.start], each.replicas, promised=each.promised)
+        LaterStart(each.job, slot_at[each.start], each.replicas, promised=each.promised)
         for each in plan.planned
         if each.start in slot_at and each.job in free
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gpuplan.models.plan.actions import Start, changes_of
 from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.formatting import counted
+from gpuplan.planner.formatting import format_count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,12 +32,16 @@ class PromiseStep:
     @property
     def label(self) -> str:
         """Short text of what it does."""
-        return f"record {counted(len(self.promises), 'promise')}" if self.promises else "clear all promises"
+        return (
+            f"record {format_count(len(self.promises), 'promise')}" if self.promises else "clear all promises"
+        )
 
     @property
     def account(self) -> str:
         """Short text of what it did."""
-        return f"{counted(len(self.promises), 'promise')} recorded" if self.promises else "promises cleared"
+        return (
+            f"{format_count(len(self.promises), 'promise')} recorded" if self.promises else "promises cleared"
+        )
 
 
 Step: TypeAlias = "Change | PromiseStep"
@@ -83,7 +87,7 @@ def steps_of(plan: Plan) -> list[Step]:
     return [*changes_of(plan.actions), *([step] if step else [])]
 
 
-def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
+def carry_over_promises(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """
     The snapshot with an earlier plan's promises, kill times and progress, where the cluster stores none.
 
@@ -95,7 +99,7 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
     durations = Durations(plan.snapshot, plan.policy)
     starts = {action.job: action for action in plan.actions if isinstance(action, Start) and action.kill_at}
     jobs = tuple(
-        _reminded(
+        _with_promise(
             _with_progress(job, known.get(job.name), durations, plan.snapshot.taken_at),
             promise=promises.get(job.name),
             start=starts.get(job.name),
@@ -106,7 +110,7 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
     return snapshot.model_copy(update={"jobs": jobs})
 
 
-def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
+def with_promises_of(live: Snapshot, base: Snapshot) -> Snapshot:
     """
     The cluster with the promises, kill times and progress of a plan's snapshot, where it has none itself.
 
@@ -128,7 +132,7 @@ def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
 def _as_known(job: Job, before: Job, then: datetime) -> Job:
     if job.progress is None and _same_run(job, before, then):
         job = job.model_copy(update={"progress": before.progress})
-    return _reminded(job, promise=before.promise, start=None, before=before.running)
+    return _with_promise(job, promise=before.promise, start=None, before=before.running)
 
 
 def _with_progress(job: Job, before: Job | None, durations: Durations, then: datetime) -> Job:
@@ -156,7 +160,7 @@ def _same_run(job: Job, before: Job, then: datetime) -> bool:
     return job.running.started_at == before.running.started_at
 
 
-def _reminded(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:
+def _with_promise(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:
     """The job with a plan's promise or kill time, unless it has one itself."""
     if job.running is None:
         return job if promise is None or job.promise else job.model_copy(update={"promise": promise})

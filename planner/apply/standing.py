@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError, StalePlanError
-from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     OtherClusterError,
     UnperformedError,
-    refuse_unfinished,
+    unfinished_error,
 )
-from gpuplan.planner.apply.progress import verify_rest
+from gpuplan.planner.apply.progress import verify_remaining
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.plan_file.plan_file import uid_of
@@ -37,7 +37,7 @@ _NAMED_AT_MOST: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApplyProgress:
     """Progress of a plan on a cluster."""
 
     total: int
@@ -67,9 +67,9 @@ def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list
     return [record for record in records if (record.plan_uid, record.cluster) == named]
 
 
-def standing_of(
+def progress_of(
     plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
-) -> Standing:
+) -> ApplyProgress:
     """
     Progress of a plan on the cluster with this identity; `performed` asks the cluster about a step.
 
@@ -79,12 +79,14 @@ def standing_of(
         The log records steps as done that the cluster has not performed.
     """
     own, steps = records_of(plan, cluster, records), steps_of(plan)
-    recorded = {record.action for record in own if record.outcome in (Outcome.DONE, Outcome.SKIPPED)}
+    recorded = {
+        record.action for record in own if record.outcome in (ActionOutcome.DONE, ActionOutcome.SKIPPED)
+    }
     done = tuple(step for step in steps if performed(step))
     there = {step.id for step in done}
     if lost := tuple(step.id for step in steps if step.id in recorded - there):
         raise UnperformedError(plan.plan_id, lost)
-    return Standing(
+    return ApplyProgress(
         total=len(steps),
         done=done,
         left=tuple(step for step in steps if step.id not in there),
@@ -93,8 +95,8 @@ def standing_of(
     )
 
 
-def refuse_unfit(
-    plan: Plan, live: Snapshot, standing: Standing, *, resume: bool, drift_mode: Drift | None
+def require_applicable(
+    plan: Plan, live: Snapshot, standing: ApplyProgress, *, resume: bool, drift_mode: Drift | None
 ) -> None:
     """
     Raise unless the remaining steps of a plan may be done in the live cluster.
@@ -108,7 +110,7 @@ def refuse_unfit(
     """
     done = standing.done_ids
     if done and not resume:
-        raise refuse_unfinished(plan.plan_id, done, [step.id for step in standing.left])
+        raise unfinished_error(plan.plan_id, done, [step.id for step in standing.left])
     if not done:
         _refuse_other_cluster(plan, live)
     if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
@@ -134,7 +136,7 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
             f"Plan {plan.plan_id} is stale: it promises {past[0]}{more} a start that is past, as it is "
             f"{print_timestamp(live.taken_at)} in the cluster.\nRun `gpuplan plan` again."
         )
-    violations = verify_rest(plan, live, done).violations
+    violations = verify_remaining(plan, live, done).violations
     if violations:
         listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
         more = (
@@ -146,7 +148,7 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
         )
 
 
-def refuse_bad_order(plan: Plan) -> None:
+def require_valid_order(plan: Plan) -> None:
     """Raise PlannerError if an action id occurs twice or an action precedes one that it depends on."""
     seen: set[str] = set()
     for action in plan.actions:

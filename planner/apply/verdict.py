@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import unnamed_damage
-from gpuplan.planner.apply.progress import done_in, verify_rest
-from gpuplan.planner.apply.promises import reminded_of
+from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
+from gpuplan.planner.apply.promises import with_promises_of
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
@@ -46,11 +46,11 @@ def verdict_on(plan: Plan, snapshot: Snapshot) -> Verdict:
     Where the snapshot is not what the plan was made from, what counts is the cluster there with those actions
     carried out that are still to be done.
     """
-    snapshot = reminded_of(snapshot.canonical(), plan.snapshot)
-    sound = survey(snapshot).sound
+    snapshot = with_promises_of(snapshot.canonical(), plan.snapshot)
+    sound = survey_damage(snapshot).sound
     unchanged = sound.fingerprint() == plan.base.snapshot
-    done = frozenset() if unchanged else done_in(plan, snapshot)
-    verification = verify_rest(plan, snapshot, done)
+    done = frozenset() if unchanged else actions_done_in(plan, snapshot)
+    verification = verify_remaining(plan, snapshot, done)
     violations = verification.violations
     if unchanged:
         named = [each.job for each in plan.findings if each.job]

@@ -89,11 +89,11 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except BaseException as error:  # noqa: BLE001 - the one place that reports every end of a command
-        code = _told(error)
+        code = _report_error(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _told(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print what ended a command and what to do next; return the exit code."""
     from gpuplan.models.errors import BadInputError, PlannerError
 

@@ -60,7 +60,7 @@ class PlanFile(click.ParamType[str]):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-class NameIn(click.ParamType[str]):
+class EntityName(click.ParamType[str]):
     """The name of a job, queue or node of the source on the same command line."""
 
     name = "text"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.options import show_spinner, stray_option
 from gpuplan.planner.cli.output_options import json_option, show_json
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 from gpuplan.planner.cli.speaking import say, say_json
@@ -54,7 +54,7 @@ def snapshot_command(
     out: Path | None,
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.io.atomic_write import write_atomically
     from gpuplan.planner.sources.documents.scenario_folder import write_scenario
     from gpuplan.planner.sources.files import snapshot_text
@@ -62,16 +62,21 @@ def snapshot_command(
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
             raise click.UsageError(f"{stray} is for --from {other}.")
-    with working(f"reading {kind}"):
+    with show_spinner(f"reading {kind}"):
         match kind:
             case "openb":
                 from gpuplan.planner.sources.traces.openb import read_openb
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
             case "synthetic":
-                from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
+                from gpuplan.planner.sources.synthetic.synthetic import (
+                    generate_snapshot,
+                    load_workload_profile,
+                )
 
-                snapshot = generate(load_profile(_required(profile, "--profile")), seed=seed)
+                snapshot = generate_snapshot(
+                    load_workload_profile(_required(profile, "--profile")), seed=seed
+                )
             case _:
                 from gpuplan.planner.executors.simulated import SimulatedCluster
 
@@ -83,7 +88,9 @@ def snapshot_command(
         write_scenario(snapshot, out)
     else:
         write_atomically(out, snapshot_text(snapshot))
-    amount = f"{counted(len(snapshot.cluster.nodes), 'node')} and {counted(len(snapshot.jobs), 'job')}"
+    amount = (
+        f"{format_count(len(snapshot.cluster.nodes), 'node')} and {format_count(len(snapshot.jobs), 'job')}"
+    )
     say(f"Wrote {amount} to {out}.", err=True)
 
 
@@ -107,11 +114,11 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     """
     from gpuplan.models.errors import BadInputError
     from gpuplan.models.validation.input_warnings import input_warnings
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.sources.files import default_policy_path, inspect_snapshot, load_policy
 
     try:
-        with working("reading"):
+        with show_spinner("reading"):
             snapshot, damages = inspect_snapshot(source, strict=strict)
             load_policy(default_policy_path(source))
     except BadInputError as error:
@@ -138,9 +145,9 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     for warning in warnings:
         say(f"Warning: {warning}", err=True)
     say(
-        f"Valid: {counted(figures['nodes'], 'node')}, {counted(figures['gpus'], 'GPU')}, "
-        f"{counted(figures['queues'], 'queue')}, {running:,} running and "
-        f"{counted(figures['waiting'], 'waiting job')}."
+        f"Valid: {format_count(figures['nodes'], 'node')}, {format_count(figures['gpus'], 'GPU')}, "
+        f"{format_count(figures['queues'], 'queue')}, {running:,} running and "
+        f"{format_count(figures['waiting'], 'waiting job')}."
     )
     return 0
 

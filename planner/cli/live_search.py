@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REFRESHES_PER_SECOND = 8
 
 
-def searched(
+def plan_with_live_view(
     snapshot: Snapshot,
     policy: Policy,
     *,
@@ -40,13 +40,16 @@ def searched(
     from functools import partial
 
     from gpuplan.planner.epoch import limits_of, plan_epoch
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
 
     waiting = sum(job.running is None for job in snapshot.jobs)
-    what = f"planning {counted(waiting, 'waiting job')} on {counted(len(snapshot.cluster.nodes), 'node')}"
+    what = (
+        f"planning {format_count(waiting, 'waiting job')} on "
+        f"{format_count(len(snapshot.cluster.nodes), 'node')}"
+    )
     limits = limits_of(policy, seed)
     plan_it = partial(plan_epoch, snapshot, policy, seed=seed, created_at=datetime.now(UTC), last=last)
-    with searching(what, limits.seconds) as tell:
+    with live_view(what, limits.seconds) as tell:
 
         def show(now: Milestone) -> None:
             if seen is not None:
@@ -55,9 +58,9 @@ def searched(
 
         if log is None:
             return plan_it(watch=show)
-        from gpuplan.planner.io.search_log_writer import logging_search, question
+        from gpuplan.planner.io.search_log_writer import search_started, write_search_log
 
-        with logging_search(log, question(snapshot, limits)) as lines:
+        with write_search_log(log, search_started(snapshot, limits)) as lines:
 
             def watch(now: Milestone) -> None:
                 lines.milestone(now)
@@ -71,7 +74,7 @@ def searched(
 
 
 @contextmanager
-def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
+def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     """
     Show a search that may take `limit` seconds; yields the function to call with each milestone.
 
@@ -86,7 +89,7 @@ def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     from rich.spinner import Spinner
     from rich.text import Text
 
-    from gpuplan.planner.render.plan.search import now_lines
+    from gpuplan.planner.render.plan.search import progress_lines
     from gpuplan.planner.render.style import Style
 
     console = Console(stderr=True, highlight=False)
@@ -104,7 +107,9 @@ def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
             told, milestone = latest
             style = Style(width=console.width - 2, colour=False, ascii_only=turning == "line")
             seconds = milestone.seconds + time.monotonic() - told
-            lines += [f"  {line}" for line in now_lines(milestone, seconds=seconds, limit=limit, style=style)]
+            lines += [
+                f"  {line}" for line in progress_lines(milestone, seconds=seconds, limit=limit, style=style)
+            ]
         region.update(text=Text("\n".join(lines)))
         return region
 

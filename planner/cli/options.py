@@ -21,7 +21,7 @@ PIPE_WIDTH = 1_000_000
 """Columns for text to a file or a pipe, unless COLUMNS is set: nothing is cut or wrapped."""
 
 
-class Duration(click.ParamType[int]):
+class DurationType(click.ParamType[int]):
     """`90s`, `10m`, `1h30m`; converted to milliseconds."""
 
     name = "duration"
@@ -38,7 +38,7 @@ class Duration(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Share(click.ParamType[float]):
+class FractionType(click.ParamType[float]):
     """`1%`, `0.5 %` or `0.01`, from 0 to 1; converted to a fraction."""
 
     name = "share"
@@ -122,7 +122,7 @@ def progress_label(text: str) -> str:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def show_spinner(what: str) -> Iterator[None]:
     """Show a spinner on a terminal; nothing elsewhere."""
     if not shows_progress():
         yield

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import Duration, Share, working
+from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner
 from gpuplan.planner.cli.speaking import say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _OPTIONS = (
     ),
     click.option(
         "--time-limit",
-        type=Duration(),
+        type=DurationType(),
         help="Wall clock for each plan, such as 10s; with --deterministic a safety stop at ten times that.",
     ),
     click.option(
@@ -38,7 +38,9 @@ _OPTIONS = (
         show_default=True,
         help="auto: as the policy says.",
     ),
-    click.option("--stop-gap", type=Share(), help="Stop at this proven gap to the best plan, such as 1%."),
+    click.option(
+        "--stop-gap", type=FractionType(), help="Stop at this proven gap to the best plan, such as 1%."
+    ),
     click.option("--strict", is_flag=True, help="Refuse a snapshot that refers to lost nodes or GPUs."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
@@ -46,7 +48,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanRequest:
     """A snapshot to plan, with its policy and seed."""
 
     snapshot: Snapshot
@@ -57,13 +59,13 @@ class Question:
 
 
 def planning_options(command: _Command) -> _Command:
-    """Add the planning options to a command; `read_question` takes them."""
+    """Add the planning options to a command; `read_plan_request` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def read_question(
+def read_plan_request(
     source: str,
     *,
     policy_file: str | None,
@@ -73,32 +75,32 @@ def read_question(
     seed: int,
     deterministic: bool,
     strict: bool = False,
-) -> Question:
+) -> PlanRequest:
     """Read a snapshot and its policy, with the overrides of the command line."""
     from gpuplan.planner.search_options import with_options
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
-    with working("reading"):
+    with show_spinner("reading"):
         snapshot = load_snapshot(source, strict=strict)
         policy_file = policy_file or default_policy_path(source)
         policy = load_policy(policy_file)
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-    return Question(snapshot, policy, policy_file, seed)
+    return PlanRequest(snapshot, policy, policy_file, seed)
 
 
-def read_sound_question(source: str, **planning: Any) -> Question:
-    """Same as `read_question`, for the snapshot without lost places."""
-    question = read_question(source, **planning)
-    return replace(question, snapshot=sound_part(question.snapshot))
+def read_undamaged_request(source: str, **planning: Any) -> PlanRequest:
+    """Same as `read_plan_request`, for the snapshot without lost places."""
+    question = read_plan_request(source, **planning)
+    return replace(question, snapshot=without_damage(question.snapshot))
 
 
-def sound_part(snapshot: Snapshot) -> Snapshot:
+def without_damage(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without lost places; prints to standard error how many jobs that concerns."""
-    from gpuplan.models.validation.damage import survey
-    from gpuplan.planner.formatting import counted
+    from gpuplan.models.validation.damage import survey_damage
+    from gpuplan.planner.formatting import format_count
 
-    found = survey(snapshot)
+    found = survey_damage(snapshot)
     if released := sum(loss.released for loss in found.losses.values()):
-        jobs = counted(released, "running job")
+        jobs = format_count(released, "running job")
         say(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
     return found.sound

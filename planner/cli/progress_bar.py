@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[str], None]]:
+def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
     """Show how many of `total` are done; yields the function to call with the name of each finished one."""
     if not shows_progress():
         yield lambda _: None

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpuplan.planner.whatif.grid.workers import Engine
+    from gpuplan.planner.whatif.grid.workers import Workers
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -29,15 +29,15 @@ _OPTIONS = (
 )
 
 
-def engine_options(command: _Command) -> _Command:
-    """Add the engine options to a command; `engine_of` takes them."""
+def with_worker_options(command: _Command) -> _Command:
+    """Add the engine options to a command; `open_workers` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 @contextmanager
-def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Engine]:
+def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Workers]:
     """Yield the engine that the options select."""
     from gpuplan.planner.whatif.grid.workers import Processes, processors
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
+from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
 from gpuplan.models.plan.actions import Wait
 from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.queue import ALL_MODELS, queue_limits
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
-from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
-from gpuplan.planner.diff.drift_diff import drifted, stale
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.diff.drift_diff import drift_items, stale_reasons
 from gpuplan.planner.diff.promise_diff import promise_diffs
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     """Compare the plan's snapshot with the cluster after the plan, and optionally with a newer snapshot."""
-    sound = survey(live.canonical()).sound if live else None
+    sound = survey_damage(live.canonical()).sound if live else None
     after = cluster_after(plan.snapshot, plan.target)
-    changes = Changes(plan.snapshot, plan.target)
+    changes = PlanChanges(plan.snapshot, plan.target)
     return Diff(
         plan_id=plan.plan_id,
         epoch=plan.epoch,
@@ -57,12 +57,12 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         gpu_models=_gpu_models(plan, after),
         promises=promise_diffs(plan, sound),
         live=sound.fingerprint() if sound else None,
-        drift=drifted(plan, sound) if sound else (),
-        stale=stale(plan, live) if live else (),
+        drift=drift_items(plan, sound) if sound else (),
+        stale=stale_reasons(plan, live) if live else (),
     )
 
 
-def _nodes(plan: Plan, changes: Changes, cluster: Cluster) -> tuple[NodeDiff, ...]:
+def _nodes(plan: Plan, changes: PlanChanges, cluster: Cluster) -> tuple[NodeDiff, ...]:
     snapshot = plan.snapshot
     arriving: dict[str, set[str]] = defaultdict(set)
     leaving: dict[str, set[str]] = defaultdict(set)
@@ -75,8 +75,8 @@ def _nodes(plan: Plan, changes: Changes, cluster: Cluster) -> tuple[NodeDiff, ..
     touched |= {layout.node for layout in changes.layouts}
     old = {name: node for name, node in snapshot.cluster.node_by_name.items() if name in touched}
     new = {name: node for name, node in cluster.node_by_name.items() if name in touched}
-    before = free_capacity(old.values(), snapshot.running_placements, snapshot=snapshot)
-    after = free_capacity(new.values(), plan.placements, snapshot=snapshot)
+    before = free_resources_by_node(old.values(), snapshot.running_placements, snapshot=snapshot)
+    after = free_resources_by_node(new.values(), plan.placements, snapshot=snapshot)
     return tuple(
         NodeDiff(
             node=name,
@@ -97,7 +97,7 @@ def _change(name: str, old: Mapping[str, Node], new: Mapping[str, Node]) -> Node
     return NodeChange.KEPT if name in new else NodeChange.REMOVED
 
 
-def _free_milli(free: NodeFree) -> int:
+def _free_milli(free: FreeResources) -> int:
     return sum(max(0, milli) for milli in free.gpu_milli)
 
 
@@ -107,15 +107,15 @@ def _queues(plan: Plan) -> tuple[QueueDiff, ...]:
     waiting_before = Counter(job.queue for job in snapshot.jobs if job.running is None)
     waiting_after = Counter(job.queue for job in snapshot.jobs if job.name not in placed)
     before, after = (
-        own_usage(snapshot, snapshot.running_placements),
-        own_usage(snapshot, plan.placements, added=plan.target.added),
+        usage_by_queue(snapshot, snapshot.running_placements),
+        usage_by_queue(snapshot, plan.placements, added=plan.target.added),
     )
     models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
     found: dict[tuple[str, str], QueueDiff] = {}
     for resource in (ALL_MODELS, *models):
         limits = queue_limits(snapshot.queues, resource)
-        used_before = limits.usage(of_resource(before, resource))
-        used_after = limits.usage(of_resource(after, resource))
+        used_before = limits.usage(usage_of_resource(before, resource))
+        used_after = limits.usage(usage_of_resource(after, resource))
         for queue in snapshot.queues:
             limit = limits.limit[queue.name]
             if resource == ALL_MODELS or limit is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.models.plan.actions import JobAction, changes_of
 from gpuplan.models.plan.diff import Drifted
 from gpuplan.planner.analysis.effects import nodes_touched
-from gpuplan.planner.apply.progress import done_in, verify_rest
+from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def drifted(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
+def drift_items(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
     """List every job, node, queue and pool that has changed; those that the plan relies on come first."""
     base = plan.snapshot
     changes = changes_of(plan.actions)
@@ -55,14 +55,14 @@ def drifted(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
     return tuple(sorted(found, key=lambda item: (not item.touched, item.subject, item.change)))
 
 
-def stale(plan: Plan, live: Snapshot) -> tuple[str, ...]:
+def stale_reasons(plan: Plan, live: Snapshot) -> tuple[str, ...]:
     """List the reasons for which apply would refuse the plan, in the drift mode of its policy."""
-    done = done_in(plan, live)
+    done = actions_done_in(plan, live)
     if all(change.id in done for change in changes_of(plan.actions)):
         return ()
     if items := drift(plan, live, done=done, mode=plan.policy.drift):
         return tuple(map(str, items))
-    violations = verify_rest(plan, live, done).violations
+    violations = verify_remaining(plan, live, done).violations
     return tuple(f"it would break a rule: {broken}" for broken in violations)
 
 

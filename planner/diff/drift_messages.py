@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.apply.precondition_checks import DriftItem, present_node_drift, unschedulable_drift
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _start(promise: Promise | None) -> str:
     if promise is None:
         return "none"
     nodes = sorted({replica.node for replica in promise.replicas})
-    return f"{print_timestamp(promise.start)} on {listed(nodes)}"
+    return f"{print_timestamp(promise.start)} on {truncated_names(nodes)}"
 
 
 def _shown(value: object) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.mig_layout import memory_slices
-from gpuplan.models.eligibility.node_eligibility import refusal
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
 
 
-def as_charged(replica: Replica, job: Job, cluster: Cluster) -> Replica:
+def charged_replica(replica: Replica, job: Job, cluster: Cluster) -> Replica:
     """The replica with the CPU and memory that it is charged under overcommit."""
-    cpu_milli, memory_mib = charged(replica, job.qos, cluster)
+    cpu_milli, memory_mib = charged_cpu_memory(replica, job.qos, cluster)
     if (cpu_milli, memory_mib) == (replica.cpu_milli, replica.memory_mib):
         return replica
     return replica.model_copy(update={"cpu_milli": cpu_milli, "memory_mib": memory_mib})
 
 
-def places_refusal(
+def placement_refusal(
     job: Job,
     replicas: Iterable[Replica],
     *,
@@ -41,18 +41,18 @@ def places_refusal(
 
     `nodes` has the nodes by name, `held` the charged replicas of other jobs on each node.
     """
-    free: dict[str, NodeFree] = {}
+    free: dict[str, FreeResources] = {}
     for replica in replicas:
         node = nodes.get(replica.node)
         if node is None:
             return f"expected node {replica.node}, found no such node"
-        if (why := refusal(job, node)) or (why := _mismatch(job, replica, node)):
+        if (why := ineligibility(job, node)) or (why := _mismatch(job, replica, node)):
             return f"node {replica.node}: {why}"
         if replica.node not in free:
-            free[replica.node] = NodeFree.of(node)
+            free[replica.node] = FreeResources.of(node)
             for holder in held.get(replica.node, ()):
                 free[replica.node].take(holder)
-        wanted = as_charged(replica, job, cluster)
+        wanted = charged_replica(replica, job, cluster)
         if (why := _shortage(wanted, free[replica.node])) is not None:
             return f"node {replica.node}: {why}"
         free[replica.node].take(wanted)
@@ -93,7 +93,7 @@ def _gpus(milli: list[int], profiles: Mapping[str, int]) -> str:
     return ", ".join(parts + [f"{count} of MIG {profile}" for profile, count in sorted(profiles.items())])
 
 
-def _shortage(wanted: Replica, free: NodeFree) -> str | None:
+def _shortage(wanted: Replica, free: FreeResources) -> str | None:
     """The first resource of a replica that exceeds the free amount; None if all fit."""
     shares: Counter[int] = Counter()
     for held in wanted.gpus:
@@ -115,7 +115,7 @@ def _shortage(wanted: Replica, free: NodeFree) -> str | None:
     return _instances_in_use(wanted, free)
 
 
-def _instances_in_use(wanted: Replica, free: NodeFree) -> str | None:
+def _instances_in_use(wanted: Replica, free: FreeResources) -> str | None:
     """The first MIG instance that is in use, or that the replica names twice; None if each is free."""
     taken = set(free.mig_used)
     for held in wanted.gpus:

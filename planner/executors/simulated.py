@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import NodeAction
-from gpuplan.planner.action_labels import subject
+from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
-from gpuplan.planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
+from gpuplan.planner.executors.simulated_file import create_file, open_file, transaction, translate_errors
 from gpuplan.planner.executors.simulated_jobs import change_job
 from gpuplan.planner.executors.simulated_nodes import check
 from gpuplan.planner.executors.simulated_tables import Tables
-from gpuplan.planner.io.file_lock import exclusive
+from gpuplan.planner.io.file_lock import exclusive_lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class SimulatedCluster:
         self.path = Path(path)
         self._db = open_file(self.path)
         self._tables = _World(self._db, self.path)
-        with clear_errors(self.path):
+        with translate_errors(self.path):
             self._identity = self._tables.fact("identity")
 
     @classmethod
@@ -84,7 +84,7 @@ class SimulatedCluster:
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Lock the cluster against other applies; reading and moving the clock stay possible."""
-        return exclusive(self.path, subject=f"simulated cluster {self.path}")
+        return exclusive_lock(self.path, subject=f"simulated cluster {self.path}")
 
     def snapshot(self) -> Snapshot:
         """Snapshot at the cluster's present time, canonical."""
@@ -104,7 +104,7 @@ class SimulatedCluster:
             if isinstance(action, NodeAction):
                 check(self._tables, action)
             apply_action(self._tables, action)
-            self._tables.enter_operation(key, subject(action), self._tables.clock())
+            self._tables.enter_operation(key, action_subject(action), self._tables.clock())
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """Set these promises on pending jobs and clear all others; once for each key."""
@@ -128,7 +128,7 @@ class SimulatedCluster:
                 f"found {seconds}."
             )
         with transaction(self._db, self.path, write=True):
-            return events.elapse(self._tables, seconds)
+            return events.advance_clock(self._tables, seconds)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Add pending jobs, all or none."""
@@ -138,12 +138,12 @@ class SimulatedCluster:
     def fail(self, node: str) -> tuple[str, ...]:
         """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""
         with transaction(self._db, self.path, write=True):
-            return events.fail(self._tables, node)
+            return events.fail_node(self._tables, node)
 
     def bring_back(self, node: str) -> None:
         """Bring a node that is down back up, which takes a second."""
         with transaction(self._db, self.path, write=True):
-            events.bring_back(self._tables, node)
+            events.return_node(self._tables, node)
 
     def fail_gpu(self, node: str, index: int) -> tuple[str, ...]:
         """Make a GPU unhealthy, which takes a second; returns the jobs that still hold a part of it."""

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.progress import pace, works_since
+from gpuplan.models.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices
 from gpuplan.models.validation.checks import inconsistencies
@@ -33,7 +33,7 @@ _MOMENT: Final = 1
 """Seconds that a failure or return of a node takes."""
 
 
-def elapse(tables: Tables, seconds: int) -> datetime:
+def advance_clock(tables: Tables, seconds: int) -> datetime:
     """Advance the clock: finish jobs that end by then, and make nodes provisioned by then ready."""
     old = tables.clock()
     new = old + timedelta(seconds=seconds)
@@ -76,9 +76,9 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
         tables.add_job(job)
 
 
-def fail(tables: Tables, name: str) -> tuple[str, ...]:
+def fail_node(tables: Tables, name: str) -> tuple[str, ...]:
     """Take a node down; its jobs are pending again with their saved progress. Returns their names."""
-    elapse(tables, _MOMENT)
+    advance_clock(tables, _MOMENT)
     node = _node(tables, name)
     if not node.ready:
         raise PlannerError(
@@ -114,7 +114,7 @@ def repair_gpu(tables: Tables, name: str, index: int) -> None:
 
 def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Node:
     """The node with one GPU set to healthy or unhealthy; advances the clock by a second."""
-    elapse(tables, _MOMENT)
+    advance_clock(tables, _MOMENT)
     node = _node(tables, name)
     gpu = node.gpus.by_index.get(index) if node.gpus else None
     if node.gpus is None or gpu is None:
@@ -127,9 +127,9 @@ def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Nod
     return node.model_copy(update={"gpus": node.gpus.model_copy(update={"details": tuple(details)})})
 
 
-def bring_back(tables: Tables, name: str) -> None:
+def return_node(tables: Tables, name: str) -> None:
     """Bring a node that is down back up."""
-    elapse(tables, _MOMENT)
+    advance_clock(tables, _MOMENT)
     node = _node(tables, name)
     if node.ready:
         raise PlannerError(f"expected a node that is down, found {name} up.\nThere is nothing to bring back.")
@@ -138,7 +138,7 @@ def bring_back(tables: Tables, name: str) -> None:
 
 def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
     """The finished job; its times give the duration of the whole job at the places where it ran last."""
-    started_at = min(at, works_since(job.running)) if job.running else at
+    started_at = min(at, working_since(job.running)) if job.running else at
     if not killed and job.expected_duration is not None:
         whole = -(-job.expected_duration * MILLI // pace)
         started_at = min(started_at, at - timedelta(seconds=whole))
@@ -146,7 +146,7 @@ def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
         name=job.name,
         queue=job.queue,
         user=job.user,
-        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+        outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
         started_at=started_at,
         ended_at=at,
     )
@@ -154,7 +154,7 @@ def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
 
 def _pace(tables: Tables, job: Job) -> int:
     replicas = job.running.replicas if job.running else ()
-    return pace(job, tables.nodes({replica.node for replica in replicas}))
+    return running_speed_milli(job, tables.nodes({replica.node for replica in replicas}))
 
 
 def _node(tables: Tables, name: str) -> Node:

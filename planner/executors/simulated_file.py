@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.progress import pace, works_since
+from gpuplan.models.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.executors.admission import as_charged
+from gpuplan.planner.executors.admission import charged_replica
 from gpuplan.planner.io.atomic_write import sync_directory
-from gpuplan.planner.io.file_lock import exclusive, real_path
+from gpuplan.planner.io.file_lock import exclusive_lock, real_path
 from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ CREATE TABLE operations (key TEXT PRIMARY KEY, subject TEXT NOT NULL, performed_
 def create_file(path: Path, snapshot: Snapshot) -> None:
     """Create the file of a cluster atomically."""
     subject, path = f"simulated cluster {path}", real_path(path)
-    with exclusive(path, subject=subject):
+    with exclusive_lock(path, subject=subject):
         if path.exists():
             raise PlannerError(
                 f"{subject} exists already; expected a path where nothing is.\n"
@@ -86,7 +86,7 @@ def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
     # Remove the draft of a killed creation, and the log of a deleted cluster: SQLite would replay that log.
     _remove(draft)
     _remove(path)
-    with clear_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
+    with translate_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN")
         for statement in _TABLES.split(";"):
@@ -120,7 +120,7 @@ def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
     db.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)", map(node_row, snapshot.cluster.nodes))
     for job in snapshot.jobs:
         db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job, snapshot.cluster.node_by_name))
-        hold(db, job, whole)
+        insert_held_resources(db, job, whole)
     db.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, snapshot.finished))
 
 
@@ -141,7 +141,7 @@ def end_time(job: Job, nodes: Mapping[str, Node]) -> int | None:
         return None
     completed = job.progress.completed_milli if job.progress else 0
     left = max(0, job.expected_duration * MILLI - completed)
-    return int(works_since(job.running).timestamp()) - (-left // pace(job, nodes))
+    return int(working_since(job.running).timestamp()) - (-left // running_speed_milli(job, nodes))
 
 
 def kill_time(running: Running | None) -> int | None:
@@ -154,13 +154,13 @@ def finished_row(job: FinishedJob) -> tuple[str, str, str]:
     return job.name, print_timestamp(job.ended_at), canonical_json(job.document())
 
 
-def hold(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
+def insert_held_resources(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
     """Insert what a running job holds."""
     replicas = job.running.replicas if job.running else ()
     db.executemany(
         "INSERT INTO held VALUES (?, ?, ?)",
         (
-            (job.name, replica.node, canonical_json(as_charged(replica, job, cluster).document()))
+            (job.name, replica.node, canonical_json(charged_replica(replica, job, cluster).document()))
             for replica in replicas
         ),
     )
@@ -173,7 +173,7 @@ def open_file(path: Path) -> sqlite3.Connection:
             f"there is no simulated cluster at {path}; expected the file of one.\n"
             "Give the path of a cluster that was created from a snapshot."
         )
-    with clear_errors(path), ExitStack() as undo:
+    with translate_errors(path), ExitStack() as undo:
         db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
         undo.callback(db.close)
         _KIND.refuse_others(db, path)
@@ -187,7 +187,7 @@ def open_file(path: Path) -> sqlite3.Connection:
 @contextmanager
 def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[None]:
     """Run the block in one transaction; a block that only reads sees one consistent state."""
-    with clear_errors(path):
+    with translate_errors(path):
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             yield
@@ -198,7 +198,7 @@ def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[
 
 
 @contextmanager
-def clear_errors(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors and invalid rows into readable errors."""
     try:
         with _KIND.clear_errors(path):
@@ -212,6 +212,6 @@ def clear_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def documents(rows: Iterable[tuple[str]]) -> str:
+def join_documents(rows: Iterable[tuple[str]]) -> str:
     """Rows of one document each, joined to one JSON list."""
     return f"[{','.join(document for (document,) in rows)}]"

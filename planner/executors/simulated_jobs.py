@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, assert_never
 from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
 from gpuplan.models.plan.replica_identity import holding
-from gpuplan.models.progress import pace, stopped
+from gpuplan.models.progress import job_after_stop, running_speed_milli
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation.damage import survey
-from gpuplan.planner.executors.admission import places_refusal
+from gpuplan.models.validation.damage import survey_damage
+from gpuplan.planner.executors.admission import placement_refusal
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated_file import end_time
 
@@ -174,7 +174,7 @@ def _stopped(tables: Tables, job: Job) -> Job:
     """A running job as it is pending after a stop."""
     replicas = job.running.replicas if job.running else ()
     nodes = tables.nodes({replica.node for replica in replicas})
-    return stopped(job, pace(job, nodes), tables.clock())
+    return job_after_stop(job, running_speed_milli(job, nodes), tables.clock())
 
 
 def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:
@@ -194,7 +194,8 @@ def _has_lost_places(tables: Tables, job: Job) -> bool:
     nodes = tables.nodes({replica.node for replica in replicas})
     cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
     return (
-        job.name in survey(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
+        job.name
+        in survey_damage(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
     )
 
 
@@ -252,7 +253,7 @@ def _require_places(
     """Refuse places that do not suit the job or are not free; its own count as free unless it keeps them."""
     replicas = tuple(replicas)
     used = {replica.node for replica in replicas}
-    why = places_refusal(
+    why = placement_refusal(
         job,
         replicas,
         nodes=tables.nodes(used),

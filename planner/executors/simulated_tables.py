@@ -15,10 +15,10 @@ from gpuplan.models.placement import Replica
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Timestamp, print_timestamp
 from gpuplan.planner.executors.simulated_file import (
-    documents,
     finished_row,
-    hold,
+    insert_held_resources,
     job_row,
+    join_documents,
     kill_time,
     node_row,
 )
@@ -87,7 +87,7 @@ class Tables:
     def snapshot(self) -> Snapshot:
         """Snapshot of the whole cluster, canonical."""
         nodes, queues, jobs = (
-            documents(self._db.execute(f"SELECT document FROM {table} ORDER BY name"))  # noqa: S608
+            join_documents(self._db.execute(f"SELECT document FROM {table} ORDER BY name"))  # noqa: S608
             for table in ("nodes", "queues", "jobs")
         )
         clock = canonical_json(self.fact("clock"))
@@ -149,7 +149,7 @@ class Tables:
             (document, ends_at, kill_time(running), job.name),
         )
         self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
-        hold(self._db, changed, self.cluster())
+        insert_held_resources(self._db, changed, self.cluster())
 
     def put_promises(self, promises: Mapping[str, Promise]) -> None:
         """Set these promises on pending jobs and clear all others; jobs that are not pending are skipped."""
@@ -186,19 +186,19 @@ class Tables:
         rows = self._db.execute(
             "SELECT document FROM finished ORDER BY finished_at DESC, rowid DESC LIMIT ?", (_MOST_FINISHED,)
         ).fetchall()
-        found = _FINISHED.validate_json(documents(rows))
+        found = _FINISHED.validate_json(join_documents(rows))
         if len(found) < _MOST_FINISHED:
             return found
         query = "SELECT document FROM finished WHERE name = ? ORDER BY finished_at DESC, rowid DESC LIMIT 1"
         older = sorted(set(wanted) - {job.name for job in found})
         rows = [row for name in older for row in self._db.execute(query, (name,)).fetchall()]
-        return found + _FINISHED.validate_json(documents(rows))
+        return found + _FINISHED.validate_json(join_documents(rows))
 
     def held(self, nodes: Collection[str], *, but: str = "") -> dict[str, tuple[Replica, ...]]:
         """Charged replicas on some nodes, by node, without those of job `but`."""
         query = "SELECT replica FROM held WHERE node = ? AND job != ? ORDER BY rowid"
         return {
-            name: _REPLICAS.validate_json(documents(self._db.execute(query, (name, but)).fetchall()))
+            name: _REPLICAS.validate_json(join_documents(self._db.execute(query, (name, but)).fetchall()))
             for name in sorted(nodes)
         }
 

@@ -1,8 +1,8 @@
 """
 Feasibility of a start: the nodes that could take one job once a plan is applied, under hypothetical changes.
 
-A single gang on what the other jobs leave free needs no search: `Counting` counts how many replicas each node
-takes, and this module adds the rules that go beyond one node. Every check is a necessary condition for a
+A single gang on what the other jobs leave free needs no search: `ReplicaCounts` counts how many replicas each
+node takes, and this module adds the rules that go beyond one node. Every check is a necessary condition for a
 start. If a check fails, the job cannot start; if all pass, the verifier still has to confirm the start.
 """
 
@@ -12,15 +12,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.node_eligibility import filters
+from gpuplan.models.eligibility.node_eligibility import eligibility_key
 from gpuplan.models.gang import Gang
-from gpuplan.planner.analysis.job_changes import Changes
-from gpuplan.planner.explain.hypothesis import Question
-from gpuplan.planner.explain.power import within_racks
-from gpuplan.planner.explain.quotas import Quotas
-from gpuplan.planner.explain.replica_counts import Counting
-from gpuplan.planner.waiting.blocked_nodes import Barriers
-from gpuplan.planner.waiting.time_blockers import Outlook
+from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.explain.hypothesis import Hypothesis
+from gpuplan.planner.explain.power import replicas_within_rack_power
+from gpuplan.planner.explain.quotas import QuotaBySlot
+from gpuplan.planner.explain.replica_counts import ReplicaCounts
+from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
+from gpuplan.planner.waiting.time_blockers import TimeBlockers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CandidateNodes:
     """Nodes that can take a whole job: of one GPU model if the job needs GPUs, and in one domain."""
 
     gpu_model: str | None
@@ -45,29 +45,29 @@ class Room:
         return sorted(self.counts, key=lambda name: (-self.counts[name], name))
 
 
-class Ground:
+class PlanFeasibility:
     """What a plan leaves free, for questions about single jobs; questions do not change it."""
 
     def __init__(self, plan: Plan) -> None:
         snapshot = plan.snapshot
-        self._changes = Changes(snapshot, plan.target)
+        self._changes = PlanChanges(snapshot, plan.target)
         self.plan = plan
         self.cluster = self._changes.cluster
         self.nodes = self.cluster.node_by_name
-        self.outlook = Outlook(snapshot, plan.policy, plan.target)
-        self.counting = Counting(self._changes, plan.policy, self.outlook.future)
+        self.outlook = TimeBlockers(snapshot, plan.policy, plan.target)
+        self.counting = ReplicaCounts(self._changes, plan.policy, self.outlook.future)
         self.placed = self.counting.placed
         self.on_node = self.counting.on_node
         self._company = any(job.anti_affinity for job in snapshot.jobs)
-        self._barriers = Barriers(self._changes, plan.policy)
-        self.quotas = Quotas(self._changes, self.counting, self.outlook.future)
+        self._barriers = BlockedNodes(self._changes, plan.policy)
+        self.quotas = QuotaBySlot(self._changes, self.counting, self.outlook.future)
 
-    def question(self, job: Job) -> Question:
+    def question(self, job: Job) -> Hypothesis:
         """Ask whether a job may start, together with all jobs that have to start with it."""
         jobs = self.plan.snapshot.job_by_name
-        return Question.about(self.plan, job, tuple(jobs[name] for name in self.outlook.companions(job)))
+        return Hypothesis.about(self.plan, job, tuple(jobs[name] for name in self.outlook.companions(job)))
 
-    def has_room(self, question: Question) -> bool:
+    def has_room(self, question: Hypothesis) -> bool:
         """True if no counted limit keeps the job, or a job that starts with it, from starting."""
         if not question.others:
             return bool(self.rooms(question))
@@ -76,7 +76,7 @@ class Ground:
             self._has_room_beside(each, rooms) for each in question.by_member()
         )
 
-    def rooms(self, question: Question) -> list[Room]:
+    def rooms(self, question: Hypothesis) -> list[CandidateNodes]:
         """Where the job may start if the jobs that start with it took no capacity; empty if nowhere."""
         job = question.job
         never, not_yet = self.outlook.never, self.outlook.not_yet
@@ -96,25 +96,25 @@ class Ground:
             for members in self._domains(question, names):
                 room = {name: counts[name] for name in members}
                 if self._fits(question, room):
-                    found.append(Room(kind or None, room))
+                    found.append(CandidateNodes(kind or None, room))
         return found
 
-    def allowed_models(self, question: Question) -> tuple[str, ...]:
+    def allowed_models(self, question: Hypothesis) -> tuple[str, ...]:
         """GPU models that the job may use and on which quotas admit the whole job."""
         return self.quotas.answer(question).gpu_models
 
-    def shortage(self, question: Question) -> QuotaShortage | None:
+    def shortage(self, question: Hypothesis) -> QuotaShortage | None:
         """The quota limit that keeps the job from starting on any model; None if there is none."""
         return self.quotas.answer(question).shortage
 
-    def _has_room_beside(self, question: Question, rooms: Mapping[str, Sequence[Room]]) -> bool:
+    def _has_room_beside(self, question: Hypothesis, rooms: Mapping[str, Sequence[CandidateNodes]]) -> bool:
         """
         False if the eligible nodes of a job take too few replicas of it and of the jobs that start with it.
 
         Each replica of those jobs counts as the replicas of the job that it displaces. `rooms` is by job.
         """
         job = question.job
-        alike = [other for other in question.others if filters(other) == filters(job)]
+        alike = [other for other in question.others if eligibility_key(other) == eligibility_key(job)]
         needs, theirs = self.counting.needs(job), [self.counting.needs(other) for other in alike]
         instead = [
             min((each.get(what, 0) // need for what, need in needs.items()), default=0) for each in theirs
@@ -137,14 +137,14 @@ class Ground:
         """True if the plan preempts jobs: what they held is reserved for jobs of higher priority."""
         return self._barriers.by_priority
 
-    def _barred(self, question: Question, counts: Mapping[str, int]) -> set[str]:
+    def _barred(self, question: Hypothesis, counts: Mapping[str, int]) -> set[str]:
         """Nodes with free capacity that this job may not use."""
         job = question.job
         nodes = [self._node(name, question) for name in counts]
         barriers = self._barriers
         if (question.gone or question.begun) and self._company:
-            changes = Changes(self.plan.snapshot, question.target(()))
-            barriers = Barriers(changes, self.plan.policy)
+            changes = PlanChanges(self.plan.snapshot, question.target(()))
+            barriers = BlockedNodes(changes, self.plan.policy)
         barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
         # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
         if question.second or not self.reserves_what_it_frees:
@@ -153,7 +153,7 @@ class Ground:
         return barred | self._barriers.reserved(job, places)
 
     def _kinds(
-        self, question: Question, counts: Iterable[str], models: tuple[str, ...]
+        self, question: Hypothesis, counts: Iterable[str], models: tuple[str, ...]
     ) -> dict[str, list[str]]:
         """Nodes by GPU model, because a whole job runs on one model; one kind for a job without GPUs."""
         kinds: dict[str, list[str]] = defaultdict(list)
@@ -165,25 +165,25 @@ class Ground:
                 kinds[model].append(name)
         return kinds
 
-    def _domains(self, question: Question, names: list[str]) -> list[list[str]]:
+    def _domains(self, question: Hypothesis, names: list[str]) -> list[list[str]]:
         level = question.job.locality.required
         if level is None or question.job.gang.minimum == 1:
             return [sorted(names)]
         return [sorted(members) for _, members in sorted(self._by_domain(question, names, level).items())]
 
     def _by_domain(
-        self, question: Question, names: Iterable[str], level: Level
+        self, question: Hypothesis, names: Iterable[str], level: Level
     ) -> dict[tuple[str, ...], list[str]]:
         found: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in names:
             found[self._node(name, question).domain(level) or ("", name)].append(name)
         return found
 
-    def _node(self, name: str, question: Question) -> Node:
+    def _node(self, name: str, question: Hypothesis) -> Node:
         """A node with the changes of the question."""
         return question.node_by_name.get(name) or self.nodes[name]
 
-    def _fits(self, question: Question, counts: Mapping[str, int]) -> bool:
+    def _fits(self, question: Hypothesis, counts: Mapping[str, int]) -> bool:
         """True if the nodes can take the whole job within its spread limit and the racks' power caps."""
         job = question.job
         replicas = sum(counts.values())
@@ -194,5 +194,7 @@ class Ground:
         if question.rack_power and replicas >= job.gang.minimum:
             left = self.counting.power.of_racks(question.rack_power, question.gone)
             nodes = {name: self._node(name, question) for name in counts}
-            replicas = min(replicas, within_racks(nodes, counts, job.request.total_gpu_milli, left))
+            replicas = min(
+                replicas, replicas_within_rack_power(nodes, counts, job.request.total_gpu_milli, left)
+            )
         return replicas >= job.gang.minimum

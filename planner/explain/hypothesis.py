@@ -7,8 +7,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.dependency import FinishedJob, Outcome
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.dependency import FinishedJob, JobOutcome
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class Hypothesis:
     """
     A plan, a job that waits in it, and the changes against what the plan knows.
 
@@ -51,7 +51,7 @@ class Question:
     """Time of the question, in seconds after the snapshot."""
 
     @classmethod
-    def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Question:
+    def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Hypothesis:
         """Return a question with no changes."""
         snapshot = plan.snapshot
         return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
@@ -66,11 +66,11 @@ class Question:
         """Names of the members."""
         return frozenset(job.name for job in self.members)
 
-    def by_member(self) -> tuple[Question, ...]:
+    def by_member(self) -> tuple[Hypothesis, ...]:
         """The same question, asked about each member."""
         return tuple(self.seen_by(job.name) for job in self.members)
 
-    def seen_by(self, name: str) -> Question:
+    def seen_by(self, name: str) -> Hypothesis:
         """The same question, asked about one of the members."""
         if name == self.job.name:
             return self
@@ -120,13 +120,15 @@ class Question:
             }
         )
 
-    def target(self, placements: tuple[Placement, ...], *, without: frozenset[str] | None = None) -> Target:
+    def target(
+        self, placements: tuple[Placement, ...], *, without: frozenset[str] | None = None
+    ) -> DesiredState:
         """Return the plan's target without some jobs (by default `gone`) and with the members placed."""
         target = self.plan.target
         gone = self.gone if without is None else without
         left = [each for each in target.placements if each.job not in gone]
         started = {each.job for each in (*placements, *self.begun)} | gone
-        return Target(
+        return DesiredState(
             placements=tuple(sorted([*left, *placements, *self.begun], key=lambda each: each.job)),
             added=target.added,
             removed=target.removed,
@@ -140,7 +142,7 @@ class Question:
                 name=name,
                 queue=jobs[name].queue,
                 user=jobs[name].user,
-                outcome=Outcome.SUCCEEDED,
+                outcome=JobOutcome.SUCCEEDED,
                 started_at=running.started_at if (running := jobs[name].running) else now,
                 ended_at=now,
             )

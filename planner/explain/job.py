@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
-from gpuplan.models.timing.learnt_scaling import is_learnt
+from gpuplan.models.timing.learnt_scaling import has_learnt_scaling
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.models.value.disruption_cost import recovery_seconds
-from gpuplan.models.value.job_value import Worth
+from gpuplan.models.value.job_value import JobValue
 from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.explain.answers.job import (
     AwaitedJob,
-    Duration,
     Exchange,
+    ExpectedDuration,
     Explanation,
+    JobScaling,
     Neighbour,
-    Scaling,
 )
-from gpuplan.planner.explain.feasibility import Ground
-from gpuplan.planner.explain.hypothesis import Question
-from gpuplan.planner.explain.queue_position import standing
+from gpuplan.planner.explain.feasibility import PlanFeasibility
+from gpuplan.planner.explain.hypothesis import Hypothesis
+from gpuplan.planner.explain.queue_position import explain_position
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.formatting import gang_size
 from gpuplan.planner.plan_builder.later.deadlines import deadline_outlook
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.prerequisites import Foreseen
-    from gpuplan.planner.analysis.projected_schedule import Stay
+    from gpuplan.planner.analysis.prerequisites import SatisfactionEstimate
+    from gpuplan.planner.analysis.projected_schedule import JobInterval
 
 
 def explain(plan: Plan, name: str, *, source: str) -> Explanation:
@@ -50,12 +50,12 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     """
     job = plan.snapshot.job_by_name.get(name)
     if job is None:
-        hint = NearMisses().hint(name, plan.snapshot.job_by_name)
+        hint = Suggestions().hint(name, plan.snapshot.job_by_name)
         raise BadInputError((InputProblem(source, f"no job has the name {name!r}.{hint}"),))
     action = next(one for one in plan.actions if isinstance(one, JobAction) and one.job == name)
     waiting = next((one for one in plan.waiting if one.job == name), None)
-    ground = None if waiting is None or job.running is not None else Ground(plan)
-    future = ground.outlook.future if ground else Future(plan.snapshot, plan.policy, plan.target)
+    ground = None if waiting is None or job.running is not None else PlanFeasibility(plan)
+    future = ground.outlook.future if ground else ProjectedSchedule(plan.snapshot, plan.policy, plan.target)
     stay = future.stays.get(name)
     return Explanation(
         plan_id=plan.plan_id,
@@ -69,7 +69,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         finding=next((each for each in plan.findings if each.job == name), None),
         reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
         scaling=_scaling(job, stay, future),
-        duration=_duration(job, stay, future, Worth(plan.snapshot, plan.policy, future.durations)),
+        duration=_duration(job, stay, future, JobValue(plan.snapshot, plan.policy, future.durations)),
         depends_on=tuple(_awaited(job, future)),
         depends_on_at_least=job.depends_on_at_least,
         nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
@@ -84,7 +84,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         promise_changed=waiting.promise_changed if waiting else "",
         kill_at=action.kill_at if isinstance(action, Start) else job.running.kill_at if job.running else None,
         deadline=deadline_outlook(job, future) if job.deadline else None,
-        standing=None if ground is None else standing(Question.about(plan, job), ground),
+        standing=None if ground is None else explain_position(Hypothesis.about(plan, job), ground),
         remedies=None if ground is None else remedies(ground, job),
         neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
     )
@@ -112,18 +112,20 @@ def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
             )
 
 
-def _scaling(job: Job, stay: Stay | None, future: Future) -> Scaling | None:
+def _scaling(job: Job, stay: JobInterval | None, future: ProjectedSchedule) -> JobScaling | None:
     if not job.gang.scaled:
         return None
     model = future.gpu_model(job, stay.replicas) if stay else None
-    return Scaling(
+    return JobScaling(
         speeds={size: job.gang.speed_milli(size, model) / MILLI for size in job.gang.sizes(model)},
         gpu_model=model,
-        learnt=is_learnt(future.snapshot, job),
+        learnt=has_learnt_scaling(future.snapshot, job),
     )
 
 
-def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Duration:
+def _duration(
+    job: Job, stay: JobInterval | None, future: ProjectedSchedule, worth: JobValue
+) -> ExpectedDuration:
     estimate = future.durations.expected(job)
     learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
     model = future.gpu_model(job, stay.replicas) if stay else None
@@ -133,7 +135,7 @@ def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Dura
     progress = waits.progress if waits else job.progress
     basis = worth.left_basis(job)
     ordered = job.running is None and basis in (LeftBasis.MEAN, LeftBasis.GITTINS_INDEX)
-    return Duration(
+    return ExpectedDuration(
         seconds=estimate.seconds,
         source=estimate.source,
         samples=estimate.samples,
@@ -148,14 +150,14 @@ def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Dura
     )
 
 
-def _left(job: Job, stay: Stay | None, future: Future) -> int | None:
+def _left(job: Job, stay: JobInterval | None, future: ProjectedSchedule) -> int | None:
     """Seconds to the end of a job that has run; None for any other job."""
     if not job.has_run:
         return None
     return future.fastest(job) if stay is None else stay.seconds
 
 
-def _awaited(job: Job, future: Future) -> Iterator[AwaitedJob]:
+def _awaited(job: Job, future: ProjectedSchedule) -> Iterator[AwaitedJob]:
     if not job.depends_on or job.running is not None:
         return
     state = Prerequisites(future).dependencies(job)
@@ -172,11 +174,11 @@ def _awaited(job: Job, future: Future) -> Iterator[AwaitedJob]:
         )
 
 
-def _key(foreseen: Foreseen) -> tuple[str, str]:
+def _key(foreseen: SatisfactionEstimate) -> tuple[str, str]:
     return foreseen.dependency.job, foreseen.dependency.kind
 
 
-def _neighbours(stay: Stay, future: Future) -> Iterator[Neighbour]:
+def _neighbours(stay: JobInterval, future: ProjectedSchedule) -> Iterator[Neighbour]:
     """Jobs on the nodes of a stay at some time before its start, by node and end."""
     for node in sorted({replica.node for replica in stay.replicas}):
         there = [other for other in future.on_node.get(node, ()) if other.job.name != stay.job.name]

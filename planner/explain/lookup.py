@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.validation.suggestions import NearMisses
-from gpuplan.planner.formatting import listed
+from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.planner.formatting import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["job", "queue", "node"]
 _KINDS: Final[tuple[Kind, ...]] = ("job", "queue", "node")
 
 
-def meaning(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
+def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
     """
     Return the kind and the plain name of what a name refers to; `job/x`, `queue/x` and `node/x` fix the kind.
 
@@ -37,15 +37,15 @@ def meaning(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
         return found[0], name
     if found:
         choices = " or ".join(f"{kind}/{name}" for kind in found)
-        message = f"{name!r} is the name of a {listed(found)}.\n  Say {choices}."
+        message = f"{name!r} is the name of a {join_with_and(found)}.\n  Say {choices}."
         raise BadInputError((InputProblem(source, message),))
     prefix, _, rest = name.partition("/")
     for kind in _KINDS:
         if prefix == kind and rest:
             if rest in known[kind]:
                 return kind, rest
-            hint = NearMisses().hint(rest, known[kind])
+            hint = Suggestions().hint(rest, known[kind])
             raise BadInputError((InputProblem(source, f"no {kind} has the name {rest!r}.{hint}"),))
-    hint = NearMisses().hint(name, sorted({each for names in known.values() for each in names}))
+    hint = Suggestions().hint(name, sorted({each for names in known.values() for each in names}))
     message = f"no job, queue or node has the name {name!r}.{hint}"
     raise BadInputError((InputProblem(source, message),))

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.explain.answers.node import (
@@ -18,9 +18,9 @@ from gpuplan.planner.explain.answers.node import (
     NodeTenant,
     Stranded,
 )
-from gpuplan.planner.explain.feasibility import Ground
-from gpuplan.planner.explain.hypothesis import Question
-from gpuplan.planner.formatting import in_cpus, in_gib, in_gpus, layout_text, node_size
+from gpuplan.planner.explain.feasibility import PlanFeasibility
+from gpuplan.planner.explain.hypothesis import Hypothesis
+from gpuplan.planner.formatting import format_cpus, format_gib, format_gpus, format_mig_layout, node_size
 from gpuplan.planner.waiting.free_capacity import (
     CPU,
     DISK,
@@ -29,8 +29,8 @@ from gpuplan.planner.waiting.free_capacity import (
     MIG,
     POWER,
     SHARE,
-    FreePool,
-    needs_of,
+    FreeCapacity,
+    replica_needs,
 )
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.waiting.free_capacity import Place
+    from gpuplan.planner.waiting.free_capacity import NodeRoom
 
 
 def explain_node(plan: Plan, name: str) -> NodeExplanation:
     """Gather what a plan says about a node; the plan may add or remove the node."""
-    ground = Ground(plan)
+    ground = PlanFeasibility(plan)
     known = plan.snapshot.cluster.node_by_name | {node.name: node for node in plan.target.added}
     node = ground.nodes.get(name, known[name])
     gone = name not in ground.nodes
     any_job = plan.snapshot.jobs[0] if plan.snapshot.jobs else None
-    place = None if gone or any_job is None else _place(name, Question.about(plan, any_job), ground)
+    place = None if gone or any_job is None else _place(name, Hypothesis.about(plan, any_job), ground)
     free = place.free if place else None
     return NodeExplanation(
         plan_id=plan.plan_id,
@@ -72,7 +72,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
     )
 
 
-def _place(name: str, question: Question, ground: Ground) -> Place:
+def _place(name: str, question: Hypothesis, ground: PlanFeasibility) -> NodeRoom:
     """Free capacity of the node, limited by its rack's power cap too."""
     place = ground.counting.place(name, question)
     left = ground.counting.power.of_racks(question.rack_power, ()).get(rack_of(place.node))
@@ -100,26 +100,28 @@ def _state(node: Node, plan: Plan, *, gone: bool) -> Iterator[str]:
         yield f"taint {taint.key}"
 
 
-def _gpus(node: Node, ground: Ground, place: Place | None) -> Iterator[GpuUse]:
+def _gpus(node: Node, ground: PlanFeasibility, place: NodeRoom | None) -> Iterator[GpuUse]:
     if node.gpus is None:
         return
     holders: dict[int, list[GpuHolder]] = defaultdict(list)
     for job, replica in ground.on_node.get(node.name, ()):
         for held in replica.gpus:
-            what = in_gpus(held.milli) if isinstance(held, GpuShare) else f"{held.profile} at {held.start}"
+            what = (
+                format_gpus(held.milli) if isinstance(held, GpuShare) else f"{held.profile} at {held.start}"
+            )
             holders[held.index].append(GpuHolder(job=job.name, holds=what))
     for index, gpu in node.gpus.by_index.items():
         milli = place.free.gpu_milli[index] if place else MILLI
         yield GpuUse(
             index=index,
             healthy=gpu.healthy,
-            layout=None if gpu.mig is None else layout_text(gpu.mig),
+            layout=None if gpu.mig is None else format_mig_layout(gpu.mig),
             holders=tuple(sorted(holders[index], key=lambda each: (each.job, each.holds))),
             free_milli=print_milli(max(0, milli)),
         )
 
 
-def _tenants(name: str, ground: Ground) -> Iterator[NodeTenant]:
+def _tenants(name: str, ground: PlanFeasibility) -> Iterator[NodeTenant]:
     future = ground.outlook.future
     replicas = Counter(job.name for job, _ in ground.on_node.get(name, ()))
     stays = [future.stays[job] for job in replicas]
@@ -136,7 +138,7 @@ def _tenants(name: str, ground: Ground) -> Iterator[NodeTenant]:
         )
 
 
-def _bookings(name: str, ground: Ground) -> Iterator[NodeBooking]:
+def _bookings(name: str, ground: PlanFeasibility) -> Iterator[NodeBooking]:
     future = ground.outlook.future
     later = [stay for stay in future.on_node.get(name, ()) if stay.slot]
     for stay in sorted(later, key=lambda each: (each.slot, each.job.name)):
@@ -144,7 +146,7 @@ def _bookings(name: str, ground: Ground) -> Iterator[NodeBooking]:
         yield NodeBooking(job=stay.job.name, starts_at=future.begin(stay.slot), promised=promised)
 
 
-def _closures(name: str, ground: Ground) -> Iterator[NodeClosure]:
+def _closures(name: str, ground: PlanFeasibility) -> Iterator[NodeClosure]:
     future = ground.outlook.future
     for window in future.windows.of(name):
         yield NodeClosure(
@@ -154,7 +156,7 @@ def _closures(name: str, ground: Ground) -> Iterator[NodeClosure]:
         )
 
 
-def _stranded(place: Place, ground: Ground) -> Iterator[Stranded]:
+def _stranded(place: NodeRoom, ground: PlanFeasibility) -> Iterator[Stranded]:
     """Waiting jobs that may use the node, by what one replica lacks there or else waits for."""
     plan = ground.plan
     jobs = plan.snapshot.job_by_name
@@ -162,8 +164,8 @@ def _stranded(place: Place, ground: Ground) -> Iterator[Stranded]:
     kinds: dict[Any, str | None] = {}
     for waiting in plan.waiting:
         job = jobs[waiting.job]
-        needs = needs_of(job, ground.cluster, capped=place.power_milli is not None)
-        kind = (filters(job), tuple(needs.items()))
+        needs = replica_needs(job, ground.cluster, capped=place.power_milli is not None)
+        kind = (eligibility_key(job), tuple(needs.items()))
         if kind not in kinds:
             kinds[kind] = _lacking(job, needs, place)
         lacking = kinds[kind]
@@ -173,18 +175,18 @@ def _stranded(place: Place, ground: Ground) -> Iterator[Stranded]:
         yield Stranded(why=why, jobs=len(names), example=names[0])
 
 
-def _lacking(job: Job, needs: dict[str, int], place: Place) -> str | None:
+def _lacking(job: Job, needs: dict[str, int], place: NodeRoom) -> str | None:
     """What one replica lacks on the node; empty if nothing, None if the node is not eligible for the job."""
-    if refusal(job, place.node) is not None:
+    if ineligibility(job, place.node) is not None:
         return None
-    pool = FreePool([place])
+    pool = FreeCapacity([place])
     missing = [
         _words(dimension, pool) for dimension, need in needs.items() if not pool.fitting({dimension: need}, 1)
     ]
     return f"too few {' and '.join(missing)}" if missing else ""
 
 
-def _words(dimension: str, pool: FreePool) -> str:
+def _words(dimension: str, pool: FreeCapacity) -> str:
     """A resource in words, with its free amount."""
     free = 0 if dimension.startswith(MIG) else pool.largest(dimension)
     match dimension:
@@ -193,14 +195,14 @@ def _words(dimension: str, pool: FreePool) -> str:
         case _ if dimension == GPUS:
             return f"whole GPUs ({free:,} free)"
         case _ if dimension == SHARE:
-            return f"shares of a GPU ({in_gpus(free)} free of one)"
+            return f"shares of a GPU ({format_gpus(free)} free of one)"
         case _ if dimension == CPU:
-            return f"CPUs ({in_cpus(free)} free)"
+            return f"CPUs ({format_cpus(free)} free)"
         case _ if dimension == MEMORY:
-            return f"GiB of memory ({in_gib(free)} free)"
+            return f"GiB of memory ({format_gib(free)} free)"
         case _ if dimension == DISK:
-            return f"GiB of disk ({in_gib(free)} free)"
+            return f"GiB of disk ({format_gib(free)} free)"
         case _ if dimension == POWER:
-            return f"watts ({in_gpus(free)} may draw power)"
+            return f"watts ({format_gpus(free)} may draw power)"
         case _:
             return f"{dimension} ({free:,} free)"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement, Replica
 
 
-class Power:
+class PowerUse:
     """Power drawn on each node and rack, by job; amounts are thousandths of watts."""
 
     def __init__(self, cluster: Cluster, placements: Iterable[Placement]) -> None:
@@ -53,7 +53,7 @@ class Power:
         )
 
 
-def within_racks(
+def replicas_within_rack_power(
     nodes: Mapping[str, Node], counts: Mapping[str, int], need: int, left: Mapping[Rack, int]
 ) -> int:
     """Number of the counted replicas that racks have power for; `need` is thousandths of GPUs each."""

@@ -10,13 +10,13 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.value.start_value import Earnings
-from gpuplan.planner.analysis.quota_headroom import of_resource
-from gpuplan.planner.explain.answers.queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
-from gpuplan.planner.explain.feasibility import Ground
-from gpuplan.planner.explain.verify_trial import Judge
-from gpuplan.planner.formatting import counted
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
+from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse, Reclaimable, WaitingFor
+from gpuplan.planner.explain.feasibility import PlanFeasibility
+from gpuplan.planner.explain.verify_trial import TrialVerifier
+from gpuplan.planner.formatting import format_count
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +32,9 @@ _MOST_ASKED: Final = 30
 
 def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     """Gather what a plan says about a queue of its snapshot."""
-    ground = Ground(plan)
+    ground = PlanFeasibility(plan)
     queue = next(each for each in plan.snapshot.queues if each.name == name)
-    family = below(plan, name)
+    family = queue_subtree(plan, name)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
@@ -78,7 +78,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     )
 
 
-def below(plan: Plan, root: str) -> frozenset[str]:
+def queue_subtree(plan: Plan, root: str) -> frozenset[str]:
     """A queue and all queues below it."""
     children: dict[str | None, list[str]] = defaultdict(list)
     for queue in plan.snapshot.queues:
@@ -89,12 +89,12 @@ def below(plan: Plan, root: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaUse]:
-    family = below(ground.plan, queue.name)
+def _quotas(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> Iterator[QueueQuotaUse]:
+    family = queue_subtree(ground.plan, queue.name)
     for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
         quota = queue.quota_for(resource)
         limits = queue_limits(ground.plan.snapshot.queues, resource)
-        own = of_resource(ground.quotas.own(0), resource)
+        own = usage_of_resource(ground.quotas.own(0), resource)
         used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
         # A limit is the quota of the subtree plus what it may borrow; a root borrows nothing.
         borrowing = quota.borrowing_limit if quota and queue.parent else 0
@@ -102,7 +102,7 @@ def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaU
         if limit is not None:
             subtree = limit - (borrowing or 0)
         held = sum(milli for name, milli in own.items() if name in family)
-        yield QuotaUse(
+        yield QueueQuotaUse(
             gpu_model=resource,
             nominal_milli=print_milli(quota.nominal if quota else 0),
             limit_milli=None if limit is None else print_milli(limit),
@@ -122,7 +122,7 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
         job.request.total_gpu_milli * job.gang.maximum
         for job in waiting
         if not job.held and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
-        if least_asked(job) <= quota.guarantee
+        if min_requested_gpu_milli(job) <= quota.guarantee
     )
     return max(0, min(quota.guarantee, held + asked) - held)
 
@@ -132,42 +132,44 @@ def _note(kinds: Counter[ReasonCode]) -> str:
     if not kinds:
         return "it has no waiting job that could use more"
     code, jobs = min(kinds.items(), key=lambda each: (-each[1], each[0]))
-    return f"{counted(jobs, 'job')} of it wait{'s' if jobs == 1 else ''}, most for {code.value}"
+    return f"{format_count(jobs, 'job')} of it wait{'s' if jobs == 1 else ''}, most for {code.value}"
 
 
 def _reclaimable(
-    plan: Plan, queue: Queue, family: frozenset[str], reclaiming: Reclaiming, ground: Ground
+    plan: Plan, queue: Queue, family: frozenset[str], reclaiming: Reclaiming, ground: PlanFeasibility
 ) -> Iterator[Reclaimable]:
     rules = plan.policy.disruption
     if not rules.preempt:
         return
     for job in plan.snapshot.jobs:
         # One thousandth of a GPU asks whether the queue may reclaim anything at all.
-        if job.queue in family or not reclaiming.may_take(queue.name, 1, holding_of(job, plan.snapshot)):
+        if job.queue in family or not reclaiming.may_take(
+            queue.name, 1, queue_and_model_of(job, plan.snapshot)
+        ):
             continue
         if job.name in ground.placed and rules.may_disturb(job, plan.snapshot.taken_at):
             milli = sum(replica.quota_milli for replica in ground.placed[job.name].replicas)
             yield Reclaimable(job=job.name, queue=job.queue, gpu_milli=print_milli(milli))
 
 
-def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Job]:
+def _short_of_quota(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> list[Job]:
     """The first jobs in order that wait for quota; none for a queue without a quota of its own."""
     plan = ground.plan
     if queue.quota is None:
         return []
-    earnings = Earnings(plan.snapshot, plan.policy)
+    earnings = StartValue(plan.snapshot, plan.policy)
     short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
     asked = [job for job in waiting if job.name in short]
-    return sorted(asked, key=lambda job: (before(job, plan, earnings), job.name))[:_MOST_ASKED]
+    return sorted(asked, key=lambda job: (queue_order_key(job, plan, earnings), job.name))[:_MOST_ASKED]
 
 
-def before(job: Job, plan: Plan, earnings: Earnings) -> tuple[float, float]:
+def queue_order_key(job: Job, plan: Plan, earnings: StartValue) -> tuple[float, float]:
     """Sort key of waiting jobs, first to start first: priority where priorities are tiers, points per GPU."""
     tiers = plan.policy.priority.order is PriorityOrder.TIERS
     return (-job.priority if tiers else 0, -earnings.points_per_gpu(job))
 
 
-def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int] | None:
+def _one_more(queue: Queue, asked: list[Job], ground: PlanFeasibility) -> tuple[str, int] | None:
     """The first job that starts with one more GPU of quota, and the points it brings."""
     plan = ground.plan
     if not asked or queue.quota is None:
@@ -176,7 +178,7 @@ def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int]
     queues = tuple(
         each.model_copy(update={"quota": more}) if each is queue else each for each in plan.snapshot.queues
     )
-    judge = Judge(ground)
+    judge = TrialVerifier(ground)
     for job in asked:
         question = replace(ground.question(job), queues=queues)
         start = judge.start(question)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.value.start_value import Earnings
-from gpuplan.planner.analysis.quota_headroom import of_resource
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.answers.contention import (
+    CompetingJob,
     FreeBlock,
-    Holder,
-    QuotaStanding,
-    Rival,
-    Standing,
+    QueuePosition,
+    QuotaLevel,
+    ResourceHolder,
     Urgency,
 )
-from gpuplan.planner.explain.queue import before, below
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
-from gpuplan.planner.waiting.eligible_nodes import Matcher
+from gpuplan.planner.explain.queue import queue_order_key, queue_subtree
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
-    from gpuplan.planner.waiting.free_capacity import Place
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
+    from gpuplan.planner.waiting.free_capacity import NodeRoom
 
 _MOST_TOLD: Final = 5
 
@@ -43,17 +43,17 @@ _FOR_ROOM: Final = (
 )
 
 
-def standing(question: Question, ground: Ground) -> Standing:
+def explain_position(question: Hypothesis, ground: PlanFeasibility) -> QueuePosition:
     """Gather the position of one waiting job."""
     job = question.job
-    matching = [node.name for node in ground.cluster.nodes if refusal(job, node) is None]
+    matching = [node.name for node in ground.cluster.nodes if ineligibility(job, node) is None]
     short = ground.shortage(question)
     reason = next((each.reason.code for each in ground.plan.waiting if each.job == job.name), None)
     lacking = short is not None or reason in _FOR_ROOM
-    earnings = Earnings(ground.plan.snapshot, ground.plan.policy)
+    earnings = StartValue(ground.plan.snapshot, ground.plan.policy)
     ahead = list(_ahead(job, short, ground, earnings)) if lacking else []
     holders = list(_holders(question, set(matching), short, ground)) if lacking else []
-    return Standing(
+    return QueuePosition(
         points=earnings.full_points(job),
         urgency=Urgency(**_urgency(job, earnings, ground.plan.snapshot.taken_at)),
         replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
@@ -68,20 +68,20 @@ def standing(question: Question, ground: Ground) -> Standing:
     )
 
 
-def _quotas(question: Question, ground: Ground) -> Iterator[QuotaStanding]:
+def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLevel]:
     """The limits from the job's queue up to the root, for all models together and for its eligible models."""
     job = question.job
     own = ground.quotas.own(0)
     models = sorted(job.gpu_models) or sorted({model for held in own.values() for model in held})
     for resource in (ALL_MODELS, *models):
         limits = queue_limits(question.queues, resource)
-        usage = limits.usage(of_resource(own, resource))
+        usage = limits.usage(usage_of_resource(own, resource))
         needed = job.request.total_gpu_milli * job.gang.minimum
         name: str | None = job.queue
         while name is not None and needed > 0:
             used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
             if limit is not None:
-                yield QuotaStanding(
+                yield QuotaLevel(
                     queue=name,
                     gpu_model=resource,
                     used_milli=print_milli(used),
@@ -93,13 +93,13 @@ def _quotas(question: Question, ground: Ground) -> Iterator[QuotaStanding]:
             name = limits.parent[name]
 
 
-def _largest_free(matching: list[str], question: Question, ground: Ground) -> FreeBlock | None:
+def _largest_free(matching: list[str], question: Hypothesis, ground: PlanFeasibility) -> FreeBlock | None:
     """The node with the most whole GPUs free; ties go to the largest share, then CPUs, then memory."""
     if not matching:
         return None
     places = [ground.counting.offered(name, question) for name in matching]
 
-    def room(place: Place) -> tuple[int, int, int, int]:
+    def room(place: NodeRoom) -> tuple[int, int, int, int]:
         free = place.free
         gpus = free.gpu_milli
         return gpus.count(MILLI), max(gpus, default=0), free.cpu_milli, free.memory_mib
@@ -115,7 +115,7 @@ def _largest_free(matching: list[str], question: Question, ground: Ground) -> Fr
     )
 
 
-def _urgency(job: Job, earnings: Earnings, now: datetime) -> dict[str, Any]:
+def _urgency(job: Job, earnings: StartValue, now: datetime) -> dict[str, Any]:
     return {
         "priority": job.priority,
         "points": earnings.full_points(job),
@@ -130,7 +130,9 @@ def _urgency(job: Job, earnings: Earnings, now: datetime) -> dict[str, Any]:
     }
 
 
-def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earnings) -> Iterator[Rival]:
+def _ahead(
+    job: Job, short: QuotaShortage | None, ground: PlanFeasibility, earnings: StartValue
+) -> Iterator[CompetingJob]:
     """
     Waiting jobs that are ahead of a job and wait for the same thing, in order.
 
@@ -138,11 +140,11 @@ def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earn
     same thing is the quota of the queue that blocks the job, or else capacity on nodes that both may use.
     """
     plan = ground.plan
-    jobs, own = plan.snapshot.job_by_name, before(job, plan, earnings)
+    jobs, own = plan.snapshot.job_by_name, queue_order_key(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
-    better = [other for other in waiting if before(other, plan, earnings) < own and not other.held]
-    matcher = Matcher(ground.cluster.nodes, [job, *better])
+    better = [other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.held]
+    matcher = EligibilityIndex(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)
     shared: dict[tuple[int, ...], bool] = {}
     found = []
@@ -157,16 +159,20 @@ def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earn
             same = reason.code in _FOR_ROOM and shared[theirs]
         if same:
             found.append(other)
-    for other in sorted(found, key=lambda each: (before(each, plan, earnings), each.submitted_at, each.name)):
-        yield Rival(job=other.name, queue=other.queue, **_urgency(other, earnings, plan.snapshot.taken_at))
+    for other in sorted(
+        found, key=lambda each: (queue_order_key(each, plan, earnings), each.submitted_at, each.name)
+    ):
+        yield CompetingJob(
+            job=other.name, queue=other.queue, **_urgency(other, earnings, plan.snapshot.taken_at)
+        )
 
 
 def _holders(
-    question: Question, matching: set[str], short: QuotaShortage | None, ground: Ground
-) -> Iterator[Holder]:
+    question: Hypothesis, matching: set[str], short: QuotaShortage | None, ground: PlanFeasibility
+) -> Iterator[ResourceHolder]:
     """Jobs that run once the plan is applied and hold the quota or the nodes, by expected end."""
     plan = ground.plan
-    family = below(plan, short.queue) if short else frozenset[str]()
+    family = queue_subtree(plan, short.queue) if short else frozenset[str]()
     reclaiming = Reclaiming(plan.snapshot, plan.policy)
     future = ground.outlook.future
     rules = plan.policy.disruption
@@ -177,10 +183,14 @@ def _holders(
         milli = sum(each.quota_milli for each in there)
         if (short and job.queue not in family) or not there or (question.job.request.needs_gpu and not milli):
             continue
-        taken = question.job.queue, least_asked(question.job), holding_of(job, plan.snapshot)
+        taken = (
+            question.job.queue,
+            min_requested_gpu_milli(question.job),
+            queue_and_model_of(job, plan.snapshot),
+        )
         above = question.job.priority >= job.priority + rules.priority_gap
         yields = above or (job.running is not None and reclaiming.may_take(*taken))
-        yield Holder(
+        yield ResourceHolder(
             job=job.name,
             queue=job.queue,
             user=job.user,

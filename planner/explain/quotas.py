@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.placement import Placement
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom, own_usage
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.planner.analysis.job_changes import Changes
-    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.analysis.job_changes import PlanChanges
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
     from gpuplan.planner.analysis.quota_headroom import QuotaAnswer
-    from gpuplan.planner.explain.hypothesis import Question
-    from gpuplan.planner.explain.replica_counts import Counting
+    from gpuplan.planner.explain.hypothesis import Hypothesis
+    from gpuplan.planner.explain.replica_counts import ReplicaCounts
 
 
-class Quotas:
+class QuotaBySlot:
     """Usage and limits of the queues of a plan in each time slot."""
 
-    def __init__(self, changes: Changes, counting: Counting, future: Future) -> None:
+    def __init__(self, changes: PlanChanges, counting: ReplicaCounts, future: ProjectedSchedule) -> None:
         self._snapshot, self._added = changes.snapshot, changes.target.added
         self._counting, self._future = counting, future
         self._model_of = counting.cluster.gpu_model_by_node
         self._held = {0: changes.holdings.usage}
-        self._rooms: dict[int, QuotaRoom] = {}
+        self._rooms: dict[int, QuotaHeadroom] = {}
         self._usable: dict[Any, frozenset[str]] = {}
 
-    def answer(self, question: Question) -> QuotaAnswer:
+    def answer(self, question: Hypothesis) -> QuotaAnswer:
         """GPU models that quotas allow now and in each later slot before the job ends."""
         job = question.job
         needed = job.request.total_gpu_milli * job.gang.minimum
@@ -50,14 +50,14 @@ class Quotas:
                 held[model] += replica.quota_milli
         return held
 
-    def _models(self, job: Job, question: Question) -> frozenset[str]:
+    def _models(self, job: Job, question: Hypothesis) -> frozenset[str]:
         """GPU models of the nodes that a job may use."""
-        key = filters(job)
+        key = eligibility_key(job)
         if key not in self._usable:
             self._usable[key] = _models(job, self._counting.cluster.nodes)
         return self._usable[key] | _models(job, question.nodes)
 
-    def _room(self, question: Question, slot: int) -> QuotaRoom:
+    def _room(self, question: Hypothesis, slot: int) -> QuotaHeadroom:
         """Usage and limits in a slot, with the jobs that start together with the job counted in."""
         planned = question.names & self._future.planned.keys() if slot else frozenset[str]()
         same = not (question.gone or question.begun or question.others or planned)
@@ -78,12 +78,12 @@ class Quotas:
             models = self._models(other, question)
             model = next(iter(models)) if len(models) == 1 else ""
             own[other.queue][model] += other.request.total_gpu_milli * other.gang.minimum
-        return QuotaRoom.holding(question.queues, own)
+        return QuotaHeadroom.holding(question.queues, own)
 
-    def _as_planned(self, slot: int) -> QuotaRoom:
+    def _as_planned(self, slot: int) -> QuotaHeadroom:
         """Usage and limits in a slot of the unchanged plan."""
         if slot not in self._rooms:
-            self._rooms[slot] = QuotaRoom.holding(self._snapshot.queues, self.own(slot))
+            self._rooms[slot] = QuotaHeadroom.holding(self._snapshot.queues, self.own(slot))
         return self._rooms[slot]
 
     def own(self, slot: int) -> dict[str, Counter[str]]:
@@ -95,9 +95,9 @@ class Quotas:
                 for stay in stays
                 if stay.slot <= slot < stay.until
             ]
-            self._held[slot] = own_usage(self._snapshot, there, added=self._added)
+            self._held[slot] = usage_by_queue(self._snapshot, there, added=self._added)
         return self._held[slot]
 
 
 def _models(job: Job, nodes: Iterable[Node]) -> frozenset[str]:
-    return frozenset(node.gpu_model for node in nodes if node.gpu_model and refusal(job, node) is None)
+    return frozenset(node.gpu_model for node in nodes if node.gpu_model and ineligibility(job, node) is None)

@@ -11,15 +11,15 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.allocations import Resident
-from gpuplan.planner.explain.power import Power
-from gpuplan.planner.waiting.free_capacity import CPU, GPUS, MEMORY, SHARE, Place, column_of, needs_of
-from gpuplan.planner.waiting.mig_capacity import MigRoom
+from gpuplan.planner.analysis.allocations import HeldReplica
+from gpuplan.planner.explain.power import PowerUse
+from gpuplan.planner.waiting.free_capacity import CPU, GPUS, MEMORY, SHARE, NodeRoom, column_of, replica_needs
+from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.analysis.job_changes import Changes
-    from gpuplan.planner.analysis.projected_schedule import Future
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.analysis.job_changes import PlanChanges
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 
-class Counting:
+class ReplicaCounts:
     """Free capacity of the nodes, without what is promised to other jobs."""
 
-    def __init__(self, changes: Changes, policy: Policy, future: Future) -> None:
+    def __init__(self, changes: PlanChanges, policy: Policy, future: ProjectedSchedule) -> None:
         self._snapshot, self._target, self._mig = changes.snapshot, changes.target, policy.mig
         self.cluster, self._future = changes.cluster, future
         self._nodes = self.cluster.node_by_name
         self._added = {node.name for node in self._target.added}
         self.placed: dict[str, Placement] = {each.job: each for each in self._target.placements}
         self.on_node = changes.holdings.there
-        self.power = Power(self.cluster, self._target.placements)
+        self.power = PowerUse(self.cluster, self._target.placements)
         self._switched = changes.switched
-        mig, free = MigRoom(self._target.placements, policy.mig, self._switched), changes.free
+        mig, free = MigCapacity(self._target.placements, policy.mig, self._switched), changes.free
         self._places = {
-            node.name: Place(node, free[node.name], mig, self._power(node)) for node in self.cluster.nodes
+            node.name: NodeRoom(node, free[node.name], mig, self._power(node)) for node in self.cluster.nodes
         }
         self._counts: dict[Any, dict[str, int]] = {}
 
     def needs(self, job: Job) -> dict[str, int]:
         """Demand of one replica by dimension."""
-        return needs_of(job, self.cluster, capped=self.power.capped)
+        return replica_needs(job, self.cluster, capped=self.power.capped)
 
-    def counts(self, question: Question) -> dict[str, int]:
+    def counts(self, question: Hypothesis) -> dict[str, int]:
         """Replicas by node, counted up to the size of the job; nodes that take none are left out."""
         job, rules = question.job, question.policy.mig
         needs = self.needs(job)
@@ -63,7 +63,7 @@ class Counting:
         own = (self.until(question), tuple(sorted(question.names & self._future.planned.keys())))
         key = (
             tuple(needs.items()),
-            filters(job),
+            eligibility_key(job),
             job.gang.minimum,
             own,
             (rules.repartition, rules.switch_mode),
@@ -72,8 +72,8 @@ class Counting:
         if known is None:
             places = list(self._places.values())
             if rules != self._mig and job.request.mig:
-                mig = MigRoom(self._target.placements, rules, self._switched)
-                places = [Place(each.node, each.free, mig, each.power_milli) for each in places]
+                mig = MigCapacity(self._target.placements, rules, self._switched)
+                places = [NodeRoom(each.node, each.free, mig, each.power_milli) for each in places]
             known = self._counts[key] = self._counted(question, needs, places)
         if not (touched := sorted(self._touched(question))):
             return known
@@ -83,7 +83,7 @@ class Counting:
         return counts | self._counted(question, needs, [self.place(name, question) for name in touched])
 
     def gained(
-        self, names: frozenset[str], question: Question, counts: Mapping[str, int], *, enough: int
+        self, names: frozenset[str], question: Hypothesis, counts: Mapping[str, int], *, enough: int
     ) -> int:
         """
         Additional replicas that fit on the nodes of some jobs if these jobs are stopped.
@@ -119,35 +119,35 @@ class Counting:
             and memory_mib >= needs.get(MEMORY, 0)
         )
 
-    def place(self, name: str, question: Question) -> Place:
+    def place(self, name: str, question: Hypothesis) -> NodeRoom:
         """One node with its free capacity in the question; of the power caps only its own is counted."""
         node = question.node_by_name.get(name) or self._nodes[name]
         staying = self.there(name, question)
-        free, cluster = NodeFree.of(node), self._snapshot.cluster
+        free, cluster = FreeResources.of(node), self._snapshot.cluster
         for job, replica in staying:
-            free.take(replica, charged(replica, job.qos, cluster) if cluster.overcommit else None)
+            free.take(replica, charged_cpu_memory(replica, job.qos, cluster) if cluster.overcommit else None)
         held = _placements(staying) if question.job.request.mig else []
         power = self.power.of_node(node, (replica for _, replica in staying))
-        return Place(node, free, MigRoom(held, question.policy.mig, self._switched), power)
+        return NodeRoom(node, free, MigCapacity(held, question.policy.mig, self._switched), power)
 
-    def there(self, name: str, question: Question) -> list[Resident]:
+    def there(self, name: str, question: Hypothesis) -> list[HeldReplica]:
         """Residents of a node in the question."""
         jobs = self._snapshot.job_by_name
         found = [each for each in self.on_node.get(name, ()) if each.job.name not in question.gone]
         begun = (
-            Resident(jobs[each.job], replica)
+            HeldReplica(jobs[each.job], replica)
             for each in question.begun
             for replica in each.replicas
             if replica.node == name
         )
         return [*found, *begun]
 
-    def offered(self, name: str, question: Question) -> Place:
+    def offered(self, name: str, question: Hypothesis) -> NodeRoom:
         """One node with its free capacity for the job, without what is promised to others before its end."""
         place, until = self.place(name, question), self.until(question)
         return self._kept_free(place, until, question) if until else place
 
-    def promised_away(self, name: str, question: Question) -> Counter[int]:
+    def promised_away(self, name: str, question: Hypothesis) -> Counter[int]:
         """Free thousandths of a node's GPUs, by index, that are promised to others before the job's end."""
         if not (until := self.until(question)):
             return Counter()
@@ -160,13 +160,13 @@ class Counting:
         return self.power.of_node(node, (replica for _, replica in self.on_node.get(node.name, ())))
 
     def _counted(
-        self, question: Question, needs: Mapping[str, int], places: Iterable[Place]
+        self, question: Hypothesis, needs: Mapping[str, int], places: Iterable[NodeRoom]
     ) -> dict[str, int]:
         job, until = question.job, self.until(question)
         open_ = [
             self._kept_free(place, until, question) if until else place
             for place in places
-            if refusal(job, place.node) is None and not self._is_too_good(place.node, job)
+            if ineligibility(job, place.node) is None and not self._is_too_good(place.node, job)
         ]
         counts = [job.gang.minimum] * len(open_)
         for dimension, need in needs.items():
@@ -177,13 +177,13 @@ class Counting:
         """True for a job without GPUs on a new node with GPUs."""
         return node.gpus is not None and not job.request.needs_gpu and node.name in self._added
 
-    def until(self, question: Question) -> int:
+    def until(self, question: Hypothesis) -> int:
         """The first slot in which the job would have ended; 0 if the plan has no later starts."""
         if not self._future.planned or question.second:
             return 0
         return self._future.slots.until(0, self._future.fastest(question.job))
 
-    def _promised(self, name: str, until: int, question: Question) -> Counter[int]:
+    def _promised(self, name: str, until: int, question: Hypothesis) -> Counter[int]:
         """By GPU of a node, the most that one promised start of another job before a slot holds."""
         future = self._future
         held: Counter[int] = Counter()
@@ -194,7 +194,7 @@ class Counting:
                     held[index] = max(held[index], milli)
         return held
 
-    def _kept_free(self, place: Place, until: int, question: Question) -> Place:
+    def _kept_free(self, place: NodeRoom, until: int, question: Hypothesis) -> NodeRoom:
         """The node without the GPU capacity that is promised to other jobs before a slot."""
         if not (held := self._promised(place.node.name, until, question)):
             return place
@@ -202,20 +202,20 @@ class Counting:
         gpus = [min(milli, max(0, MILLI - held[index])) for index, milli in enumerate(free.gpu_milli)]
         return place._replace(free=replace(free, gpu_milli=gpus))
 
-    def _touched(self, question: Question) -> set[str]:
+    def _touched(self, question: Hypothesis) -> set[str]:
         changed = [self.placed[name] for name in question.gone & self.placed.keys()]
         nodes = (replica.node for each in (*changed, *question.begun) for replica in each.replicas)
         return {*question.node_by_name, *nodes}
 
 
-def _times(places: list[Place], dimension: str, need: int) -> list[int]:
+def _times(places: list[NodeRoom], dimension: str, need: int) -> list[int]:
     """How often each node's free amount of one dimension contains `need`."""
     if dimension == SHARE:
         return [sum(milli // need for milli in place.free.gpu_milli if milli > 0) for place in places]
     return [int(free) // need for free in column_of(places, dimension)]
 
 
-def _placements(there: Iterable[Resident]) -> list[Placement]:
+def _placements(there: Iterable[HeldReplica]) -> list[Placement]:
     """Placements of the replicas on one node."""
     replicas: dict[str, list[Replica]] = defaultdict(list)
     for job, replica in there:

@@ -16,7 +16,7 @@ from gpuplan.models.placement import GpuShare, Replica
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.explain.feasibility import Ground, Room
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.feasibility import CandidateNodes, PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 _SPARE_NODES: Final = 8
 """Nodes offered beyond one per replica, so that the planner has a choice."""
@@ -45,7 +45,9 @@ _FREE_OF_TIME: Final[dict[str, Any]] = {
 }
 
 
-def placements_in(rooms: list[tuple[str, Room]], question: Question, ground: Ground) -> tuple[Placement, ...]:
+def place_on_candidates(
+    rooms: list[tuple[str, CandidateNodes]], question: Hypothesis, ground: PlanFeasibility
+) -> tuple[Placement, ...]:
     """Place all members of the question, each in its own rooms; empty if no placement is found."""
     enough = sum(job.gang.minimum for job in question.members) + _SPARE_NODES
     few = [(name, room.roomiest[:enough]) for name, room in rooms]
@@ -56,7 +58,7 @@ def placements_in(rooms: list[tuple[str, Room]], question: Question, ground: Gro
 
 
 def _placed_on(
-    choice: list[tuple[str, list[str]]], question: Question, ground: Ground
+    choice: list[tuple[str, list[str]]], question: Hypothesis, ground: PlanFeasibility
 ) -> tuple[Placement, ...]:
     """Place the members on the nodes chosen for each of them."""
     snapshot = question.plan.snapshot
@@ -93,7 +95,7 @@ def _placed_on(
         disruption=Disruption(preempt=False, resize=False),
         pools=PoolPolicy(scale_up=False, scale_down=False),
     )
-    target = greedy(pose(world, policy)).target(world.running_placements)
+    target = greedy(build_problem(world, policy)).target(world.running_placements)
     found = tuple(each for each in target.placements if each.job in question.names)
     return found if len(found) == len(question.names) else ()
 
@@ -114,7 +116,9 @@ def _eager(job: Job) -> Job:
     )
 
 
-def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[RackPower]:
+def _power_here(
+    nodes: tuple[Node, ...], question: Hypothesis, ground: PlanFeasibility
+) -> Iterator[RackPower]:
     """The rack caps that are left for these nodes, after what other nodes draw."""
     here = {node.name for node in nodes}
     for cap in question.rack_power:
@@ -125,7 +129,7 @@ def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> 
         yield cap.model_copy(update={"watts": max(1, cap.watts - -(-away // MILLI))})
 
 
-def _staying(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[Job]:
+def _staying(nodes: tuple[Node, ...], question: Hypothesis, ground: PlanFeasibility) -> Iterator[Job]:
     """Residents of the nodes, and stand-ins for promised starts there, as running jobs that cannot move."""
     snapshot = question.plan.snapshot
     held: dict[str, list[Replica]] = defaultdict(list)

@@ -10,8 +10,8 @@ from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Keep, Repartition, Wait
 from gpuplan.models.plan.actions import Start as Starting
 from gpuplan.models.verifier.verify import verify, verify_target
-from gpuplan.planner.explain.hypothesis import Question
-from gpuplan.planner.explain.trial_placement import placements_in
+from gpuplan.planner.explain.hypothesis import Hypothesis
+from gpuplan.planner.explain.trial_placement import place_on_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.verifier.verify import Verification
-    from gpuplan.planner.explain.feasibility import Ground, Room
+    from gpuplan.planner.explain.feasibility import CandidateNodes, PlanFeasibility
 
 _MOST_ROOMS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class TrialStart:
     """Placements of a job, and of the jobs that start together with it, that the verifier accepts."""
 
     placements: tuple[Placement, ...]
@@ -41,22 +41,22 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Judge:
+class TrialVerifier:
     """Verifies additional starts on top of all actions of one plan."""
 
-    ground: Ground
+    ground: PlanFeasibility
     _objectives: dict[tuple[frozenset[str], frozenset[str]], int] = field(default_factory=dict)
     """Objective without the job, by the set of deferred jobs and the set of ended jobs."""
 
-    def start(self, question: Question) -> Start | None:
+    def start(self, question: Hypothesis) -> TrialStart | None:
         """Start the job on places that break no rule; None if no such places are found."""
         for rooms in self._choices(question):
-            placements = placements_in(rooms, question, self.ground)
+            placements = place_on_candidates(rooms, question, self.ground)
             if placements and (judged := self._judged(question, placements)) is not None:
-                return Start(placements, *judged)
+                return TrialStart(placements, *judged)
         return None
 
-    def _choices(self, question: Question) -> Iterator[list[tuple[str, Room]]]:
+    def _choices(self, question: Hypothesis) -> Iterator[list[tuple[str, CandidateNodes]]]:
         """The best rooms one at a time; for jobs that start together, the best rooms of all at once."""
         best = []
         for each in question.by_member():
@@ -64,7 +64,7 @@ class Judge:
             best += [(each.job.name, room) for room in rooms]
         yield from [best] if question.others else ([each] for each in best)
 
-    def _judged(self, question: Question, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
+    def _judged(self, question: Hypothesis, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
         """Points of the placements at present prices, and `by_hand`; None if they break a rule."""
         found, by_hand = self._verified(replace(question, second=0), placements), False
         if question.second:
@@ -79,7 +79,7 @@ class Judge:
                 return None
         return found.objective - self._before(question), by_hand
 
-    def _before(self, question: Question) -> int:
+    def _before(self, question: Hypothesis) -> int:
         """Objective of the plan in a snapshot in which the same jobs have ended."""
         jobs = question.plan.snapshot.job_by_name
         # Any snapshot knows the running jobs; a deferred job must not count as running already.
@@ -87,13 +87,13 @@ class Judge:
         key = deferred, question.over
         known = self._objectives.get(key)
         if known is None:
-            plain = Question.about(question.plan, jobs[question.job.name])
+            plain = Hypothesis.about(question.plan, jobs[question.job.name])
             plain = replace(plain, stopped=deferred, over=question.over, begun=question.begun)
             known = self._objectives[key] = self._verified(plain, ()).objective
         return known
 
     def _verified(
-        self, question: Question, placements: tuple[Placement, ...], *, by_hand: bool = False
+        self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
     ) -> Verification:
         """
         Verify the plan with the job on some places, or without it.
@@ -136,6 +136,6 @@ class Judge:
         return jobs
 
 
-def _order(job: Job, room: Room) -> tuple[int, int, str]:
+def _order(job: Job, room: CandidateNodes) -> tuple[int, int, str]:
     """Sort key: fast GPU models first, then small rooms, because large rooms are worth more left whole."""
     return -job.speed_milli(room.gpu_model), sum(room.counts.values()), room.gpu_model or ""

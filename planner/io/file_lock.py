@@ -27,7 +27,7 @@ class LockedError(PlannerError):
 
 
 @contextmanager
-def exclusive(thing: Path, *, subject: str) -> Iterator[None]:
+def exclusive_lock(thing: Path, *, subject: str) -> Iterator[None]:
     """
     Hold the lock of a path during the block; the path need not exist yet.
 

@@ -31,7 +31,7 @@ class _Line(Noun):
     model_config = ConfigDict(extra="ignore")
 
 
-class Began(_Line):
+class SearchStarted(_Line):
     """Inputs and limits of a search."""
 
     event: Literal["began"] = "began"
@@ -53,7 +53,7 @@ class Began(_Line):
     waiting: int
 
 
-class Reached(_Line):
+class SearchMilestone(_Line):
     """State of the search at one time: a `Milestone`."""
 
     event: Literal["milestone"] = "milestone"
@@ -65,7 +65,7 @@ class Reached(_Line):
     gap: float | None = None
 
 
-class Finished(_Line):
+class SearchFinished(_Line):
     """End of the search, and the resulting plan."""
 
     event: Literal["finished"] = "finished"
@@ -83,29 +83,31 @@ class Finished(_Line):
     """Id of the plan."""
 
 
-class Failed(_Line):
+class SearchFailed(_Line):
     """The search failed without a plan."""
 
     event: Literal["failed"] = "failed"
     reason: str
 
 
-Line: TypeAlias = Annotated[Began | Reached | Finished | Failed, Field(discriminator="event")]
+Line: TypeAlias = Annotated[
+    SearchStarted | SearchMilestone | SearchFinished | SearchFailed, Field(discriminator="event")
+]
 
 _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchRecord:
     """Content of a search log; its end may be missing."""
 
-    began: Began
+    began: SearchStarted
     milestones: tuple[Milestone, ...]
-    finished: Finished | None
+    finished: SearchFinished | None
     failure: str | None
 
 
-def read_search(path: str | Path) -> Search:
+def read_search(path: str | Path) -> SearchRecord:
     """
     Read a search log; an incomplete last line is ignored.
 
@@ -129,17 +131,17 @@ def read_search(path: str | Path) -> Search:
     return _search(str(path), lines)
 
 
-def _search(path: str, lines: list[Line]) -> Search:
-    if not lines or not isinstance(began := lines[0], Began):
+def _search(path: str, lines: list[Line]) -> SearchRecord:
+    if not lines or not isinstance(began := lines[0], SearchStarted):
         raise _bad(f"{path}:1", "expected a line with the event began: this is no log of a search.")
-    ends = [line for line in lines if isinstance(line, Finished)]
-    failures = [line.reason for line in lines if isinstance(line, Failed)]
-    return Search(
+    ends = [line for line in lines if isinstance(line, SearchFinished)]
+    failures = [line.reason for line in lines if isinstance(line, SearchFailed)]
+    return SearchRecord(
         began=began,
         milestones=tuple(
             Milestone(line.seconds, line.stage, line.objective, line.bound, line.found)
             for line in lines
-            if isinstance(line, Reached)
+            if isinstance(line, SearchMilestone)
         ),
         finished=ends[-1] if ends else None,
         failure=failures[-1] if failures else None,

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.io.search_log import Began, Failed, Finished, Reached
+from gpuplan.planner.io.search_log import SearchFailed, SearchFinished, SearchMilestone, SearchStarted
 from gpuplan.planner.solver_versions import library_of
 
 if TYPE_CHECKING:
@@ -58,14 +58,16 @@ class SearchLog:
         seconds = round(now.seconds, 3)
         gap = now.gap
         self.add(
-            Reached(seconds=seconds, stage=stage, objective=objective, bound=bound, found=found, gap=gap)
+            SearchMilestone(
+                seconds=seconds, stage=stage, objective=objective, bound=bound, found=found, gap=gap
+            )
         )
 
     def finished(self, solution: SolutionSummary, plan_id: str) -> None:
         """Append the end of the search."""
         fallback = solution.fallback
         self.add(
-            Finished(
+            SearchFinished(
                 how=solution.ended,
                 seconds=solution.seconds,
                 status=solution.status,
@@ -80,9 +82,9 @@ class SearchLog:
         )
 
 
-def question(snapshot: Snapshot, limits: Limits) -> Began:
+def search_started(snapshot: Snapshot, limits: Limits) -> SearchStarted:
     """The first line of a log: the inputs and limits of a search."""
-    return Began(
+    return SearchStarted(
         at=datetime.now(UTC),
         gpuplan=importlib.metadata.version("gpuplan"),
         solvers={solver: library_of(solver) for solver in limits.solvers},
@@ -99,7 +101,7 @@ def question(snapshot: Snapshot, limits: Limits) -> Began:
 
 
 @contextmanager
-def logging_search(path: str | Path, began: Began) -> Iterator[SearchLog]:
+def write_search_log(path: str | Path, began: SearchStarted) -> Iterator[SearchLog]:
     """
     Log a search to a path, overwriting an existing file; an error that ends the search is logged as well.
 
@@ -120,7 +122,7 @@ def logging_search(path: str | Path, began: Began) -> Iterator[SearchLog]:
         log.add(began)
         yield log
     except BaseException as error:
-        log.add(Failed(reason=f"{type(error).__name__}: {error}".removesuffix(": ")))
+        log.add(SearchFailed(reason=f"{type(error).__name__}: {error}".removesuffix(": ")))
         raise
     finally:
         os.close(descriptor)

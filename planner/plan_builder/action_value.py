@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from gpuplan.models.verifier.verify import term_points
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.plan.desired_state import LaterStart
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 
 @dataclass(frozen=True)
-class Worth:
+class ActionValue:
     """Objective points of the changes of one plan."""
 
-    changes: Changes
+    changes: PlanChanges
     policy: Policy
     _points: dict[str, int] = field(default_factory=dict)
 
@@ -122,10 +122,10 @@ class Worth:
         return self._earnings.durations.remaining(job)
 
     @cached_property
-    def _earnings(self) -> Earnings:
-        return Earnings(self.changes.snapshot, self.policy)
+    def _earnings(self) -> StartValue:
+        return StartValue(self.changes.snapshot, self.policy)
 
-    def gpu_model(self, job: Job, placement: Placement | Planned) -> str | None:
+    def gpu_model(self, job: Job, placement: Placement | LaterStart) -> str | None:
         """GPU model of a placement; None for a job without GPUs."""
         node = self.changes.nodes[placement.replicas[0].node]
         return node.gpu_model if job.request.needs_gpu else None

@@ -16,7 +16,7 @@ from gpuplan.models.plan.actions import (
 from gpuplan.planner.plan_builder import node_steps
 from gpuplan.planner.plan_builder.node_steps import NodeStep
 from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
-from gpuplan.planner.plan_builder.preconditions import conditions
+from gpuplan.planner.plan_builder.preconditions import preconditions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.reason import Reason
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
-    from gpuplan.planner.plan_builder.later.promises import Promises
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
+    from gpuplan.planner.plan_builder.later.promises import PlanPromises
     from gpuplan.planner.plan_builder.ordering import Step
 
 
 def action(
     step: Step,
     reason: Reason,
-    changes: Changes,
+    changes: PlanChanges,
     fingerprint: Callable[[str], str],
     *,
-    promises: Promises,
+    promises: PlanPromises,
     recovery: Callable[[Job], int],
 ) -> Change:
     """
@@ -48,7 +48,7 @@ def action(
     common = {
         "id": step.id,
         "reason": reason,
-        "preconditions": conditions(step, changes.snapshot.cluster, fingerprint),
+        "preconditions": preconditions_of(step, changes.snapshot.cluster, fingerprint),
         "after_actions": step.after,
     }
     match step:
@@ -65,7 +65,7 @@ def action(
 def _of_job(
     change: JobChange,
     common: dict[str, Any],
-    promises: Promises,
+    promises: PlanPromises,
     recovery: Callable[[Job], int],
 ) -> Change:
     job = {"job": change.job.name, **common}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.plan_builder.ordering import Step
 
 
-class Purpose:
+class Beneficiaries:
     """Jobs that take what other jobs release, for the steps of one plan."""
 
     def __init__(self, steps: Iterable[Step]) -> None:

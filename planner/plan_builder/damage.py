@@ -9,9 +9,9 @@ from gpuplan.models.plan.actions import Grow, NodeAction, Release, Start
 from gpuplan.models.plan.precondition import JobDamaged
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.finding import Finding, FindingOutcome
+from gpuplan.models.validation.finding import DamageFinding, FindingOutcome
 from gpuplan.planner.analysis.effects import nodes_touched
-from gpuplan.planner.formatting import in_gpu_hours
+from gpuplan.planner.formatting import format_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.actions import Change, JobAction
     from gpuplan.models.validation.base import Damage
-    from gpuplan.models.validation.damage import Loss, Survey
+    from gpuplan.models.validation.damage import DamageSurvey, LostReplicas
 
 _SECONDS_PER_HOUR = 3600
 _CAUSES_TOLD = 3
 
 
-def releases(survey: Survey, now: datetime) -> tuple[Release, ...]:
+def release_actions(survey: DamageSurvey, now: datetime) -> tuple[Release, ...]:
     """One release for each job that has lost places, by name."""
     return tuple(
         Release(
@@ -56,10 +56,12 @@ def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> It
         yield change.model_copy(update={"after_actions": before}) if first else change
 
 
-def findings(survey: Survey, actions: Mapping[str, JobAction], now: datetime) -> tuple[Finding, ...]:
+def damage_findings(
+    survey: DamageSurvey, actions: Mapping[str, JobAction], now: datetime
+) -> tuple[DamageFinding, ...]:
     """Findings for jobs that have lost places, by name, with their outcome; then all other damage."""
     of_jobs = (
-        Finding(
+        DamageFinding(
             subject=f"job {name}",
             job=name,
             kinds=tuple(dict.fromkeys(damage.kind for damage in loss.damages)),
@@ -74,7 +76,7 @@ def findings(survey: Survey, actions: Mapping[str, JobAction], now: datetime) ->
     return (
         *of_jobs,
         *(
-            Finding(
+            DamageFinding(
                 subject=subject,
                 kinds=tuple(dict.fromkeys(damage.kind for damage in damages)),
                 text=_causes(damages),
@@ -85,7 +87,7 @@ def findings(survey: Survey, actions: Mapping[str, JobAction], now: datetime) ->
     )
 
 
-def _outcome(loss: Loss, action: JobAction) -> FindingOutcome:
+def _outcome(loss: LostReplicas, action: JobAction) -> FindingOutcome:
     if not loss.released:
         return FindingOutcome.LEFT
     match action:
@@ -96,7 +98,7 @@ def _outcome(loss: Loss, action: JobAction) -> FindingOutcome:
     return FindingOutcome.WAITING if action.after is None else FindingOutcome.CONTINUED
 
 
-def _reason(loss: Loss, now: datetime) -> Reason:
+def _reason(loss: LostReplicas, now: datetime) -> Reason:
     """Causes of the loss, and the work that is lost."""
     numbers: dict[str, int | float | str] = {
         "unsaved_gpu_hours": round(_unsaved(loss, now) / MILLI / _SECONDS_PER_HOUR, 3)
@@ -104,16 +106,16 @@ def _reason(loss: Loss, now: datetime) -> Reason:
     return Reason(code=ReasonCode.DAMAGED, text=_told(loss, now), numbers=numbers)
 
 
-def _told(loss: Loss, now: datetime) -> str:
+def _told(loss: LostReplicas, now: datetime) -> str:
     """Text with the causes of a job's damage and the work that is lost."""
     text = _causes(loss.damages)
     if (unsaved := _unsaved(loss, now)) and loss.job.running:
         since = "its last checkpoint" if loss.job.running.last_checkpoint_at else "its start"
-        text += f"; loses {in_gpu_hours(unsaved)} since {since}"
+        text += f"; loses {format_gpu_hours(unsaved)} since {since}"
     return text
 
 
-def _unsaved(loss: Loss, now: datetime) -> int:
+def _unsaved(loss: LostReplicas, now: datetime) -> int:
     """Unsaved work of a job that is pending again, in thousandths of GPU-seconds; 0 for other jobs."""
     running, placement = loss.job.running, loss.job.placement
     if loss.after is not None or running is None or placement is None:

@@ -22,22 +22,22 @@ from gpuplan.models.plan.plan import (
     StageSummary,
 )
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.value.disruption_cost import recovery_seconds
-from gpuplan.planner.analysis.job_changes import Changes
-from gpuplan.planner.analysis.metrics import measure
-from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.analysis.metrics import compute_metrics
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.plan_builder.action_value import Worth
+from gpuplan.planner.plan_builder.action_value import ActionValue
 from gpuplan.planner.plan_builder.actions import action
-from gpuplan.planner.plan_builder.beneficiaries import Purpose
-from gpuplan.planner.plan_builder.damage import after_releases, findings, releases
+from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries
+from gpuplan.planner.plan_builder.damage import after_releases, damage_findings, release_actions
 from gpuplan.planner.plan_builder.later.deadlines import deadline_outlooks
-from gpuplan.planner.plan_builder.later.promises import Promises
-from gpuplan.planner.plan_builder.ordering import JobStep, order
+from gpuplan.planner.plan_builder.later.promises import PlanPromises
+from gpuplan.planner.plan_builder.ordering import JobStep, order_steps
 from gpuplan.planner.plan_builder.reasons import Reasons
-from gpuplan.planner.plan_builder.released_resources import Scarcity
-from gpuplan.planner.plan_builder.reuse import Kept
+from gpuplan.planner.plan_builder.released_resources import ReleasedResources
+from gpuplan.planner.plan_builder.reuse import ReusedParts
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.problem_builder.left_out import left_out
 from gpuplan.planner.waiting import waiting_reasons
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Solution
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.validation.damage import Survey
+    from gpuplan.models.validation.damage import DamageSurvey
 
 
 def draft(
@@ -61,7 +61,7 @@ def draft(
     seed: int,
     created_at: datetime,
     last: Plan | None = None,
-    damage: Survey | None = None,
+    damage: DamageSurvey | None = None,
     cache: EpochCache | None = None,
 ) -> Plan:
     """
@@ -77,15 +77,15 @@ def draft(
         The changes cannot be carried out in any order.
     """
     snapshot = snapshot.canonical()
-    damage, cache = damage or survey(snapshot), cache or EpochCache()
-    changes = Changes(snapshot, solution.target)
+    damage, cache = damage or survey_damage(snapshot), cache or EpochCache()
+    changes = PlanChanges(snapshot, solution.target)
     target = changes.settled
-    worth = Worth(changes, policy)
-    future = Future(snapshot, policy, target)
-    promises = Promises(future)
-    steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
-    purpose = Purpose(steps)
-    why = Reasons(changes, purpose, worth, promises, Scarcity(changes))
+    worth = ActionValue(changes, policy)
+    future = ProjectedSchedule(snapshot, policy, target)
+    promises = PlanPromises(future)
+    steps = order_steps(changes, {change.job.name: worth.points(change) for change in changes.jobs})
+    purpose = Beneficiaries(steps)
+    why = Reasons(changes, purpose, worth, promises, ReleasedResources(changes))
     proven = solution.status is SolveStatus.OPTIMAL
     preempted = {
         step.change.job.name: why.makes_room_for(step)
@@ -93,9 +93,9 @@ def draft(
         if isinstance(step, JobStep) and step.change.kind is ActionKind.PREEMPT
     }
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
-    kept = Kept(last, cache)
+    kept = ReusedParts(last, cache)
     changed = {change.job.name for change in changes.jobs}
-    released = releases(damage, snapshot.taken_at)
+    released = release_actions(damage, snapshot.taken_at)
     made = (
         action(
             step,
@@ -122,7 +122,7 @@ def draft(
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
         solution=_summary(solution, verification_terms, left_out(snapshot, policy, cache)),
         actions=actions,
-        findings=findings(damage, of_job, snapshot.taken_at),
+        findings=damage_findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,
         nodes=_node_states(changes, kept),
         waiting=tuple(
@@ -131,7 +131,7 @@ def draft(
         planned=promises.planned(),
         # With a single slot the plan has no start times of pending jobs, so their completion is unknown.
         deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
-        metrics=measure(changes),
+        metrics=compute_metrics(changes),
         seed=seed,
         snapshot=snapshot,
         policy=policy,
@@ -176,7 +176,7 @@ def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
             raise ValueError(f"expected an answer to draft a plan from, found status {status}")
 
 
-def _node_states(changes: Changes, kept: Kept) -> tuple[NodeState, ...]:
+def _node_states(changes: PlanChanges, kept: ReusedParts) -> tuple[NodeState, ...]:
     """States of all existing and new nodes; a removed node has no free resources."""
     before, free = changes.snapshot.cluster.node_by_name, changes.free
     states = {

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.planner.formatting import counted, duration, money, named
+from gpuplan.planner.formatting import format_count, format_duration, format_money, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpuplan.models.plan.actions import NodeAction
     from gpuplan.models.plan.precondition import Precondition
-    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.analysis.job_changes import PlanChanges
 
 
 class Phase(Enum):
@@ -43,7 +43,7 @@ class NodeStep:
 
 
 def node_steps(
-    changes: Changes, phase: Phase, *, early: Iterable[str]
+    changes: PlanChanges, phase: Phase, *, early: Iterable[str]
 ) -> Iterator[tuple[ActionKind, Sequence[str]]]:
     """
     Kinds of steps in a phase, each with the names of its nodes; `early` are new nodes that moves need.
@@ -65,7 +65,7 @@ def precondition(step: NodeStep) -> Precondition:
     return ACTIONS[step.kind].needs.model_validate({"node": step.node})
 
 
-def action(step: NodeStep, changes: Changes, common: dict[str, Any]) -> NodeAction:
+def action(step: NodeStep, changes: PlanChanges, common: dict[str, Any]) -> NodeAction:
     """The action of a step; `common` has the fields that all actions have."""
     match step.kind:
         case ActionKind.CORDON:
@@ -87,28 +87,30 @@ def action(step: NodeStep, changes: Changes, common: dict[str, Any]) -> NodeActi
             raise ValueError(f"expected an action about node {step.node!r}, found {step.kind}")
 
 
-def reason(step: NodeStep, changes: Changes, *, leaving: Sequence[str], arriving: Sequence[str]) -> Reason:
+def reason(
+    step: NodeStep, changes: PlanChanges, *, leaving: Sequence[str], arriving: Sequence[str]
+) -> Reason:
     """The reason of a step; `leaving` and `arriving` are the jobs that leave the node and that come to it."""
     node = changes.nodes[step.node]
     have = "has" if len(leaving) == 1 else "have"
     match step.kind:
         case ActionKind.CORDON:
-            text = f"to be removed once {named(leaving)} {have} left"
+            text = f"to be removed once {join_first_names(leaving)} {have} left"
             return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
         case ActionKind.DRAIN:
             then = "removed" if step.node in changes.target.removed else "drained"
-            text = f"confirms that {named(leaving)} {have} left a node to be {then}"
+            text = f"confirms that {join_first_names(leaving)} {have} left a node to be {then}"
             return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
         case ActionKind.SCALE_DOWN:
-            text = f"no job needs it; saves {money(node.price_per_hour)}/h"
+            text = f"no job needs it; saves {format_money(node.price_per_hour)}/h"
             return Reason(code=ReasonCode.IDLE, text=text, numbers={"price_per_hour": node.price_per_hour})
         case ActionKind.SCALE_UP:
             pool = next(each for each in changes.snapshot.cluster.pools if each.name == node.pool)
-            least = f"pool {pool.name} keeps at least {counted(pool.minimum, 'node')}"
-            text = f"needed by {named(arriving)}" if arriving else least
-            text = f"{text}; costs {money(node.price_per_hour)}/h"
+            least = f"pool {pool.name} keeps at least {format_count(pool.minimum, 'node')}"
+            text = f"needed by {join_first_names(arriving)}" if arriving else least
+            text = f"{text}; costs {format_money(node.price_per_hour)}/h"
             if wait := pool.provisioning:
-                text = f"{text}, ready after {duration(wait)}"
+                text = f"{text}, ready after {format_duration(wait)}"
             numbers = {
                 "price_per_hour": node.price_per_hour,
                 "provisioning_seconds": wait,

@@ -3,7 +3,7 @@ An order in which the changes of a target can be carried out, found by simulatin
 
 Resources are released before they are taken: cordon; shrink and preempt; migrate, repartition and drain as
 soon as each is possible; remove nodes, add nodes; start and grow. Each step lists the earlier steps that it
-depends on. The verifier has already checked that an order exists (rule `order`).
+depends on. The verifier has already checked that an order exists (rule `order_steps`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.planner.plan_builder.node_steps import NodeStep, Phase, node_steps
-from gpuplan.planner.plan_builder.step_resources import Yard
+from gpuplan.planner.plan_builder.step_resources import StepResources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuplan.planner.analysis.cluster_after import LayoutChange
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LayoutStep:
 Step: TypeAlias = JobStep | LayoutStep | NodeStep
 
 
-def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
+def order_steps(changes: PlanChanges, points: Mapping[str, int]) -> tuple[Step, ...]:
     """
     All steps in order; `points` are the objective points of each job that starts or grows.
 
@@ -59,7 +59,7 @@ def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
     of: dict[ActionKind, list[JobChange]] = {kind: [] for kind in ActionKind}
     for change in changes.jobs:
         of[change.kind].append(change)
-    orderly = _Orderly(changes, of[ActionKind.MIGRATE])
+    orderly = _StepOrdering(changes, of[ActionKind.MIGRATE])
     # Only a migration can depend on a new node before room is made for the other jobs.
     early = {name for change in of[ActionKind.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
     orderly.phase(Phase.BEFORE_JOBS_LEAVE, early)
@@ -80,13 +80,13 @@ def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
     return tuple(orderly.steps)
 
 
-class _Orderly:
+class _StepOrdering:
     """Simulates the steps one by one and records them."""
 
-    def __init__(self, changes: Changes, moves: Iterable[JobChange]) -> None:
+    def __init__(self, changes: PlanChanges, moves: Iterable[JobChange]) -> None:
         self.steps: list[Step] = []
         self._changes = changes
-        self._yard = Yard(changes)
+        self._yard = StepResources(changes)
         self._position: dict[str, int] = {}
         self._layouts = list(changes.layouts)
         self._moves = list(moves)

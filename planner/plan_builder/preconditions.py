@@ -13,7 +13,7 @@ from gpuplan.models.plan.precondition import (
     JobWaits,
 )
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.requirements import frees
+from gpuplan.planner.analysis.requirements import free_preconditions
 from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
 from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from gpuplan.planner.plan_builder.ordering import Step
 
 
-def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) -> tuple[Precondition, ...]:
+def preconditions_of(
+    step: Step, cluster: Cluster, fingerprint: Callable[[str], str]
+) -> tuple[Precondition, ...]:
     """Preconditions of a step; `fingerprint` maps a job to that of its document in the snapshot."""
     match step:
         case JobStep(change=change):
             name = change.job.name
             asked = JobWaits if change.kind is ActionKind.START else JobRuns
-            return asked(job=name, job_fingerprint=fingerprint(name)), *frees(change, cluster)
+            return asked(job=name, job_fingerprint=fingerprint(name)), *free_preconditions(change, cluster)
         case LayoutStep(change=layout):
             destroyed = tuple(
                 instance for instance in layout.before or () if instance not in set(layout.after)

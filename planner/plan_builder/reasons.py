@@ -11,20 +11,26 @@ from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.progress import unsaved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import lost_seconds
-from gpuplan.planner.formatting import counted, duration, in_gpu_hours, in_points, named
+from gpuplan.planner.formatting import (
+    format_count,
+    format_duration,
+    format_gpu_hours,
+    format_points,
+    join_first_names,
+)
 from gpuplan.planner.plan_builder import node_steps
 from gpuplan.planner.plan_builder.node_steps import NodeStep
 from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.time_format import format_time
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
-    from gpuplan.planner.plan_builder.action_value import Worth
-    from gpuplan.planner.plan_builder.beneficiaries import Purpose
-    from gpuplan.planner.plan_builder.later.promises import Promises
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
+    from gpuplan.planner.plan_builder.action_value import ActionValue
+    from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries
+    from gpuplan.planner.plan_builder.later.promises import PlanPromises
     from gpuplan.planner.plan_builder.ordering import Step
-    from gpuplan.planner.plan_builder.released_resources import Scarcity
+    from gpuplan.planner.plan_builder.released_resources import ReleasedResources
 
 UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
 
@@ -37,11 +43,11 @@ _Numbers: TypeAlias = dict[str, int | float | str]
 class Reasons:
     """Builds the reason of each step of a plan."""
 
-    changes: Changes
-    purpose: Purpose
-    worth: Worth
-    promises: Promises
-    scarcity: Scarcity
+    changes: PlanChanges
+    purpose: Beneficiaries
+    worth: ActionValue
+    promises: PlanPromises
+    scarcity: ReleasedResources
 
     def reason(self, step: Step) -> Reason:
         """Reason of a step."""
@@ -87,14 +93,14 @@ class Reasons:
         if len(job.gpu_models) > 1 and change.after and (model := self.worth.gpu_model(job, change.after)):
             parts.append(f"on {model}")
         if new := sum(node.name in self.changes.added for node in nodes):
-            parts.append(f"on {counted(new, 'new node')}")
-        parts.append(f"waited {duration(waited)}" if waited else "just submitted")
+            parts.append(f"on {format_count(new, 'new node')}")
+        parts.append(f"waited {format_duration(waited)}" if waited else "just submitted")
         numbers: _Numbers = {"points": self.worth.points(change), "waited_seconds": waited}
         if job.progress:
             numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
-            parts.append(f"goes on with {duration(left)} left")
+            parts.append(f"goes on with {format_duration(left)} left")
         if victims := self.purpose.followed(step):
-            parts.append(f"takes the place of {named(victims)}")
+            parts.append(f"takes the place of {join_first_names(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts += self.promises.remarks(job.name, numbers)
         return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
@@ -105,7 +111,7 @@ class Reasons:
         parts = [self._resized(change, numbers), *self._lost(change, numbers)]
         parts.append(self._gain(change, numbers))
         if victims := self.purpose.followed(step):
-            parts.append(f"takes the place of {named(victims)}")
+            parts.append(f"takes the place of {join_first_names(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
 
@@ -127,7 +133,7 @@ class Reasons:
         if change.kind is ActionKind.SHRINK:
             parts.insert(0, self._resized(change, numbers))
         if (resumes := self.promises.resumes_at(change.job.name)) is not None:
-            parts.append(f"resumes {clock(resumes, self.changes.snapshot.taken_at)}")
+            parts.append(f"resumes {format_time(resumes, self.changes.snapshot.taken_at)}")
         parts += self._lost(change, numbers)
         parts.append(self._gain(change, numbers))
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
@@ -137,7 +143,7 @@ class Reasons:
         numbers: _Numbers = {}
         code, why = self._why_it_leaves(step, numbers)
         if victims := self.purpose.followed(step):
-            why = f"{why}, takes the place of {named(victims)}"
+            why = f"{why}, takes the place of {join_first_names(victims)}"
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts = [why, *self._lost(change, numbers), self._gain(change, numbers)]
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
@@ -146,23 +152,23 @@ class Reasons:
         """Points that the change adds to the objective, and the part that is its disruption price."""
         points, disruption = self.worth.points(change), self.worth.disruption(change)
         numbers |= {"points": points, "disruption_points": disruption}
-        return in_points(points, disruption, change.kind.value)
+        return format_points(points, disruption, change.kind.value)
 
     def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
         change, nodes = step.change, self.changes.nodes
         if drained := [name for name in change.nodes_left if nodes[name].drain]:
-            return ReasonCode.DRAINED, f"leaves {named(drained)}, to be drained"
+            return ReasonCode.DRAINED, f"leaves {join_first_names(drained)}, to be drained"
         if closing := self._closing(change):
             return ReasonCode.DRAINED, closing
         if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
             code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
-            return code, f"empties {named(removed)}, to be removed"
+            return code, f"empties {join_first_names(removed)}, to be removed"
         if followers := self.purpose.followers(step):
             numbers["makes_room_for"] = ", ".join(followers)
-            return ReasonCode.MAKES_ROOM, f"makes room for {named(followers)}"
+            return ReasonCode.MAKES_ROOM, f"makes room for {join_first_names(followers)}"
         if given := self.scarcity.yielded(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
-            return ReasonCode.MAKES_ROOM, f"frees {given.text} for {named(given.jobs)}"
+            return ReasonCode.MAKES_ROOM, f"frees {given.text} for {join_first_names(given.jobs)}"
         code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
         return code, self._better(change, numbers) or "so that other changes of this plan fit"
 
@@ -177,7 +183,7 @@ class Reasons:
             return f"to a faster GPU model, {before} → {after}"
         if (points := self.worth.larger_blocks(change)) > 0:
             numbers["fragmentation_points"] = points
-            where = named(change.nodes_left)
+            where = join_first_names(change.nodes_left)
             return f"leaves GPUs free in larger blocks on {where}, worth {points:,} points"
         return "to places that are worth more" if self.worth.points(change) > 0 else ""
 
@@ -187,9 +193,9 @@ class Reasons:
         window = future.windows.expels(change.job)
         if window is None or not (left := [name for name in change.nodes_left if name in window.nodes]):
             return ""
-        begins = clock(future.moment(window.begins), self.changes.snapshot.taken_at)
+        begins = format_time(future.moment(window.begins), self.changes.snapshot.taken_at)
         since = f"begins at {begins}" if window.begins > 0 else "has begun"
-        return f"leaves {named(left)}: {window_name(window)} {since}"
+        return f"leaves {join_first_names(left)}: {window_name(window)} {since}"
 
     def _lost(self, change: JobChange, numbers: _Numbers) -> list[str]:
         """How long the job ran, and how much of its work is in no checkpoint."""
@@ -207,16 +213,16 @@ class Reasons:
             "remaining_seconds": future.durations.resumed(job, future.durations.gpu_model(job)),
             "lost_gpu_hours": round(gpu_seconds / (MILLI * _SECONDS_PER_HOUR), 3),
         }
-        what = in_gpu_hours(gpu_seconds) if gpu_seconds else f"{duration(lost)} of work"
+        what = format_gpu_hours(gpu_seconds) if gpu_seconds else f"{format_duration(lost)} of work"
         if not lost:
-            return [f"ran {duration(ran)}, loses no work"]
+            return [f"ran {format_duration(ran)}, loses no work"]
         since = "since its last checkpoint" if running.last_checkpoint_at else "without a checkpoint"
-        return [f"ran {duration(ran)}, loses {what} {since}"]
+        return [f"ran {format_duration(ran)}, loses {what} {since}"]
 
     def _laid_out(self, step: LayoutStep) -> Reason:
         layout, jobs = step.change, self.purpose.served(step)
         before, after = set(layout.before or ()), set(layout.after)
-        text = f"for {named(jobs)}"
+        text = f"for {join_first_names(jobs)}"
         if layout.before is None:
             text = f"{text}; switches MIG mode on"
         return Reason(

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
-from gpuplan.planner.formatting import in_gpus
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.formatting import format_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.cluster import Rack, RackPower
     from gpuplan.models.placement import Replica
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 
 @dataclass(frozen=True, slots=True)
-class Yielded:
+class ReleasedPart:
     """An amount of quota or power that a job releases, and the jobs that take it."""
 
     text: str
@@ -33,23 +33,23 @@ class Yielded:
 
 
 @dataclass(frozen=True)
-class Scarcity:
+class ReleasedResources:
     """Quota and rack power that the changes of one plan release."""
 
-    changes: Changes
+    changes: PlanChanges
 
-    def yielded(self, change: JobChange) -> Yielded | None:
+    def yielded(self, change: JobChange) -> ReleasedPart | None:
         """Quota or power that other jobs would lack without this change; None if they would lack none."""
         return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
 
-    def _quota(self, change: JobChange) -> Iterator[Yielded]:
+    def _quota(self, change: JobChange) -> Iterator[ReleasedPart]:
         left, taken = self._by_model(change.leaving), self._by_model(change.arriving)
         for model, milli in sorted((left - taken).items()):
             short = self._room.now(change.job.queue, milli, (model,)).shortage
             if short is None or (short.gpu_model == ALL_MODELS and taken):
                 continue
-            yield Yielded(
-                f"{in_gpus(milli)} of queue {short.queue}",
+            yield ReleasedPart(
+                f"{format_gpus(milli)} of queue {short.queue}",
                 tuple(sorted(self._who_takes_quota(change, short.queue, short.gpu_model))),
                 {"queue": short.queue, "gpus": print_milli(milli)},
             )
@@ -72,7 +72,7 @@ class Scarcity:
                 name = parents[name]
         return found
 
-    def _power(self, change: JobChange) -> Iterator[Yielded]:
+    def _power(self, change: JobChange) -> Iterator[ReleasedPart]:
         for cap in self.changes.cluster.rack_power:
             given = self._drawn(cap, change.leaving) - self._drawn(cap, change.arriving)
             if given <= 0 or self._drawn_in_all[rack_of(cap)] + given <= cap.watts * MILLI:
@@ -83,7 +83,7 @@ class Scarcity:
                 if self._drawn(cap, other.arriving) > self._drawn(cap, other.leaving)
             )
             watts = given // MILLI
-            yield Yielded(
+            yield ReleasedPart(
                 f"{watts:,} W of rack {cap.rack}", tuple(sorted(takers)), {"rack": cap.rack, "watts": watts}
             )
 
@@ -113,5 +113,5 @@ class Scarcity:
         return drawn
 
     @cached_property
-    def _room(self) -> QuotaRoom:
-        return QuotaRoom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)
+    def _room(self) -> QuotaHeadroom:
+        return QuotaHeadroom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)

@@ -16,7 +16,7 @@ from gpuplan.planner.plan_builder.reasons import UNCHANGED
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.forecast import Waiting
     from gpuplan.models.plan.plan import Plan
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.epoch_cache import EpochCache
 
 
-class Kept:
+class ReusedParts:
     """Builds parts of a new plan, or takes equal ones from the `last` plan."""
 
     def __init__(self, last: Plan | None, cache: EpochCache) -> None:
@@ -57,7 +57,7 @@ class Kept:
         known = self._waiting.get(found.job)
         return known if known == found else found
 
-    def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
+    def node(self, node: Node, left: FreeResources, change: NodeChange) -> NodeState:
         """State of a node after the plan, with its free resources."""
         known = self._before.get(node.name)
         if known is None or known[0] != (node, left, change):
@@ -66,7 +66,7 @@ class Kept:
         return known[1]
 
 
-def _state(node: Node, left: NodeFree, change: NodeChange) -> NodeState:
+def _state(node: Node, left: FreeResources, change: NodeChange) -> NodeState:
     return NodeState(
         name=node.name,
         change=change,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.cluster import Gpu, MigInstance
 from gpuplan.models.eligibility.mig_layout import layout_after, memory_slices
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.cluster_after import LayoutChange
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 _Part: TypeAlias = tuple[str, str, int, int]
 """One resource of a node: (node, kind, GPU index, memory slice)."""
@@ -44,17 +44,17 @@ _AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
 """Capacity of a node by kind; the capacity of countable resources is in `Node.resources`."""
 
 
-class Yard:
+class StepResources:
     """State of the nodes that a plan changes, with their GPUs and MIG instances, after the steps so far."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: PlanChanges) -> None:
         self._cluster = changes.snapshot.cluster
         self._nodes = changes.nodes
         self._there = set(self._cluster.node_by_name)
         self._layouts: dict[_Gpu, tuple[MigInstance, ...] | None] = {}
         self._replicas: Counter[str] = Counter()
         used: Counter[_Part] = Counter()
-        there = holdings_of(changes.snapshot).there
+        there = allocations_of(changes.snapshot).there
         for name in _concerned(changes):
             self._replicas[name] = len(there.get(name, ()))
             for job, replica in there.get(name, ()):
@@ -193,7 +193,7 @@ class Yard:
         """Add the amounts that replicas hold."""
         for replica in replicas:
             node = replica.node
-            cpu_milli, memory_mib = charged(replica, job.qos, self._cluster)
+            cpu_milli, memory_mib = charged_cpu_memory(replica, job.qos, self._cluster)
             parts[node, _CPU, 0, 0] += cpu_milli
             parts[node, _MEMORY, 0, 0] += memory_mib
             parts[node, _DISK, 0, 0] += replica.disk_mib
@@ -232,7 +232,7 @@ class Yard:
         return amount(node) if amount else node.resources.get(kind, 0)
 
 
-def _concerned(changes: Changes) -> set[str]:
+def _concerned(changes: PlanChanges) -> set[str]:
     """Names of the nodes with arriving or leaving replicas, and of the nodes that change themselves."""
     jobs = {name for change in changes.jobs for name in (*change.nodes_left, *change.nodes_taken)}
     return jobs.union((layout.node for layout in changes.layouts), changes.removed, changes.emptied)

@@ -19,9 +19,9 @@ from gpuplan.models.plan.actions import (
 from gpuplan.models.plan.precondition import Free, JobDamaged, JobRuns, JobWaits
 from gpuplan.models.validation.finding import FindingOutcome
 from gpuplan.planner.analysis.job_changes import job_change
-from gpuplan.planner.analysis.requirements import frees
-from gpuplan.planner.plan_file.integrity_nodes import nodes_and_layouts
-from gpuplan.planner.plan_file.integrity_times import times
+from gpuplan.planner.analysis.requirements import free_preconditions
+from gpuplan.planner.plan_file.integrity_nodes import node_contradictions
+from gpuplan.planner.plan_file.integrity_times import time_contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,8 +44,8 @@ def contradictions(plan: Plan) -> Iterator[str]:
     yield from _order(plan)
     yield from _places(plan)
     yield from _waiting(plan)
-    yield from nodes_and_layouts(plan)
-    yield from times(plan)
+    yield from node_contradictions(plan)
+    yield from time_contradictions(plan)
     yield from _figures(plan)
 
 
@@ -119,7 +119,7 @@ def _asks_for_what_it_takes(action: JobAction, change: JobChange, plan: Plan) ->
             if not asks:
                 yield f"action {action.id} changes a job without asking whether it runs"
     asked = [one for one in action.preconditions if isinstance(one, Free)]
-    for needed in frees(change, plan.snapshot.cluster):
+    for needed in free_preconditions(change, plan.snapshot.cluster):
         if not _covers([one for one in asked if one.node == needed.node], needed):
             yield f"action {action.id} does not ask for all it takes on node {needed.node}"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
 
 
-def nodes_and_layouts(plan: Plan) -> Iterator[str]:
+def node_contradictions(plan: Plan) -> Iterator[str]:
     """All contradictions about nodes and MIG layouts."""
     yield from _pools(plan)
     yield from _states(plan)

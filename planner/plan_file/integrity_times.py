@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.actions import Preempt, Start
 from gpuplan.models.plan.forecast import DeadlineState
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
 
 
-def times(plan: Plan) -> Iterator[str]:
+def time_contradictions(plan: Plan) -> Iterator[str]:
     """All contradictions about later slots."""
     yield from _planned(plan)
     yield from _projected(plan)
@@ -28,7 +28,7 @@ def times(plan: Plan) -> Iterator[str]:
 
 def _planned(plan: Plan) -> Iterator[str]:
     """Check that each later start is of a job that is not placed, in an existing slot, at the slot's time."""
-    slots = Slots.of(plan.policy.horizon, plan.epoch)
+    slots = TimeSlots.of(plan.policy.horizon, plan.epoch)
     placed = {placement.job for placement in plan.placements}
     for job, count in sorted(Counter(each.job for each in plan.planned).items()):
         known = plan.snapshot.job_by_name.get(job)

@@ -65,14 +65,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return _document(plan, plan.snapshot.document())
 
 
-def plan_text(plan: Plan) -> str:
+def plan_file_text(plan: Plan) -> str:
     """Text of the plan file: JSON with one line for each action, placement, node and job."""
     return _layout(_document(plan, plan.snapshot.shared_document)) + "\n"
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write the plan file atomically: a reader sees the old file or the new one."""
-    write_atomically(path, plan_text(plan))
+    write_atomically(path, plan_file_text(plan))
 
 
 def load_plan(path: str | Path) -> Plan:

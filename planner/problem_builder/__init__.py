@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.problem.problem import Charges, Problem
-from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.problem_builder.affinity import Meetings
-from gpuplan.planner.problem_builder.candidates import candidates, resumers, runners
-from gpuplan.planner.problem_builder.earliest_start import Readiness, needed_running
-from gpuplan.planner.problem_builder.incumbents import Incumbents, Lone, outlooks
+from gpuplan.planner.problem_builder.affinity import AffinityTags
+from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
+from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
+from gpuplan.planner.problem_builder.incumbents import Incumbents, SingleJobClasses, incumbent_options
 from gpuplan.planner.problem_builder.job_classes import Classifier
 from gpuplan.planner.problem_builder.nodes.free_nodes import free_nodes, held_milli
-from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-from gpuplan.planner.problem_builder.nodes.pools import pool_options, scalings
+from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+from gpuplan.planner.problem_builder.nodes.pools import pool_options, pool_scalings
 from gpuplan.planner.problem_builder.nodes.power import power_caps
-from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
-from gpuplan.planner.problem_builder.queues import budgets, guarantees, limited_trees
+from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
+from gpuplan.planner.problem_builder.queues import limited_trees, queue_budgets, queue_guarantees
 from gpuplan.planner.problem_builder.reclaiming import Claims, Reclaiming
-from gpuplan.planner.problem_builder.releases import Returns
-from gpuplan.planner.problem_builder.start_values import Timing
+from gpuplan.planner.problem_builder.releases import Releases
+from gpuplan.planner.problem_builder.start_values import StartValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import Incumbent, JobClass
-    from gpuplan.models.problem.problem import Standing
+    from gpuplan.models.problem.problem import AffinityNeighbour
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.pools import Scaling
+    from gpuplan.planner.problem_builder.nodes.pools import PoolScaling
 
 _THIS_INSTANT: Final = (0, 3600)
 """Slot edges of a problem without later slots; the length of the single slot has no effect."""
 
 
-def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
+def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
     """Build the problem of one epoch: a pure function of snapshot and policy, whatever their order."""
     snapshot, cache = snapshot.canonical(), cache or EpochCache()
-    usage = holdings_of(snapshot).usage
-    timing = Timing(snapshot, policy)
+    usage = allocations_of(snapshot).usage
+    timing = StartValues(snapshot, policy)
     # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.
     waiting = [job for job in snapshot.waiting if not job.held]
-    needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
-    running = runners(snapshot, policy, timing.windows, needed, cache)
-    readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
+    needed = running_predecessors(snapshot, ahead=policy.horizon.slots > 1)
+    running = running_candidates(snapshot, policy, timing.windows, needed, cache)
+    readiness = EarliestStarts(snapshot, timing, needed & {runner.job.name for runner in running})
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resumers(policy, running, now, claims) if timing.ahead else []
+    wanting += resume_candidates(policy, running, now, claims) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
-    scaled = scalings(snapshot, policy, now)
-    sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
-    shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
-    meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
+    scaled = pool_scalings(snapshot, policy, now)
+    sites = NodeGroups(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
+    shapes = ResourceVectors(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
+    meetings = AffinityTags(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
-    disturbed = outlooks(
+    disturbed = incumbent_options(
         policy,
         sites,
         running,
@@ -81,11 +81,11 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
         claims=claims,
     )
     # 4. Classes of pending jobs, then those of incumbents.
-    classes = classifier.starts(one for one in wanting if one.role is Role.START)
+    classes = classifier.starts(one for one in wanting if one.role is ClassRole.START)
     incumbents = Incumbents(
         snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes, cache=cache
     )
-    lone = Lone.of(wanting)
+    lone = SingleJobClasses.of(wanting)
     for outlook in disturbed:
         rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
         incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
@@ -95,7 +95,7 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
         if one.stop_points is not None or one.move is not None
     }
     standing = meetings.standing(snapshot, sites, classes, leaving)
-    returns = Returns(snapshot, timing, incumbents.found)
+    returns = Releases(snapshot, timing, incumbents.found)
     held = held_milli(snapshot) if shapes.capped or snapshot.cluster.rack_power else {}
     closable = _closable(snapshot, spare, incumbents.found)
     return Problem(
@@ -111,9 +111,9 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
         groups=tuple(sites.groups),
         classes=tuple(classes),
         queues=tuple(queue.name for queue in snapshot.queues),
-        budgets=budgets(snapshot, usage, returns),
+        budgets=queue_budgets(snapshot, usage, returns),
         incumbents=tuple(incumbents.found),
-        guarantees=guarantees(snapshot, policy, usage, waiting),
+        guarantees=queue_guarantees(snapshot, policy, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),
         domains=sites.domains(_levels(classes, standing)),
         power_caps=power_caps(snapshot, sites.nodes, held, incumbents.found, returns.by_rack()),
@@ -139,12 +139,12 @@ def _closable(snapshot: Snapshot, spare: frozenset[str], incumbents: Iterable[In
     }
 
 
-def _closing(scaled: Iterable[Scaling], closable: frozenset[str]) -> dict[str, int]:
+def _closing(scaled: Iterable[PoolScaling], closable: frozenset[str]) -> dict[str, int]:
     """Points of removing a node, by name."""
     return {name: scaling.saving for scaling in scaled for name in scaling.spare & closable}
 
 
-def _levels(classes: Iterable[JobClass], standing: Iterable[Standing]) -> set[Level]:
+def _levels(classes: Iterable[JobClass], standing: Iterable[AffinityNeighbour]) -> set[Level]:
     """Levels with domains that occur in constraints or prices."""
     avoided = {level for one in standing for _, level in one.avoids}
     avoided |= {level for one in classes for _, level in one.avoids}

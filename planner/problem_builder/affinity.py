@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.problem.problem import Standing
+from gpuplan.models.problem.problem import AffinityNeighbour
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
 
 
-class Meetings:
+class AffinityTags:
     """Tags (numbers of label sets that some job avoids) and workload classes with an interference price."""
 
     def __init__(self, policy: Policy, jobs: Iterable[Job]) -> None:
@@ -57,17 +57,17 @@ class Meetings:
         return job.workload_class if job.workload_class in self._workloads else ""
 
     def standing(
-        self, snapshot: Snapshot, sites: Sites, classes: Iterable[JobClass], leaving: Mapping[str, int]
-    ) -> tuple[Standing, ...]:
+        self, snapshot: Snapshot, sites: NodeGroups, classes: Iterable[JobClass], leaving: Mapping[str, int]
+    ) -> tuple[AffinityNeighbour, ...]:
         """Running jobs that restrict or price new replicas nearby; `leaving` has incumbent indices by job."""
         if not self._tags and not self._workloads:
             return ()
-        guests = _Guests(classes, self.interference)
-        found: list[Standing] = []
+        guests = _NewReplicaTags(classes, self.interference)
+        found: list[AffinityNeighbour] = []
         for job in snapshot.jobs:
             if job.running is None:
                 continue
-            one = Standing(
+            one = AffinityNeighbour(
                 job=job.name,
                 incumbent=leaving.get(job.name),
                 nodes=(),
@@ -80,7 +80,7 @@ class Meetings:
         return tuple(found)
 
 
-class _Guests:
+class _NewReplicaTags:
     """Tags that new replicas avoid or carry, and workload classes that interfere with theirs."""
 
     def __init__(self, classes: Iterable[JobClass], interference: tuple[tuple[str, str, int], ...]) -> None:
@@ -102,7 +102,9 @@ class _Guests:
         return workload if workload in self._met else ""
 
 
-def _placed(one: Standing, job: Job, snapshot: Snapshot, sites: Sites, guests: _Guests) -> Iterator[Standing]:
+def _placed(
+    one: AffinityNeighbour, job: Job, snapshot: Snapshot, sites: NodeGroups, guests: _NewReplicaTags
+) -> Iterator[AffinityNeighbour]:
     """
     A running job with its nodes.
 
@@ -128,11 +130,13 @@ def _placed(one: Standing, job: Job, snapshot: Snapshot, sites: Sites, guests: _
         if first:
             carries = tuple(tag for tag in one.carries if level in guests.avoided[tag])
             avoids = tuple(avoided for avoided in one.avoids if avoided[1] == level)
-            yield Standing(one.job, one.incumbent, tuple(sorted(first.values())), "", carries, avoids)
+            yield AffinityNeighbour(
+                one.job, one.incumbent, tuple(sorted(first.values())), "", carries, avoids
+            )
 
 
-def _at(one: Standing, nodes: tuple[int, ...]) -> Standing:
-    return Standing(one.job, one.incumbent, nodes, one.workload, one.carries, one.avoids)
+def _at(one: AffinityNeighbour, nodes: tuple[int, ...]) -> AffinityNeighbour:
+    return AffinityNeighbour(one.job, one.incumbent, nodes, one.workload, one.carries, one.avoids)
 
 
 def _carries(job: Job, labels: tuple[tuple[str, str], ...]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuplan.models.eligibility.node_eligibility import filters
-from gpuplan.models.problem.jobs import Role
-from gpuplan.planner.problem_builder.running_placements import tenures
+from gpuplan.models.eligibility.node_eligibility import eligibility_key
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.planner.problem_builder.running_placements import placements_of_running
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.timing.reservation_windows import Windows
+    from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.planner.epoch_cache import EpochCache
     from gpuplan.planner.problem_builder.reclaiming import Claims
-    from gpuplan.planner.problem_builder.running_placements import Tenure
+    from gpuplan.planner.problem_builder.running_placements import RunningPlacement
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 
 
-class Runner(NamedTuple):
+class RunningCandidate(NamedTuple):
     """A running job with the changes that the policy allows."""
 
     job: Job
@@ -40,11 +40,11 @@ class Runner(NamedTuple):
     """It has a replica on a node to be drained, or on one that a reservation window soon closes to it."""
 
 
-class Candidate(NamedTuple):
+class JobCandidate(NamedTuple):
     """A job that may get new replicas."""
 
     job: Job
-    role: Role
+    role: ClassRole
     minimum: int
     maximum: int
     gpu_model: str | None
@@ -52,43 +52,44 @@ class Candidate(NamedTuple):
     filters: Filters
 
 
-def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candidate]:
+def candidates(waiting: Iterable[Job], runners: Iterable[RunningCandidate]) -> list[JobCandidate]:
     """Jobs that may start, migrate or grow."""
     found = [
-        Candidate(job, Role.START, job.gang.minimum, job.gang.maximum, None, filters(job)) for job in waiting
+        JobCandidate(job, ClassRole.START, job.gang.minimum, job.gang.maximum, None, eligibility_key(job))
+        for job in waiting
     ]
     for runner in runners:
         job, count = runner.job, len(runner.running.replicas)
         if runner.move:
-            found.append(Candidate(job, Role.MOVE, count, count, None, filters(job)))
+            found.append(JobCandidate(job, ClassRole.MOVE, count, count, None, eligibility_key(job)))
         if runner.grow:
             most = job.gang.maximum - count
-            found.append(Candidate(job, Role.GROW, 1, most, runner.gpu_model, filters(job)))
+            found.append(JobCandidate(job, ClassRole.GROW, 1, most, runner.gpu_model, eligibility_key(job)))
     return found
 
 
-def resumers(
-    policy: Policy, runners: Iterable[Runner], rivals: list[Candidate], claims: Claims
-) -> list[Candidate]:
+def resume_candidates(
+    policy: Policy, runners: Iterable[RunningCandidate], rivals: list[JobCandidate], claims: Claims
+) -> list[JobCandidate]:
     """Running jobs that could pay to preempt and to restart in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
     return [
-        Candidate(job, Role.RESUME, job.gang.minimum, job.gang.minimum, None, filters(job))
+        JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
         if runner.stop and not (job := runner.job).held
         if runner.drains or claims.on(runner) or highest >= job.priority + policy.disruption.priority_gap
     ]
 
 
-def runners(
-    snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str], cache: EpochCache
-) -> list[Runner]:
+def running_candidates(
+    snapshot: Snapshot, policy: Policy, windows: ReservationWindows, needed: frozenset[str], cache: EpochCache
+) -> list[RunningCandidate]:
     """
     Running jobs that the policy allows to change, by name.
 
     Jobs in `needed`, on which pending jobs depend, stay unchanged unless they must leave their nodes.
     """
-    of_jobs = tenures(snapshot, cache)
+    of_jobs = placements_of_running(snapshot, cache)
     found = (_runner(snapshot, policy, job, of_jobs.of(job), windows) for job in snapshot.jobs if job.running)
     return [
         runner
@@ -102,9 +103,9 @@ def _runner(
     snapshot: Snapshot,
     policy: Policy,
     job: Job,
-    tenure: Tenure | None,
-    windows: Windows,
-) -> Runner | None:
+    tenure: RunningPlacement | None,
+    windows: ReservationWindows,
+) -> RunningCandidate | None:
     running, placement, rules = job.running, job.placement, policy.disruption
     if running is None or placement is None or tenure is None:
         return None
@@ -115,12 +116,14 @@ def _runner(
     still = job.locality.required is None and job.spread is None
     stop = leaves or (rules.preempt and ripe)
     move = leaves or (rules.migrate and ripe)
-    shrink = rules.resize and ripe and count > job.gang.minimum and is_in_order(job, running, nodes)
+    shrink = (
+        rules.resize and ripe and count > job.gang.minimum and satisfies_own_locality(job, running, nodes)
+    )
     # Growth of a job with a required domain or a spread limit is not modelled.
     grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
     if not (stop or move or shrink or grow):
         return None
-    return Runner(
+    return RunningCandidate(
         job=job,
         running=running,
         placement=placement,
@@ -133,7 +136,7 @@ def _runner(
     )
 
 
-def is_in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
+def satisfies_own_locality(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
     """True if the running replicas satisfy the job's locality and spread; then fewer replicas do so too."""
     names = {replica.node for replica in running.replicas}
     if (required := job.locality.required) is not None and len(names) > 1:

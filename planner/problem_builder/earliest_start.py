@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.dependency import DependencyKind, Outcome
+from gpuplan.models.dependency import DependencyKind, JobOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuplan.models.dependency import Dependency, FinishedJob
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StartConditions:
     """What one pending job waits for besides capacity."""
 
     bound: int
@@ -42,7 +42,7 @@ class Wait:
     """Jobs of its co-start group, which start in the same slot or not at all; empty if it has no group."""
 
 
-def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
+def running_predecessors(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     """
     Running jobs that pending jobs depend on, and that should therefore not be disturbed.
 
@@ -53,7 +53,7 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     finished = finished_by_name(snapshot)
     for job in snapshot.waiting:
         if job.depends_on and not job.held:
-            unmet = [each for each in job.depends_on if not is_met(each, snapshot, finished)]
+            unmet = [each for each in job.depends_on if not is_satisfied(each, snapshot, finished)]
             if ahead or _needed(job, len(unmet)) > 0:
                 found |= {
                     each.job
@@ -63,7 +63,7 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     return frozenset(found)
 
 
-def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
+def running_with_dependencies(snapshot: Snapshot) -> frozenset[str]:
     """Running jobs that, if preempted, would wait for unmet dependencies or for their co-start group."""
     finished = finished_by_name(snapshot)
     members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.held)
@@ -73,19 +73,19 @@ def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
         if job.running
         and (
             (job.co_start and members[job.co_start] > 1)
-            or _needed(job, sum(not is_met(each, snapshot, finished) for each in job.depends_on)) > 0
+            or _needed(job, sum(not is_satisfied(each, snapshot, finished) for each in job.depends_on)) > 0
         )
     )
 
 
-class Readiness:
+class EarliestStarts:
     """
     What the pending jobs of one problem wait for, and their earliest slots.
 
     `leaving` are running jobs that may leave their places, so that their end is unknown.
     """
 
-    def __init__(self, snapshot: Snapshot, timing: Timing, leaving: frozenset[str]) -> None:
+    def __init__(self, snapshot: Snapshot, timing: StartValues, leaving: frozenset[str]) -> None:
         self._timing = timing
         self._slots = timing.slots
         self._snapshot = snapshot
@@ -96,9 +96,9 @@ class Readiness:
             for dataset in snapshot.cluster.datasets
             if dataset.available_at is not None
         }
-        companies = _companies(snapshot)
-        self._bound_to_others = bound_to_others(snapshot)
-        self._waits: dict[str, Wait] = {}
+        companies = _co_start_groups(snapshot)
+        self._bound_to_others = running_with_dependencies(snapshot)
+        self._waits: dict[str, StartConditions] = {}
         for job in snapshot.waiting:
             timed = job.not_before or job.depends_on or job.co_start or (self._data and job.datasets)
             if timed and not job.held:
@@ -115,7 +115,7 @@ class Readiness:
         """First slot in which a job that is preempted now may start again; H if there is none."""
         return self._slots.count if job.name in self._bound_to_others else max(1, self._timed(job))
 
-    def wait(self, job: str) -> Wait:
+    def wait(self, job: str) -> StartConditions:
         """What a pending job waits for."""
         return self._waits.get(job, _NOTHING)
 
@@ -148,7 +148,7 @@ class Readiness:
                 if first > self.earliest(name):
                     self._earliest[name], raised = first, True
 
-    def _bound(self, wait: Wait) -> int:
+    def _bound(self, wait: StartConditions) -> int:
         """First slot in which enough of the dependencies can be met."""
         if not wait.needed:
             return wait.bound
@@ -164,19 +164,19 @@ class Readiness:
         seconds = self._timing.durations.seconds(self._snapshot.job_by_name[awaited.job], None)
         return self._slots.until(start, seconds)
 
-    def _wait(self, job: Job, company: tuple[str, ...]) -> Wait:
+    def _wait(self, job: Job, company: tuple[str, ...]) -> StartConditions:
         count, bound = self._slots.count, self._timed(job)
-        unmet = [each for each in job.depends_on if not is_met(each, self._snapshot, self._finished)]
+        unmet = [each for each in job.depends_on if not is_satisfied(each, self._snapshot, self._finished)]
         needed = _needed(job, len(unmet))
         if needed <= 0:
-            return Wait(bound, company=company)
+            return StartConditions(bound, company=company)
         awaited = [found for each in unmet if (found := self._awaited(each)) is not None]
         if len(awaited) < needed:
-            return Wait(count, company=company)
+            return StartConditions(count, company=company)
         if all(each.slot is not None for each in awaited):
             arrivals = sorted(each.slot for each in awaited if each.slot is not None)
-            return Wait(max(bound, arrivals[needed - 1]), company=company)
-        return Wait(bound, tuple(awaited), needed, company)
+            return StartConditions(max(bound, arrivals[needed - 1]), company=company)
+        return StartConditions(bound, tuple(awaited), needed, company)
 
     def _timed(self, job: Job) -> int:
         """First slot in which a job's datasets are available and its begin time has passed."""
@@ -198,10 +198,10 @@ class Readiness:
         return Awaited(job.name, slot, ended=True)
 
 
-_NOTHING = Wait(0)
+_NOTHING = StartConditions(0)
 
 
-def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, FinishedJob]) -> bool:
+def is_satisfied(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, FinishedJob]) -> bool:
     """True if a dependency is already met."""
     job = snapshot.job_by_name.get(dependency.job)
     if job is not None:
@@ -211,7 +211,7 @@ def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, Fi
     over = finished.get(dependency.job)
     if over is None:
         return False
-    ended_well = over.outcome is Outcome.SUCCEEDED
+    ended_well = over.outcome is JobOutcome.SUCCEEDED
     return ended_well or dependency.kind in {DependencyKind.STARTED, DependencyKind.COMPLETED}
 
 
@@ -227,7 +227,7 @@ def finished_by_name(snapshot: Snapshot) -> dict[str, FinishedJob]:
     return {each.name: each for each in sorted(snapshot.finished, key=lambda each: each.ended_at)}
 
 
-def _companies(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+def _co_start_groups(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Pending jobs of each co-start group, by its name; without groups in which one job already runs."""
     members: dict[str, list[str]] = defaultdict(list)
     for job in snapshot.waiting:

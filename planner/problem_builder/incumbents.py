@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuplan.models.problem.jobs import Incumbent, Role
+from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
-from gpuplan.planner.problem_builder.running_placements import holds
+from gpuplan.planner.problem_builder.running_placements import held_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.epoch_cache import EpochCache
-    from gpuplan.planner.problem_builder.candidates import Candidate, Filters, Runner
+    from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate, RunningCandidate
     from gpuplan.planner.problem_builder.job_classes import Classifier
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.reclaiming import Claims
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
 Order: TypeAlias = tuple[int, tuple[int, ...]]
 """Rank of a running job, and the reclaim claims on what it holds."""
 
 
-class Outlook(NamedTuple):
+class IncumbentOptions(NamedTuple):
     """Changes of a running job that could pay."""
 
-    runner: Runner
+    runner: RunningCandidate
     stop: bool
     shrink: bool
     move: bool
@@ -42,16 +42,16 @@ class Outlook(NamedTuple):
         return self.stop or self.shrink
 
 
-def outlooks(
+def incumbent_options(
     policy: Policy,
-    sites: Sites,
-    runners: Iterable[Runner],
-    wanting: Iterable[Candidate],
+    sites: NodeGroups,
+    runners: Iterable[RunningCandidate],
+    wanting: Iterable[JobCandidate],
     trees: Mapping[str, str],
     claims: Claims,
     *,
     capped: bool,
-) -> list[Outlook]:
+) -> list[IncumbentOptions]:
     """
     Changes of each running job that could pay.
 
@@ -65,7 +65,7 @@ def outlooks(
     Migration is always kept if allowed: the job may have to make room for another migration.
     """
     wanting, gap = list(wanting), policy.disruption.priority_gap
-    pressure = _pressure(sites, wanting)
+    pressure = _highest_priority_by_group(sites, wanting)
     # Rack power may be the only shortage, and every node of the rack can free it.
     for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
     in_tree: dict[str, int] = {}
@@ -88,7 +88,7 @@ def outlooks(
         pressed = rival >= job.priority + gap or bool(claims.on(runner))
         leaves = pressed or runner.drains
         found.append(
-            Outlook(
+            IncumbentOptions(
                 runner,
                 stop=runner.stop and leaves,
                 shrink=runner.shrink and leaves,
@@ -98,10 +98,10 @@ def outlooks(
     return found
 
 
-def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
+def _highest_priority_by_group(sites: NodeGroups, wanting: Iterable[JobCandidate]) -> dict[int, int]:
     """Highest priority of the candidates that could use a group, by group."""
     pressure: dict[int, int] = {}
-    first: dict[tuple[Filters, str | None], Candidate] = {}
+    first: dict[tuple[Filters, str | None], JobCandidate] = {}
     for candidate in wanting:
         key = candidate.filters, candidate.gpu_model
         if key not in first or first[key].job.priority < candidate.job.priority:
@@ -114,20 +114,20 @@ def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lone:
+class SingleJobClasses:
     """Running jobs that may migrate, grow or resume, by name; each is a class of its own."""
 
-    movers: Mapping[str, Candidate]
-    growers: Mapping[str, Candidate]
-    resumers: Mapping[str, Candidate]
+    movers: Mapping[str, JobCandidate]
+    growers: Mapping[str, JobCandidate]
+    resumers: Mapping[str, JobCandidate]
 
     @classmethod
-    def of(cls, candidates: Iterable[Candidate]) -> Lone:
+    def of(cls, candidates: Iterable[JobCandidate]) -> SingleJobClasses:
         """Select them from all candidates."""
-        by_role: dict[Role, dict[str, Candidate]] = {role: {} for role in Role}
+        by_role: dict[ClassRole, dict[str, JobCandidate]] = {role: {} for role in ClassRole}
         for one in candidates:
             by_role[one.role][one.job.name] = one
-        return cls(by_role[Role.MOVE], by_role[Role.GROW], by_role[Role.RESUME])
+        return cls(by_role[ClassRole.MOVE], by_role[ClassRole.GROW], by_role[ClassRole.RESUME])
 
 
 class Incumbents:
@@ -138,22 +138,24 @@ class Incumbents:
         snapshot: Snapshot,
         policy: Policy,
         *,
-        sites: Sites,
-        shapes: Shapes,
-        timing: Timing,
+        sites: NodeGroups,
+        shapes: ResourceVectors,
+        timing: StartValues,
         classes: list[JobClass],
         cache: EpochCache,
     ) -> None:
         self._snapshot = snapshot
         self._policy = policy
         self._shapes = shapes
-        self._holds = holds(snapshot, sites, cache)
+        self._holds = held_resources(snapshot, sites, cache)
         self._timing = timing
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self.classes = classes
         self.found: list[Incumbent] = []
 
-    def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, order: Order) -> None:
+    def add(
+        self, outlook: IncumbentOptions, lone: SingleJobClasses, classifier: Classifier, order: Order
+    ) -> None:
         """Add a running job as an incumbent, unless no change of it could pay."""
         runner, number = outlook.runner, len(self.found)
         mover = lone.movers.get(runner.job.name) if outlook.move else None
@@ -172,7 +174,7 @@ class Incumbents:
         self.classes.append(job_class)
         return len(self.classes) - 1
 
-    def _incumbent(self, outlook: Outlook, order: Order) -> Incumbent:
+    def _incumbent(self, outlook: IncumbentOptions, order: Order) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
         earnings, ahead = self._timing.earnings, self._timing.ahead

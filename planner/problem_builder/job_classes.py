@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.policy.policy import PriorityOrder, Profile
-from gpuplan.models.problem.jobs import JobClass, Predecessor, Role, Togetherness
+from gpuplan.models.problem.jobs import ClassRole, JobClass, LocalityRule, Predecessor
 from gpuplan.models.value.disruption_cost import resize_points
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
-from gpuplan.planner.problem_builder.promises import Promises
-from gpuplan.planner.problem_builder.start_values import from_slot, is_open, open_slots
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.problem_builder.promises import PromiseConstraints
+from gpuplan.planner.problem_builder.start_values import from_slot, has_start_slot, start_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.affinity import Meetings
-    from gpuplan.planner.problem_builder.candidates import Candidate
-    from gpuplan.planner.problem_builder.earliest_start import Readiness
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+    from gpuplan.planner.problem_builder.affinity import AffinityTags
+    from gpuplan.planner.problem_builder.candidates import JobCandidate
+    from gpuplan.planner.problem_builder.earliest_start import EarliestStarts
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.reclaiming import Claims
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
     """Jobs that are known to be equal, with the key of their comparison."""
 
-    candidates: list[Candidate]
+    candidates: list[JobCandidate]
     key: tuple[Any, ...]
     """All compared values except the options."""
     options: tuple[Option, ...]
@@ -52,11 +52,11 @@ class Classifier:
         snapshot: Snapshot,
         policy: Policy,
         *,
-        sites: Sites,
-        shapes: Shapes,
-        meetings: Meetings,
-        timing: Timing,
-        readiness: Readiness,
+        sites: NodeGroups,
+        shapes: ResourceVectors,
+        meetings: AffinityTags,
+        timing: StartValues,
+        readiness: EarliestStarts,
         victims: list[int],
         claims: Claims,
     ) -> None:
@@ -70,11 +70,11 @@ class Classifier:
         self._meetings = meetings
         self._timing = timing
         self._readiness = readiness
-        self._promises = Promises(snapshot, policy, timing, sites)
-        self._room = QuotaRoom.holding(snapshot.queues, {})
+        self._promises = PromiseConstraints(snapshot, policy, timing, sites)
+        self._room = QuotaHeadroom.holding(snapshot.queues, {})
         self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
 
-    def starts(self, waiting: Iterable[Candidate]) -> list[JobClass]:
+    def starts(self, waiting: Iterable[JobCandidate]) -> list[JobClass]:
         """Classes of pending jobs, by their first names; jobs that can start in no slot are left out."""
         drafts = self._settled(self._drafts(waiting))
         starving = sorted(
@@ -87,9 +87,9 @@ class Classifier:
         companies = sorted({wait.company for name in index if (wait := self._readiness.wait(name)).company})
         return [self._start(draft, index, companies, order) for draft in drafts]
 
-    def only(self, candidate: Candidate, incumbent: int) -> JobClass | None:
+    def only(self, candidate: JobCandidate, incumbent: int) -> JobClass | None:
         """The class of one running job that migrates, grows or resumes; None if it has no eligible node."""
-        job, resumes = candidate.job, candidate.role is Role.RESUME
+        job, resumes = candidate.job, candidate.role is ClassRole.RESUME
         earliest = self._readiness.again(job) if resumes else 0
         options = self._timing.options(candidate, self._sites, earliest)
         if resumes:
@@ -101,16 +101,18 @@ class Classifier:
             options,
             jobs=(job.name,),
             incumbent=incumbent,
-            fixed_points=-resize_points(self._policy, job, self._now) if candidate.role is Role.GROW else 0,
+            fixed_points=-resize_points(self._policy, job, self._now)
+            if candidate.role is ClassRole.GROW
+            else 0,
             priority=self._priority(job),
             seconds=self._seconds([candidate], options),
             earliest=earliest,
         )
 
-    def _drafts(self, waiting: Iterable[Candidate]) -> list[_Draft]:
+    def _drafts(self, waiting: Iterable[JobCandidate]) -> list[_Draft]:
         """Jobs with some feasible slot when the other jobs are ignored, grouped by equal keys."""
         tied = self._readiness.tied
-        members: dict[Any, list[Candidate]] = defaultdict(list)
+        members: dict[Any, list[JobCandidate]] = defaultdict(list)
         for candidate in waiting:
             job = candidate.job
             alone = job.name in tied or self._promises.is_promised(job) or self._promises.is_starving(job)
@@ -122,12 +124,12 @@ class Classifier:
             if (options := self._options(candidates[0]))
         ]
 
-    def _options(self, candidate: Candidate) -> tuple[Option, ...]:
+    def _options(self, candidate: JobCandidate) -> tuple[Option, ...]:
         job = candidate.job
         options = self._timing.options(candidate, self._sites, self._readiness.earliest(job.name))
         return self._within_quota(candidate, options)
 
-    def _within_quota(self, candidate: Candidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
+    def _within_quota(self, candidate: JobCandidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
         """
         Options without the GPU models on which the job alone exceeds a limit of its queue.
 
@@ -142,7 +144,7 @@ class Classifier:
     def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
         """Drafts with a feasible slot after all dependencies between jobs; equal ones are merged."""
         if tied := self._readiness.tied:
-            slots = {draft.first.name: open_slots(draft.options) for draft in drafts}
+            slots = {draft.first.name: start_slots(draft.options) for draft in drafts}
             self._readiness.settle({name: slots.get(name, ()) for name in tied})
         found: dict[Any, _Draft] = {}
         for draft in drafts:
@@ -150,7 +152,7 @@ class Classifier:
             if draft.first.name in tied:
                 earliest = self._readiness.earliest(draft.first.name)
                 cut = (from_slot(option, earliest) for option in options)
-                options = tuple(option for option in cut if is_open(option))
+                options = tuple(option for option in cut if has_start_slot(option))
             if not options:
                 continue
             same = found.setdefault((draft.key, options), _Draft([], draft.key, options))
@@ -178,7 +180,7 @@ class Classifier:
             draft.options,
             jobs=tuple(job.name for job in jobs),
             seconds=self._seconds(draft.candidates, draft.options),
-            earliest=0 if draft.options[0].groups else open_slots(draft.options)[0],
+            earliest=0 if draft.options[0].groups else start_slots(draft.options)[0],
             predecessors=tuple(awaited),
             needed=wait.needed,
             co_start=companies.index(wait.company) if wait.company else None,
@@ -188,13 +190,13 @@ class Classifier:
             starving=starving.get(draft.first.name),
         )
 
-    def _seconds(self, candidates: Iterable[Candidate], options: tuple[Option, ...]) -> int:
+    def _seconds(self, candidates: Iterable[JobCandidate], options: tuple[Option, ...]) -> int:
         """Longest expected duration of the jobs on the best option."""
         if not self._timing.ahead:
             return 0
         return max(self._timing.seconds(candidate, options[0].gpu_model) for candidate in candidates)
 
-    def _key(self, candidate: Candidate) -> tuple[Any, ...]:
+    def _key(self, candidate: JobCandidate) -> tuple[Any, ...]:
         job = candidate.job
         return (
             (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
@@ -203,12 +205,12 @@ class Classifier:
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
             (self._shapes.asked(job), self._shapes.in_full(job)),
-            (tuple(sorted(job.datasets)), _wishes(job), self._profile(job)),
+            (tuple(sorted(job.datasets)), _preferred_nodes_key(job), self._profile(job)),
             self._meeting(job),
             self._timing.due(job),
         )
 
-    def _class(self, candidate: Candidate, options: tuple[Option, ...], **about: Any) -> JobClass:
+    def _class(self, candidate: JobCandidate, options: tuple[Option, ...], **about: Any) -> JobClass:
         job = candidate.job
         workload, carries, avoids = self._meeting(job)
         return JobClass(
@@ -243,10 +245,10 @@ class Classifier:
     def _rank(self, job: Job) -> int:
         return bisect_right(self._thresholds, job.priority)
 
-    def _together(self, candidate: Candidate) -> Togetherness:
+    def _together(self, candidate: JobCandidate) -> LocalityRule:
         """The job's locality and spread settings that have an effect at its number of replicas."""
         job = candidate.job
-        if candidate.maximum == 1 or candidate.role is Role.GROW:
+        if candidate.maximum == 1 or candidate.role is ClassRole.GROW:
             return _APART
         required, preferred, spread = job.locality.required, job.locality.preferred, job.spread
         if preferred == required or not self._policy.prices.domain:
@@ -255,7 +257,7 @@ class Classifier:
             spread = None
         if required is None and preferred is None and spread is None:
             return _APART
-        return Togetherness(
+        return LocalityRule(
             required=required,
             preferred=preferred,
             spread=spread.level if spread else None,
@@ -269,10 +271,10 @@ class Classifier:
         return self._meetings.workload(job), self._meetings.carries(job), self._meetings.avoids(job)
 
 
-_APART = Togetherness()
+_APART = LocalityRule()
 
 
-def _wishes(job: Job) -> tuple[Any, ...]:
+def _preferred_nodes_key(job: Job) -> tuple[Any, ...]:
     if not job.preferred_nodes:
         return ()
     return tuple(

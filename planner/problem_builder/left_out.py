@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.plan import LeftOut
-from gpuplan.planner.problem_builder.candidates import is_in_order
-from gpuplan.planner.problem_builder.earliest_start import bound_to_others, needed_running
-from gpuplan.planner.problem_builder.running_placements import tenures
+from gpuplan.planner.problem_builder.candidates import satisfies_own_locality
+from gpuplan.planner.problem_builder.earliest_start import running_predecessors, running_with_dependencies
+from gpuplan.planner.problem_builder.running_placements import placements_of_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ def _jobs(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> Iterator[tup
     if not (rules.preempt or rules.resize or rules.migrate):
         return
     waits = bool(snapshot.waiting)
-    of_jobs = tenures(snapshot, cache)
-    needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
+    of_jobs = placements_of_running(snapshot, cache)
+    needed = running_predecessors(snapshot, ahead=policy.horizon.slots > 1)
     disturbable = [
         (job, job.running)
         for job in snapshot.jobs
@@ -44,14 +44,14 @@ def _jobs(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> Iterator[tup
         )
         yield "disturbing jobs that waiting jobs depend on", sum(job.name in needed for job, _ in known)
         if rules.preempt and policy.horizon.slots > 1:
-            bound = bound_to_others(snapshot)
+            bound = running_with_dependencies(snapshot)
             what = "resuming jobs that would wait for others, or start with them"
             yield what, sum(job.name in bound for job, _ in known)
     if waits and rules.resize:
         yield (
             "shrinking jobs with replicas that could not be placed so today",
             sum(
-                len(running.replicas) > job.gang.minimum and not is_in_order(job, running, nodes)
+                len(running.replicas) > job.gang.minimum and not satisfies_own_locality(job, running, nodes)
                 for job, running in known
             ),
         )

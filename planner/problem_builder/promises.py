@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.problem.jobs import Hold, Promised
+from gpuplan.models.problem.jobs import HeldResources, PromisedStart
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
-class Promises:
+class PromiseConstraints:
     """The promises of one problem; there are none with a single slot."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, timing: Timing, sites: Sites) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, timing: StartValues, sites: NodeGroups) -> None:
         self._now = snapshot.taken_at
         self._backfill = policy.horizon.backfill
         self._timing = timing
@@ -47,7 +47,7 @@ class Promises:
             return False
         return (self._now - job.submitted_at).total_seconds() >= least
 
-    def of(self, job: Job, options: tuple[Option, ...]) -> Promised | None:
+    def of(self, job: Job, options: tuple[Option, ...]) -> PromisedStart | None:
         """Promise of a job; without places if they are gone or no longer suit the job."""
         if job.promise is None or not self.is_promised(job):
             return None
@@ -59,16 +59,16 @@ class Promises:
             groups = {self._sites.group_of[hold.node] for hold in holds or () if hold.node is not None}
             for number, option in enumerate(options):
                 if holds and groups <= set(_groups(option, start)):
-                    return Promised(start, latest, holds, number)
-        return Promised(start, latest, ())
+                    return PromisedStart(start, latest, holds, number)
+        return PromisedStart(start, latest, ())
 
     def _slot(self, second: int) -> int:
         """The last slot that begins no later than a second; 0 if it is past, H if it is after the horizon."""
         return max(0, bisect_right(self._timing.slots.edges, second) - 1)
 
-    def _holds(self, job: Job, replicas: Iterable[Replica]) -> tuple[Hold, ...] | None:
+    def _holds(self, job: Job, replicas: Iterable[Replica]) -> tuple[HeldResources, ...] | None:
         """The promised places, by node and GPUs; None if one is gone or does not match the job's request."""
-        holds: list[Hold] = []
+        holds: list[HeldResources] = []
         for replica in replicas:
             index = self._sites.index.get(replica.node)
             if index is None or not _is_asked(job, replica):
@@ -97,10 +97,10 @@ def _is_asked(job: Job, replica: Replica) -> bool:
 
 def _hold(
     job: Job, replica: Replica, node: int, gpus: NodeGpus | None, taken: Collection[int]
-) -> Hold | None:
+) -> HeldResources | None:
     """One promised place; None if its GPUs are gone, unhealthy, or in another MIG mode."""
     if not replica.gpus:
-        return Hold(node)
+        return HeldResources(node)
     if gpus is None:
         return None
     slices = [held for held in replica.gpus if isinstance(held, MigSlice)]
@@ -113,10 +113,10 @@ def _hold(
             ((held.index, held.instance) for held in slices),
             key=lambda held: (held[0], held[1].start),
         )
-        return Hold(node, slices=tuple(instances)) if sound.issuperset(wanted) else None
+        return HeldResources(node, slices=tuple(instances)) if sound.issuperset(wanted) else None
     if job.request.gpus:
         # Only the number of whole GPUs counts: another GPU replaces one that is gone.
         free = sorted(sound.difference(taken), key=lambda index: (index not in wanted, index))
         chosen = sorted(free[: len(replica.gpus)])
-        return Hold(node, tuple(chosen)) if len(chosen) == len(replica.gpus) else None
-    return Hold(node, tuple(wanted)) if sound.issuperset(wanted) else None
+        return HeldResources(node, tuple(chosen)) if len(chosen) == len(replica.gpus) else None
+    return HeldResources(node, tuple(wanted)) if sound.issuperset(wanted) else None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.problem import Guarantee, QueueBudget
 from gpuplan.models.queue import ALL_MODELS, queue_limits
-from gpuplan.planner.analysis.quota_headroom import of_resource
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, contested, least_asked
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, contested_quotas, min_requested_gpu_milli
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.releases import Returns
+    from gpuplan.planner.problem_builder.releases import Releases
 
     Usage = Mapping[str, Counter[str]]
 
 
-def budgets(snapshot: Snapshot, usage: Usage, returns: Returns) -> tuple[QueueBudget, ...]:
+def queue_budgets(snapshot: Snapshot, usage: Usage, returns: Releases) -> tuple[QueueBudget, ...]:
     """Budgets of all GPU models together, then of each model with a quota."""
     queues = [queue.name for queue in snapshot.queues]
     position = {name: index for index, name in enumerate(queues)}
     found = []
     for resource in _resources(snapshot.queues):
         limits = queue_limits(snapshot.queues, resource)
-        own = of_resource(usage, resource)
+        own = usage_of_resource(usage, resource)
         total = limits.usage(own)
         found.append(
             QueueBudget(
@@ -67,20 +67,23 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
     return {name: top for name, top in root.items() if top in limited}
 
 
-def guarantees(
+def queue_guarantees(
     snapshot: Snapshot, policy: Policy, usage: Usage, waiting: Iterable[Job]
 ) -> tuple[Guarantee, ...]:
     """
     What each queue is owed of each resource, limited to its demand from jobs that fit in this amount.
 
-    A nominal quota counts only while it is `contested` and is more than the guarantee.
+    A nominal quota counts only while it is `contested_quotas` and is more than the guarantee.
     """
     levels = list(_levels(snapshot, policy))
     if not levels:
         return ()
     below = _subtrees(snapshot.queues, {name for name, *_ in levels})
     position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
-    waiting, own = list(waiting), {resource: of_resource(usage, resource) for _, resource, _, _ in levels}
+    waiting, own = (
+        list(waiting),
+        {resource: usage_of_resource(usage, resource) for _, resource, _, _ in levels},
+    )
     asked = {resource: _asked(waiting, resource) for resource in own}
     found = []
     for name, resource, amount, price in levels:
@@ -99,7 +102,7 @@ def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int,
     quotas = [quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values())]
     if not any(quotas):
         return
-    nominal, reclaiming = contested(snapshot, policy), Reclaiming(snapshot, policy)
+    nominal, reclaiming = contested_quotas(snapshot, policy), Reclaiming(snapshot, policy)
     for resource in _resources(snapshot.queues):
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
@@ -117,7 +120,9 @@ def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, i
     asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for job in waiting:
         if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
-            asked[job.queue].append((least_asked(job), job.request.total_gpu_milli * job.gang.maximum))
+            asked[job.queue].append(
+                (min_requested_gpu_milli(job), job.request.total_gpu_milli * job.gang.maximum)
+            )
     return asked
 
 

@@ -19,10 +19,10 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.planner.analysis.allocations import holdings_of
-from gpuplan.planner.analysis.quota_headroom import of_resource
+from gpuplan.planner.analysis.allocations import allocations_of
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.candidates import Candidate, Runner
+    from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
 
 _Level: TypeAlias = tuple[str, bool]
 """A queue with all queues below it, or, if true, only the jobs directly in it."""
@@ -56,7 +56,7 @@ class Reclaiming:
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._usage = holdings_of(snapshot).usage
+        self._usage = allocations_of(snapshot).usage
         self._nominal = policy.disruption.reclaim
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
@@ -145,7 +145,7 @@ class Reclaiming:
         return self._shares[resource]
 
     def _count(self, resource: str) -> dict[_Level, _Share]:
-        own = of_resource(self._usage, resource)
+        own = usage_of_resource(self._usage, resource)
         held: dict[str | None, int] = defaultdict(int)
         nominal: dict[str | None, int] = defaultdict(int)
         limited: set[str | None] = set()
@@ -177,12 +177,12 @@ class Claims:
     """Reclaim claims of candidates on what running jobs hold, numbered from 1."""
 
     def __init__(
-        self, reclaiming: Reclaiming, wanting: Iterable[Candidate], runners: Iterable[Runner]
+        self, reclaiming: Reclaiming, wanting: Iterable[JobCandidate], runners: Iterable[RunningCandidate]
     ) -> None:
         lent = sorted({_holding(runner) for runner in runners if runner.stop or runner.shrink}, key=repr)
         taken = {
             asked: frozenset(held for held in lent if reclaiming.may_take(*asked, held))
-            for asked in {(one.job.queue, least_new(one)) for one in wanting}
+            for asked in {(one.job.queue, min_new_gpu_milli(one)) for one in wanting}
         }
         numbers = {
             found: number
@@ -193,43 +193,45 @@ class Claims:
         self._of = {asked: numbers.get(found, 0) for asked, found in taken.items()}
         self._on = {held: tuple(numbers[found] for found in numbers if held in found) for held in lent}
 
-    def of(self, candidate: Candidate) -> int:
+    def of(self, candidate: JobCandidate) -> int:
         """The claim of a candidate; 0 if it has none or cannot start now."""
-        return self._of.get((candidate.job.queue, least_new(candidate)), 0)
+        return self._of.get((candidate.job.queue, min_new_gpu_milli(candidate)), 0)
 
-    def on(self, runner: Runner) -> tuple[int, ...]:
+    def on(self, runner: RunningCandidate) -> tuple[int, ...]:
         """Claims on the resources of a running job."""
         return self._on.get(_holding(runner), ())
 
 
-def least_new(candidate: Candidate) -> int:
+def min_new_gpu_milli(candidate: JobCandidate) -> int:
     """Fewest thousandths of GPUs that a candidate adds to its queue's usage; 0 for a migration."""
-    return 0 if candidate.role is Role.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
+    return (
+        0 if candidate.role is ClassRole.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
+    )
 
 
-def least_asked(job: Job) -> int:
+def min_requested_gpu_milli(job: Job) -> int:
     """Fewest thousandths of GPUs that a pending job can hold."""
     return job.request.total_gpu_milli * job.gang.minimum
 
 
-def holding_of(job: Job, snapshot: Snapshot) -> Holding:
+def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
     """Queue and GPU model of a running job; the first of several models, as no plan disturbs such a job."""
     nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()
     models = snapshot.cluster.gpu_model_by_node
     return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
 
 
-def _holding(runner: Runner) -> Holding:
+def _holding(runner: RunningCandidate) -> Holding:
     return runner.job.queue, runner.gpu_model
 
 
-def pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
+def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
     """(queue of pending jobs, their fewest thousandths of GPUs, holding they may reclaim), each once."""
     rules = policy.disruption
     if not (rules.preempt or rules.resize):
         return
     reclaiming = Reclaiming(snapshot, policy)
-    asked = sorted({(job.queue, least_asked(job)) for job in snapshot.waiting if not job.held})
+    asked = sorted({(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.held})
     models = snapshot.cluster.gpu_model_by_node
     lent = {
         (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
@@ -243,9 +245,9 @@ def pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holdin
                 yield queue, milli, held
 
 
-def contested(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
+def contested_quotas(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
     """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
     reclaiming = Reclaiming(snapshot, policy)
-    return frozenset(level for pair in pairs(snapshot, policy) for level in reclaiming.levels(*pair))
+    return frozenset(level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.problem.nodes import Return
+from gpuplan.models.problem.nodes import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
-class Returns:
+class Releases:
     """Running jobs that end within the horizon; none with a single slot."""
 
-    def __init__(self, snapshot: Snapshot, timing: Timing, incumbents: Iterable[Incumbent]) -> None:
+    def __init__(self, snapshot: Snapshot, timing: StartValues, incumbents: Iterable[Incumbent]) -> None:
         self._cluster = snapshot.cluster
         self._index = {incumbent.job: number for number, incumbent in enumerate(incumbents)}
         running = [job for job in snapshot.jobs if job.running is not None] if timing.ahead else []
@@ -36,9 +36,9 @@ class Returns:
             key=lambda end: (end[0], end[1].name),
         )
 
-    def by_node(self, sites: Sites, shapes: Shapes) -> dict[str, tuple[Return, ...]]:
+    def by_node(self, sites: NodeGroups, shapes: ResourceVectors) -> dict[str, tuple[ReplicaRelease, ...]]:
         """Releases on each node of a problem, by name."""
-        found: dict[str, list[Return]] = defaultdict(list)
+        found: dict[str, list[ReplicaRelease]] = defaultdict(list)
         for slot, job, replica in self._replicas():
             if replica.node in sites.index:
                 node = sites.nodes[sites.index[replica.node]]
@@ -90,12 +90,14 @@ class Returns:
             for replica in (job.running.replicas if job.running else ())
         )
 
-    def _return(self, slot: int, job: Job, replica: Replica, node: Node, shapes: Shapes) -> Return:
+    def _return(
+        self, slot: int, job: Job, replica: Replica, node: Node, shapes: ResourceVectors
+    ) -> ReplicaRelease:
         # No other job can use an unhealthy GPU.
         sound = [held for held in replica.gpus if node.gpus and node.gpus.by_index[held.index].healthy]
         shares = sorted((held.index, held.milli) for held in sound if isinstance(held, GpuShare))
         slices = [(held.index, held.instance) for held in sound if not isinstance(held, GpuShare)]
-        return Return(
+        return ReplicaRelease(
             slot=slot,
             gpus=tuple(shares),
             slices=tuple(sorted(slices, key=lambda held: (held[0], held[1].start))),

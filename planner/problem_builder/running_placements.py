@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import MigSlice
-from gpuplan.models.problem.jobs import Hold
+from gpuplan.models.problem.jobs import HeldResources
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.epoch_cache import EpochCache, JobFacts
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
 
 
-class Tenure(NamedTuple):
+class RunningPlacement(NamedTuple):
     """Places of a running job with replicas that all hold the same amounts."""
 
     gpu_model: str | None
@@ -23,7 +23,7 @@ class Tenure(NamedTuple):
     """One of its nodes is to be drained."""
 
 
-def tenures(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Tenure | None]:
+def placements_of_running(snapshot: Snapshot, cache: EpochCache) -> JobFacts[RunningPlacement | None]:
     """
     The tenure of each running job.
 
@@ -32,37 +32,39 @@ def tenures(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Tenure | None]:
     cluster = snapshot.cluster
     draining = {node.name for node in cluster.nodes if node.drain}
 
-    def find(job: Job) -> Tenure | None:
+    def find(job: Job) -> RunningPlacement | None:
         placement = job.placement
         if placement is None or not placement.nodes <= cluster.node_by_name.keys():
             return None
         models = {cluster.gpu_model_by_node.get(name) for name in placement.gpu_nodes}
         if len(models) != (1 if job.request.needs_gpu else 0) or not placement.is_even:
             return None
-        return Tenure(next(iter(models), None), not draining.isdisjoint(placement.nodes))
+        return RunningPlacement(next(iter(models), None), not draining.isdisjoint(placement.nodes))
 
-    return cache.job_facts(Tenure, basis=cluster, find=find)
+    return cache.job_facts(RunningPlacement, basis=cluster, find=find)
 
 
-def holds(snapshot: Snapshot, sites: Sites, cache: EpochCache) -> JobFacts[tuple[Hold, ...]]:
+def held_resources(
+    snapshot: Snapshot, sites: NodeGroups, cache: EpochCache
+) -> JobFacts[tuple[HeldResources, ...]]:
     """What each replica of each running job holds; node indices are those of `sites`."""
 
-    def find(job: Job) -> tuple[Hold, ...]:
+    def find(job: Job) -> tuple[HeldResources, ...]:
         return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
 
-    return cache.job_facts(Hold, basis=(snapshot.cluster, sites.index), find=find)
+    return cache.job_facts(HeldResources, basis=(snapshot.cluster, sites.index), find=find)
 
 
-def _hold(replica: Replica, sites: Sites) -> Hold:
+def _hold(replica: Replica, sites: NodeGroups) -> HeldResources:
     index = sites.index.get(replica.node)
     if index is None:
-        return Hold(None)
+        return HeldResources(None)
     gpus = sites.nodes[index].gpus
     if gpus and not gpus.details:
-        return Hold(node=index, gpus=replica.shared_gpus)
+        return HeldResources(node=index, gpus=replica.shared_gpus)
     # No other job can use an unhealthy GPU.
     sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
-    return Hold(
+    return HeldResources(
         node=index,
         gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
         slices=tuple(

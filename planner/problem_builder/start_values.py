@@ -6,11 +6,11 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.problem.jobs import Option, Role
+from gpuplan.models.problem.jobs import ClassRole, Option
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.reservation_windows import Windows
-from gpuplan.models.timing.time_slots import Slots
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.timing.reservation_windows import ReservationWindows
+from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.models.value.start_value import StartValue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.candidates import Candidate
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.candidates import JobCandidate
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
 
 _Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
 """Points and groups by slot (see `Option.later` and `Option.later_groups`)."""
 
 
-class Timing:
+class StartValues:
     """Slots, expected durations, windows and start values of one problem."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._now = snapshot.taken_at
-        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self.durations = Durations(snapshot, policy)
-        self.earnings = Earnings(snapshot, policy, self.durations)
-        self.windows = Windows(snapshot, policy, self.durations)
+        self.earnings = StartValue(snapshot, policy, self.durations)
+        self.windows = ReservationWindows(snapshot, policy, self.durations)
         self.ahead = self.slots.count > 1
         """True if there is more than one slot."""
         self.timeless = not (self.ahead or self.windows.all)
@@ -67,7 +67,7 @@ class Timing:
         """First slot in which a running job has ended."""
         return self.slots.until(0, self.remaining(job)) if self.ahead else 1
 
-    def seconds(self, candidate: Candidate, gpu_model: str | None) -> int:
+    def seconds(self, candidate: JobCandidate, gpu_model: str | None) -> int:
         """
         Duration of a candidate's new replicas on a GPU model.
 
@@ -75,13 +75,13 @@ class Timing:
         """
         job = candidate.job
         match candidate.role:
-            case Role.START:
+            case ClassRole.START:
                 return self.durations.seconds(job, gpu_model)
-            case Role.GROW:
+            case ClassRole.GROW:
                 return self.remaining(job)
-            case Role.MOVE:
+            case ClassRole.MOVE:
                 return self.durations.resumed(job, gpu_model)
-            case Role.RESUME:
+            case ClassRole.RESUME:
                 return self.durations.again(job, gpu_model)
 
     def kind(self, job: Job, bound: int) -> Hashable:
@@ -112,7 +112,7 @@ class Timing:
         critical = slack is not None and 0 <= 2 * slack < seconds
         return self.second(job.deadline) if critical else None
 
-    def options(self, candidate: Candidate, sites: Sites, bound: int = 0) -> tuple[Option, ...]:
+    def options(self, candidate: JobCandidate, sites: NodeGroups, bound: int = 0) -> tuple[Option, ...]:
         """
         Options of a candidate that starts in slot `bound` or later, the highest points first.
 
@@ -129,12 +129,17 @@ class Timing:
         options = [self._option(candidate, model, allowed[model], sites, bound) for model in models]
         # The fastest model is not always best: tariffs differ by GPU model.
         best = sorted(options, key=lambda option: -(option.points + option.once))
-        return tuple(option for option in best if is_open(option))
+        return tuple(option for option in best if has_start_slot(option))
 
     def _option(
-        self, candidate: Candidate, model: str | None, groups: tuple[int, ...], sites: Sites, bound: int
+        self,
+        candidate: JobCandidate,
+        model: str | None,
+        groups: tuple[int, ...],
+        sites: NodeGroups,
+        bound: int,
     ) -> Option:
-        job, starts = candidate.job, candidate.role in (Role.START, Role.RESUME)
+        job, starts = candidate.job, candidate.role in (ClassRole.START, ClassRole.RESUME)
         seconds = self.seconds(candidate, model)
         points, further = self._placed(candidate, model, seconds)
         barred = bound > 0
@@ -160,14 +165,14 @@ class Timing:
         return from_slot(option, bound)
 
     def _placed(
-        self, candidate: Candidate, model: str | None, seconds: int | None = None
+        self, candidate: JobCandidate, model: str | None, seconds: int | None = None
     ) -> tuple[int, tuple[int, ...]]:
         """`Option.points` and `Option.further` from completion points only."""
         job, completion = candidate.job, self.earnings.completion
-        if not job.gang.scaled or candidate.role is Role.MOVE:
-            replicas = candidate.maximum if candidate.role is Role.MOVE else 1
+        if not job.gang.scaled or candidate.role is ClassRole.MOVE:
+            replicas = candidate.maximum if candidate.role is ClassRole.MOVE else 1
             return completion(job, model, replicas, seconds=seconds), ()
-        if candidate.role in (Role.START, Role.RESUME):
+        if candidate.role in (ClassRole.START, ClassRole.RESUME):
             fewest, before = candidate.minimum, 0
         else:
             held = job.running.replicas if job.running else ()
@@ -178,7 +183,7 @@ class Timing:
         return completion(job, model, fewest, seconds=seconds) - before, further
 
     def _later(
-        self, job: Job, model: str | None, groups: tuple[int, ...], sites: Sites, seconds: int
+        self, job: Job, model: str | None, groups: tuple[int, ...], sites: NodeGroups, seconds: int
     ) -> _Later:
         """Points and groups of starts in later slots."""
         points = self._points(job, model, seconds)
@@ -223,7 +228,7 @@ class Timing:
         return points
 
     def _unbarred(
-        self, job: Job, groups: tuple[int, ...], sites: Sites, slot: int, seconds: int
+        self, job: Job, groups: tuple[int, ...], sites: NodeGroups, slot: int, seconds: int
     ) -> tuple[int, ...]:
         """Groups on which no window blocks a start in a slot."""
         if sites.windowed.isdisjoint(groups):
@@ -232,7 +237,7 @@ class Timing:
         unbarred = tuple(group for group in groups if group not in stays or seconds <= stays[group][slot])
         return groups if len(unbarred) == len(groups) else self._shared.setdefault(unbarred, unbarred)
 
-    def _stays_of(self, job: Job, sites: Sites) -> dict[int, tuple[float, ...]]:
+    def _stays_of(self, job: Job, sites: NodeGroups) -> dict[int, tuple[float, ...]]:
         """
         Seconds that a job may run before a window of a reservation that it does not own, by group and slot.
 
@@ -263,12 +268,12 @@ class Timing:
         return ends
 
 
-def is_open(option: Option) -> bool:
+def has_start_slot(option: Option) -> bool:
     """True if the option allows a start in some slot."""
     return bool(option.groups) or any(points is not None for points in option.later)
 
 
-def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
+def start_slots(options: Iterable[Option]) -> tuple[int, ...]:
     """Slots in which these options allow a start, in order."""
     options = tuple(options)
     later = {slot for option in options for slot, points in enumerate(option.later) if points is not None}

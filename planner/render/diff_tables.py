@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.formatting import decimal, layout_text, placement_size, resized
+from gpuplan.planner.formatting import format_mig_layout, format_milli, format_resize, placement_size
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.actions import MARKS
-from gpuplan.planner.render.plan.header import percent, short, waiting_text
+from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import Row, table
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,7 +31,7 @@ DEEPEST_INDENT: Final = 20
 
 def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
     """Return the diff as sections, each a list of lines."""
-    title = style.paint(style.clean(f"Diff of plan {short(diff.plan_id)}"), Tone.STRONG)
+    title = style.paint(style.clean(f"Diff of plan {short_id(diff.plan_id)}"), Tone.STRONG)
     sections = [[title], *_drift(diff, style, verbose=verbose, more=more)]
     stopped = sum(job.change == "preempt" for job in diff.jobs)
     waiting = waiting_text(diff.waiting + stopped, stopped)
@@ -68,12 +68,12 @@ def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[li
 
 
 def _table(
-    title: str, heads: tuple[str, ...], rows: list[Row], style: Style, *, verbose: bool, more: str
+    title: str, heads: tuple[str, ...], rows: list[TableRow], style: Style, *, verbose: bool, more: str
 ) -> list[str]:
     if not rows:
         return []
     shown = rows if verbose or len(rows) <= _MOST_LINES else rows[: _MOST_LINES - 1]
-    head, *lines = table([Row(heads), *shown], style, uncut=verbose)
+    head, *lines = table([TableRow(heads), *shown], style, uncut=verbose)
     lines = [*_title(title, style), style.paint(head, Tone.QUIET), *lines]
     if rest := len(rows) - len(shown):
         lines += _rest(rest, style, more)
@@ -92,10 +92,10 @@ def _drift(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[s
     if diff.live is None:
         return []
     if not diff.drift and not diff.stale:
-        return [style.wrap(f"Snapshot {short(diff.live)} is as the plan expects it.", 0)]
-    title = f"Drift: {len(diff.drift):,} changed since in snapshot {short(diff.live)}"
+        return [style.wrap(f"Snapshot {short_id(diff.live)} is as the plan expects it.", 0)]
+    title = f"Drift: {len(diff.drift):,} changed since in snapshot {short_id(diff.live)}"
     rows = [
-        Row(
+        TableRow(
             ("!" if item.touched else "", item.subject),
             note=item.change,
             tone=Tone.STOP if item.touched else None,
@@ -115,18 +115,18 @@ def _drift(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[s
     return [refused, _table("Changed since", heads, rows, style, verbose=verbose, more=more)]
 
 
-def _job_row(job: JobDiff) -> Row:
+def _job_row(job: JobDiff) -> TableRow:
     mark, tone = MARKS[job.change]
     before = hostlist(replica.node for replica in job.before.replicas) if job.before else ""
     after = hostlist(replica.node for replica in job.after.replicas) if job.after else ""
     if job.before is None or job.after is None:
         placement = job.after or job.before
         size = placement_size(placement) if placement else ""
-        return Row((mark, job.job, size, after or before, job.queue), tone=tone)
+        return TableRow((mark, job.job, size, after or before, job.queue), tone=tone)
     size = placement_size(job.after)
     if len(job.before.replicas) != len(job.after.replicas):
-        size = resized(job.before, job.after)
-    return Row((mark, job.job, size, _change(before, after), job.queue), tone=tone)
+        size = format_resize(job.before, job.after)
+    return TableRow((mark, job.job, size, _change(before, after), job.queue), tone=tone)
 
 
 def _nodes(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str]:
@@ -147,13 +147,15 @@ def _nodes(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str]:
     rows = []
     for node in diff.nodes:
         mark, tone = _NODE_MARKS[node.change]
-        free = _change(decimal(node.free_before_milli), decimal(node.free_after_milli))
+        free = _change(format_milli(node.free_before_milli), format_milli(node.free_after_milli))
         if node.change is not NodeChange.KEPT:
-            free = decimal(
+            free = format_milli(
                 node.free_after_milli if node.change is NodeChange.ADDED else node.free_before_milli
             )
         cells = [*([mark] if marked else []), node.node, f"{node.gpus}", free, _names(node.arriving)]
-        rows.append(Row((*cells, *([_names(node.leaving)] if left else [])), tone=tone if marked else None))
+        rows.append(
+            TableRow((*cells, *([_names(node.leaving)] if left else [])), tone=tone if marked else None)
+        )
     return _table(title, tuple(heads), rows, style, verbose=verbose, more=more)
 
 
@@ -184,7 +186,7 @@ def _promises(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str
     told = [f"{counts[change]:,} {change}" for change in PromiseChange if counts[change]]
     with_live = diff.live is not None
     rows = [
-        Row(
+        TableRow(
             (
                 promise.change.value,
                 promise.job,
@@ -206,15 +208,15 @@ def _promises(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str
 def _instant(moment: datetime | None, epoch: datetime | None) -> str:
     if moment is None:
         return "none"
-    return print_timestamp(moment) if epoch is None else clock(moment, epoch)
+    return print_timestamp(moment) if epoch is None else format_time(moment, epoch)
 
 
-def _layout_row(layout: LayoutDiff) -> Row:
-    change = f"{layout_text(layout.before)} → {layout_text(layout.after)}"
-    return Row((layout.node, f"{layout.gpu}", change))
+def _layout_row(layout: LayoutDiff) -> TableRow:
+    change = f"{format_mig_layout(layout.before)} → {format_mig_layout(layout.after)}"
+    return TableRow((layout.node, f"{layout.gpu}", change))
 
 
-def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[Row]:
+def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[TableRow]:
     parents = {queue.queue: queue.parent for queue in queues}
     depth: Counter[str] = Counter()
     rows = []
@@ -222,12 +224,12 @@ def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[Row]:
         parent = parents[queue.queue]
         depth[queue.queue] = 0 if parent is None else min(depth[parent] + 1, DEEPEST_INDENT)
         rows.append(
-            Row(
+            TableRow(
                 (
                     _INDENT_PER_LEVEL * depth[queue.queue] + queue.queue,
                     *((queue.gpu_model or "all",) if by_model else ()),
-                    _change(decimal(queue.used_before_milli), decimal(queue.used_after_milli)),
-                    "none" if queue.limit_milli is None else decimal(queue.limit_milli),
+                    _change(format_milli(queue.used_before_milli), format_milli(queue.used_after_milli)),
+                    "none" if queue.limit_milli is None else format_milli(queue.limit_milli),
                     ""
                     if queue.gpu_model
                     else _change(f"{queue.waiting_before:,}", f"{queue.waiting_after:,}"),
@@ -239,7 +241,7 @@ def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[Row]:
 
 def _gpu_models(diff: Diff, style: Style) -> list[str]:
     rows = [
-        Row(
+        TableRow(
             (
                 model.gpu_model,
                 _change(
@@ -248,7 +250,7 @@ def _gpu_models(diff: Diff, style: Style) -> list[str]:
                         for usable in (model.usable_before_milli, model.usable_after_milli)
                     )
                 ),
-                _change(decimal(model.used_before_milli), decimal(model.used_after_milli)),
+                _change(format_milli(model.used_before_milli), format_milli(model.used_after_milli)),
                 _change(
                     _part(model.used_before_milli, model.usable_before_milli),
                     _part(model.used_after_milli, model.usable_after_milli),

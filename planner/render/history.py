@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted
-from gpuplan.planner.render.plan.header import gap_words, short
+from gpuplan.planner.formatting import format_count
+from gpuplan.planner.render.plan.header import format_gap, short_id
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 from gpuplan.planner.service.record import TROUBLE, EpochOutcome
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def history_text(records: Sequence[EpochRecord], style: Style) -> str:
     if not records:
         return "No epochs.\n"
     today = records[-1].began_at.date()
-    rows = [Row(_HEAD), *(_row(record, today) for record in records)]
+    rows = [TableRow(_HEAD), *(_row(record, today) for record in records)]
     return "\n".join([*table(rows, style, right=_NUMBERS), "", *style.wrap(_sum(records), 0)]) + "\n"
 
 
-def _row(record: EpochRecord, today: date) -> Row:
+def _row(record: EpochRecord, today: date) -> TableRow:
     steps = record.done + record.done_before + record.undone
     done = f"{record.done + record.done_before:,}/{steps:,}" if steps else ""
     notes = [record.error.partition("\n")[0]] if record.error else []
@@ -38,18 +38,20 @@ def _row(record: EpochRecord, today: date) -> Row:
     if record.policy_error:
         notes.append(f"policy kept: {record.policy_error.partition(chr(10))[0]}")
     if record.skipped_ticks:
-        notes.append(f"{counted(record.skipped_ticks, 'tick')} skipped")
-    return Row(
+        notes.append(f"{format_count(record.skipped_ticks, 'tick')} skipped")
+    return TableRow(
         (
             str(record.number),
             f"{record.began_at:%H:%M:%S}"
             if record.began_at.date() == today
             else f"{record.began_at:%m-%d %H:%M:%S}",
             record.outcome.value,
-            short(record.plan_id or ""),
+            short_id(record.plan_id or ""),
             done,
             "" if record.objective is None else f"{record.objective:,}",
-            "" if record.objective is None or record.gap is None else gap_words(record.objective, record.gap),
+            ""
+            if record.objective is None or record.gap is None
+            else format_gap(record.objective, record.gap),
         ),
         note="; ".join(notes),
         tone=Tone.STOP if record.outcome in TROUBLE else None,
@@ -63,4 +65,7 @@ def _sum(records: Sequence[EpochRecord]) -> str:
         if (count := sum(record.outcome is outcome for record in records))
     ]
     done = sum(record.done for record in records)
-    return f"{counted(len(records), 'epoch')}: {', '.join(parts)}. {counted(done, 'step')} carried out."
+    return (
+        f"{format_count(len(records), 'epoch')}: {', '.join(parts)}. {format_count(done, 'step')} "
+        f"carried out."
+    )

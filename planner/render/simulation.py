@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted, duration, money, named
+from gpuplan.planner.formatting import format_count, format_duration, format_money, join_first_names
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from gpuplan.planner.simulate.outcome import Distribution, Figure, Run, Scorecard, Simulation
+    from gpuplan.planner.simulate.outcome import Distribution, Scorecard, ScoreValue, SimulatedRun, Simulation
 
     Shown: TypeAlias = Callable[[Scorecard], str]
 
@@ -40,26 +40,26 @@ def simulation_text(simulation: Simulation, *, width: int, colour: bool, ascii_o
 
 
 def _head(simulation: Simulation, style: Style) -> Iterator[str]:
-    jobs = counted(simulation.runs[0].scores.jobs, "job")
-    place = f"{counted(simulation.nodes, 'node')} with {counted(simulation.gpus, 'GPU')}"
+    jobs = format_count(simulation.runs[0].scores.jobs, "job")
+    place = f"{format_count(simulation.nodes, 'node')} with {format_count(simulation.gpus, 'GPU')}"
     yield style.paint(style.clean(f"Simulation of {jobs} on {place}"), Tone.STRONG)
     about = [
         f"source {simulation.source}",
         f"arrivals {simulation.arrivals or 'none but its own jobs'}",
-        cadence(simulation),
+        epoch_interval_text(simulation),
         f"seed {simulation.seed}",
     ]
     yield from style.flow(about)
     for run in simulation.runs:
         seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
-        epochs = counted(len(run.epochs), "epoch")
+        epochs = format_count(len(run.epochs), "epoch")
         ended = STOPPED[run.stopped]
-        yield style.clean(f"{run.name}: {epochs} in {duration(int(seconds))}, until {ended}")
+        yield style.clean(f"{run.name}: {epochs} in {format_duration(int(seconds))}, until {ended}")
 
 
-def cadence(simulation: Simulation) -> str:
+def epoch_interval_text(simulation: Simulation) -> str:
     """When epochs run, in words."""
-    every = duration(simulation.every)
+    every = format_duration(simulation.every)
     return (
         f"an epoch at each event, at least every {every}"
         if simulation.at_events
@@ -67,20 +67,20 @@ def cadence(simulation: Simulation) -> str:
     )
 
 
-def _overview(runs: Sequence[Run], style: Style) -> list[str]:
+def _overview(runs: Sequence[SimulatedRun], style: Style) -> list[str]:
     """One line per run, used where the runs do not fit side by side."""
-    rows = [Row(("", *(label for label, _ in _OVERVIEW)))]
-    rows += [Row((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
+    rows = [TableRow(("", *(label for label, _ in _OVERVIEW)))]
+    rows += [TableRow((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
     return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
 
 
-def _table(runs: tuple[Run, ...], style: Style) -> list[str]:
-    rows = [Row(("", *(run.name for run in runs)), tone=None)]
-    rows += [Row((label, *cells)) for label, cells in score_lines(runs)]
+def _table(runs: tuple[SimulatedRun, ...], style: Style) -> list[str]:
+    rows = [TableRow(("", *(run.name for run in runs)), tone=None)]
+    rows += [TableRow((label, *cells)) for label, cells in score_lines(runs)]
     return table(rows, style, right=range(1, len(runs) + 1))
 
 
-def score_lines(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def score_lines(runs: Sequence[SimulatedRun]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each score with at least one nonempty cell: its label, and one cell per run."""
     for label, shown in _LINES:
         cells = tuple(shown(run.scores) for run in runs)
@@ -97,8 +97,11 @@ def simulation_notes(simulation: Simulation) -> Iterator[str]:
             "are not left out."
         )
     if simulation.added_queues:
-        queues = counted(len(simulation.added_queues), "queue")
-        yield f"SOURCE lacks {queues} of arriving jobs ({named(simulation.added_queues)}): without a quota."
+        queues = format_count(len(simulation.added_queues), "queue")
+        yield (
+            f"SOURCE lacks {queues} of arriving jobs ({join_first_names(simulation.added_queues)}): "
+            f"without a quota."
+        )
 
 
 def _count(name: str) -> Shown:
@@ -126,16 +129,16 @@ def _figure(name: str, part: str, shown: Callable[[float], str]) -> Shown:
     return cell
 
 
-def _bound(figure: Figure, shown: Callable[[float], str]) -> str:
+def _bound(figure: ScoreValue, shown: Callable[[float], str]) -> str:
     return f"≥ {shown(figure.value)}" if figure.at_least else shown(figure.value)
 
 
-def _optional(figure: Figure | None, shown: Callable[[float], str]) -> str:
+def _optional(figure: ScoreValue | None, shown: Callable[[float], str]) -> str:
     return "" if figure is None else _bound(figure, shown)
 
 
 def _seconds(value: float) -> str:
-    return duration(round(value))
+    return format_duration(round(value))
 
 
 def _percent(part: float) -> str:
@@ -182,7 +185,7 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
         "deadlines missed",
         lambda card: f"{card.deadline_misses:,} of {card.deadline_jobs:,}" if card.deadline_jobs else "",
     ),
-    ("cost", lambda card: money(card.cost) if card.cost else ""),
+    ("cost", lambda card: format_money(card.cost) if card.cost else ""),
     ("planning, s", lambda card: f"{card.planning_seconds:,.1f}"),
     ("  an epoch, s", lambda card: f"{card.planning_seconds_mean:,.4f}"),
     ("  slowest epoch, s", lambda card: f"{card.planning_seconds_max:,.2f}"),

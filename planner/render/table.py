@@ -15,7 +15,7 @@ _NARROWEST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """Cells side by side, and a note that goes on the same line if it fits and below if not."""
 
     cells: tuple[str, ...]
@@ -25,7 +25,7 @@ class Row:
 
 
 def table(
-    rows: Sequence[Row], style: Style, *, right: Collection[int] = (), uncut: bool = False
+    rows: Sequence[TableRow], style: Style, *, right: Collection[int] = (), uncut: bool = False
 ) -> list[str]:
     """
     Format the rows as lines, indented by two; `right` lists the columns to align right (numbers).

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.standing import key_of
-from gpuplan.planner.service.event_log import tell
-from gpuplan.planner.service.resume import Trail, trail_of
+from gpuplan.planner.service.event_log import log_event
+from gpuplan.planner.service.resume import AppliedSteps, applied_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,13 +69,15 @@ class LiveCluster:
             return
         aside = path.with_name(f"{path.stem}-{self.now():%Y%m%dT%H%M%SZ}{path.suffix}")
         trail = self.audit.set_aside(aside)
-        tell(_LOG, "audit_set_aside", file=str(aside), records=len(trail.records), last_hash=trail.last_hash)
+        log_event(
+            _LOG, "audit_set_aside", file=str(aside), records=len(trail.records), last_hash=trail.last_hash
+        )
 
-    def trail(self, plan: Plan) -> Trail:
+    def trail(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
         path = self.audit.path
         records = verify_log(path).records if path.exists() else ()
-        return trail_of(
+        return applied_steps(
             plan,
             self.executor.identity,
             records,

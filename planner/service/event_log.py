@@ -29,7 +29,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def tell(
+def log_event(
     logger: logging.Logger,
     event: str,
     *,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
@@ -19,13 +19,13 @@ from gpuplan.planner.analysis.metrics import (
     hourly_cost,
     jain_index,
 )
-from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.plan import Plan
 
@@ -40,7 +40,7 @@ NOT_APPLIED: Final = "NotApplied"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EpochGauges:
     """Gauge values of one epoch; GPU shares and MIG slices count as fractions of a GPU."""
 
     gpus: dict[tuple[str, str], float]
@@ -66,14 +66,14 @@ class Figures:
     """Jobs with a deadline that is critical, late or impossible."""
 
 
-def figures_of(plan: Plan, *, applied: bool) -> Figures:
+def epoch_gauges(plan: Plan, *, applied: bool) -> EpochGauges:
     """Figures of the cluster after the plan if it was applied completely, else those of the snapshot."""
     snapshot = plan.snapshot
     cluster = cluster_after(snapshot, plan.target) if applied else snapshot.cluster
     placements = plan.placements if applied else snapshot.running_placements
-    free = free_capacity(cluster.nodes, placements)
+    free = free_resources_by_node(cluster.nodes, placements)
     pending = _pending(plan, applied=applied)
-    return Figures(
+    return EpochGauges(
         gpus=_gpus(cluster, placements, free),
         utilization=allocation_ratio(cluster, placements),
         fragmentation={size: fragmentation_ratio(cluster, free, gpus=size) for size in GANG_SIZES},
@@ -89,7 +89,7 @@ def figures_of(plan: Plan, *, applied: bool) -> Figures:
 
 
 def _gpus(
-    cluster: Cluster, placements: Iterable[Placement], free: Mapping[str, NodeFree]
+    cluster: Cluster, placements: Iterable[Placement], free: Mapping[str, FreeResources]
 ) -> dict[tuple[str, str], float]:
     """
     GPUs by state and model.
@@ -164,7 +164,7 @@ def _dominant_share(plan: Plan, cluster: Cluster, placements: Iterable[Placement
 
 def _quota_usage(plan: Plan, placements: Iterable[Placement]) -> dict[str, float]:
     queues = plan.snapshot.queues
-    own = of_resource(own_usage(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
+    own = usage_of_resource(usage_by_queue(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
     nominal = {queue.name: queue.quota.nominal if queue.quota else 0 for queue in queues}
     # A queue that keeps nothing back passes all it has up the tree.
     tree = QueueLimits({queue.name: queue.parent for queue in queues}, defaultdict(int), {})

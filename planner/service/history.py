@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.io.file_lock import exclusive
+from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 from gpuplan.planner.service.record import EpochRecord
 
@@ -63,7 +63,7 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = exclusive(path, subject=f"history {path}")
+        self._lock = exclusive_lock(path, subject=f"history {path}")
         self._db: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.service.event_log import tell
-from gpuplan.planner.service.gauges import figures_of
+from gpuplan.planner.service.event_log import log_event
+from gpuplan.planner.service.gauges import epoch_gauges
 from gpuplan.planner.service.record import TROUBLE, EpochOutcome
-from gpuplan.planner.service.run_epoch import EpochAtWork
+from gpuplan.planner.service.run_epoch import RunningEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.service.history import History
-    from gpuplan.planner.service.prometheus import Exposition
+    from gpuplan.planner.service.prometheus import MetricsRegistry
     from gpuplan.planner.service.record import EpochRecord
-    from gpuplan.planner.service.run_epoch import Applier, Surroundings
-    from gpuplan.planner.service.schedule import Pace
+    from gpuplan.planner.service.run_epoch import Applier, RunContext
+    from gpuplan.planner.service.schedule import EpochSchedule
 
 _LOG: Final = logging.getLogger(__name__)
 _COMPLETE: Final = frozenset({EpochOutcome.APPLIED, EpochOutcome.RESUMED})
 
 
 @dataclass
-class Run:
+class ServiceLoop:
     """A periodic run on one cluster."""
 
-    around: Surroundings
+    around: RunContext
     history: History
-    exposition: Exposition
-    pace: Pace
+    exposition: MetricsRegistry
+    pace: EpochSchedule
     clock: Callable[[], float]
     """Seconds of a monotonic clock."""
     metrics_file: Path | None = None
@@ -50,12 +50,12 @@ class Run:
 
         Its last plan is the warm start of the next search. If that was applied in part, the rest comes first.
         """
-        tell(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
+        log_event(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
         self.number = self.history.next_number
         try:
             self.last = self.around.plans.latest()
         except PlannerError as error:
-            tell(_LOG, "last_plan_unreadable", level=logging.WARNING, error=str(error))
+            log_event(_LOG, "last_plan_unreadable", level=logging.WARNING, error=str(error))
         if self.last is None:
             return
         self.around.policy.compare_with(self.last.policy)
@@ -67,7 +67,7 @@ class Run:
         try:
             found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
         except PlannerError as error:
-            tell(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
+            log_event(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
             return
         if recorded and recorded.ended_at < plan.created_at:
             # The record is of an earlier, equal plan, which has the same id.
@@ -75,7 +75,7 @@ class Run:
         if not found.begun or (recorded and (found.failed or recorded.outcome in _COMPLETE)):
             return
         epoch = self._next(last=None)
-        tell(_LOG, "resuming", epoch=epoch.number, plan=plan.plan_id, done=len(found.done))
+        log_event(_LOG, "resuming", epoch=epoch.number, plan=plan.plan_id, done=len(found.done))
         self._record(epoch, epoch.resume(plan, found, applier), skipped=0)
 
     def until_stopped(self, *, epochs: int | None = None) -> bool:
@@ -104,14 +104,14 @@ class Run:
             gc.collect()
             if count != epochs:
                 stop.pause(pause.seconds)
-        tell(_LOG, "ended", epochs=count, told_to_stop=stop.requested)
+        log_event(_LOG, "ended", epochs=count, told_to_stop=stop.requested)
         return well
 
-    def _next(self, last: Plan | None) -> EpochAtWork:
+    def _next(self, last: Plan | None) -> RunningEpoch:
         number, self.number = self.number, self.number + 1
-        return EpochAtWork(number, self.around, last)
+        return RunningEpoch(number, self.around, last)
 
-    def _record(self, epoch: EpochAtWork, record: EpochRecord, *, skipped: int) -> bool:
+    def _record(self, epoch: RunningEpoch, record: EpochRecord, *, skipped: int) -> bool:
         """Write an epoch to history, metrics and log; False if the history cannot be written."""
         record = record.model_copy(update={"skipped_ticks": skipped})
         try:
@@ -119,9 +119,9 @@ class Run:
             kept = True
         except PlannerError as error:
             kept = False
-            tell(_LOG, "not_recorded", level=logging.ERROR, epoch=record.number, error=str(error))
+            log_event(_LOG, "not_recorded", level=logging.ERROR, epoch=record.number, error=str(error))
         self._measure(epoch, record)
-        tell(
+        log_event(
             _LOG,
             "epoch",
             level=logging.ERROR if record.outcome in TROUBLE else logging.INFO,
@@ -137,7 +137,7 @@ class Run:
         )
         return kept
 
-    def _measure(self, epoch: EpochAtWork, record: EpochRecord) -> None:
+    def _measure(self, epoch: RunningEpoch, record: EpochRecord) -> None:
         exposition, plan = self.exposition, epoch.plan
         if plan is not None:
             applied = record.outcome in _COMPLETE
@@ -145,7 +145,7 @@ class Run:
                 exposition.planned(plan, record.seconds)
             if epoch.outcome is not None:
                 exposition.applied(plan, epoch.outcome)
-            exposition.show(plan, figures_of(plan, applied=applied))
+            exposition.show(plan, epoch_gauges(plan, applied=applied))
         elif epoch.plan_seconds and record.outcome is EpochOutcome.FAILED:
             exposition.not_planned(epoch.plan_seconds)
         exposition.epoch(record, failures=self.pace.failures)
@@ -153,4 +153,4 @@ class Run:
             try:
                 exposition.write(self.metrics_file)
             except PlannerError as error:
-                tell(_LOG, "metrics_not_written", level=logging.ERROR, error=str(error))
+                log_event(_LOG, "metrics_not_written", level=logging.ERROR, error=str(error))

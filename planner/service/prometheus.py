@@ -16,12 +16,12 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from gpuplan.models.dependency import Outcome
+from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.io.atomic_write import write_atomically
-from gpuplan.planner.service.event_log import tell
+from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.record import EpochOutcome
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.outcome import ApplyOutcome
-    from gpuplan.planner.service.gauges import Figures
+    from gpuplan.planner.service.gauges import EpochGauges
     from gpuplan.planner.service.record import EpochRecord
 
 _LOG: Final = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 """Gauges: meaning and labels by name."""
 
 
-class Exposition:
+class MetricsRegistry:
     """The metrics of one run, in a separate registry."""
 
     def __init__(self, version: str, *, every: float) -> None:
@@ -132,7 +132,7 @@ class Exposition:
         # Series that alerts watch for increases begin at 0: a series that first appears at 1 has no increase.
         for reason in (ReasonCode.MAKES_ROOM, ReasonCode.DRAINED):
             self._preemptions.labels(reason.value)
-        for ended in Outcome:
+        for ended in JobOutcome:
             self._finished.labels(ended.value)
         for outcome in EpochOutcome:
             self._epochs.labels(outcome.value)
@@ -179,7 +179,7 @@ class Exposition:
             "gpuplan_failures_in_a_row": {(): float(failures)},
         }
 
-    def show(self, plan: Plan, figures: Figures) -> None:
+    def show(self, plan: Plan, figures: EpochGauges) -> None:
         """Set the gauges of a plan."""
         types = collections.Counter[str](action.type for action in plan.actions)
         objective, bound = plan.solution.objective, plan.solution.bound
@@ -227,7 +227,7 @@ class Exposition:
                 pass
 
 
-def serve(exposition: Exposition, host: str, port: int) -> int:
+def serve_metrics(exposition: MetricsRegistry, host: str, port: int) -> int:
     """Serve the metrics from a separate thread; returns the port, which the kernel chooses for 0."""
     try:
         server, _ = prometheus_client.start_http_server(port, addr=host, registry=exposition.registry)
@@ -236,7 +236,7 @@ def serve(exposition: Exposition, host: str, port: int) -> int:
             f"metrics cannot be served at {host}:{port}: {error.strerror or error}.\n"
             "Give an address of this machine with a free port."
         ) from None
-    tell(_LOG, "listening", host=host, port=server.server_port)
+    log_event(_LOG, "listening", host=host, port=server.server_port)
     return int(server.server_port)
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome
-from gpuplan.planner.apply.promises import carry_over, steps_of
+from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.service.approval import why_approval_is_needed
-from gpuplan.planner.service.event_log import tell
+from gpuplan.planner.service.approval import approval_reason
+from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.record import EpochOutcome, EpochRecord
-from gpuplan.planner.service.resume import why_not_resumed
+from gpuplan.planner.service.resume import resume_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.service.plan_store import PlanStore
     from gpuplan.planner.service.policy_reload import PolicyInForce
-    from gpuplan.planner.service.resume import Trail
-    from gpuplan.planner.service.shutdown import Stop
+    from gpuplan.planner.service.resume import AppliedSteps
+    from gpuplan.planner.service.shutdown import StopSignal
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ class Applier(Protocol):
         """Carry out a plan; raises the errors of `gpuplan.planner.apply.apply`."""
         ...
 
-    def trail(self, plan: Plan) -> Trail:
+    def trail(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunContext:
     """Dependencies that all epochs of one run share."""
 
     read: Callable[[], Snapshot]
@@ -60,16 +60,16 @@ class Surroundings:
     """True if snapshots contain earlier promises; otherwise they are taken from the last plan."""
     seed: int
     now: Callable[[], datetime]
-    stop: Stop
+    stop: StopSignal
     cache: EpochCache = field(default_factory=EpochCache)
 
 
 @dataclass
-class EpochAtWork:
+class RunningEpoch:
     """State of one epoch, and afterwards its result."""
 
     number: int
-    around: Surroundings
+    around: RunContext
     last: Plan | None
     """The last good plan."""
     plan: Plan | None = None
@@ -86,7 +86,7 @@ class EpochAtWork:
         """Run the whole epoch."""
         return self._recorded(self._plan_and_carry_out)
 
-    def resume(self, plan: Plan, trail: Trail, applier: Applier) -> EpochRecord:
+    def resume(self, plan: Plan, trail: AppliedSteps, applier: Applier) -> EpochRecord:
         """Run the rest of an earlier run's last plan in place of an epoch."""
         return self._recorded(partial(self._go_on, plan, trail, applier))
 
@@ -103,7 +103,7 @@ class EpochAtWork:
         except Exception as failure:  # noqa: BLE001 - a defect in one epoch must not end all that follow
             self.outcome = self._outcome_by_trail()
             ended, error = self._outcome_of(failure), f"defect: {type(failure).__name__}: {failure}"
-            tell(_LOG, "defect", level=logging.ERROR, traced=True, epoch=self.number)
+            log_event(_LOG, "defect", level=logging.ERROR, traced=True, epoch=self.number)
         return EpochRecord(
             number=self.number,
             began_at=began,
@@ -118,7 +118,7 @@ class EpochAtWork:
         policy = self._reread_policy()
         snapshot = self.around.read()
         if self.last is not None and not self.around.remembers_promises:
-            snapshot = carry_over(snapshot, self.last)
+            snapshot = carry_over_promises(snapshot, self.last)
         self.found |= {"taken_at": snapshot.taken_at}
         started = time.perf_counter()
         try:
@@ -136,7 +136,7 @@ class EpochAtWork:
         path = self.around.plans.save(plan, self.number)
         self.plan = plan
         self.found |= _facts(plan, self.plan_seconds)
-        tell(
+        log_event(
             _LOG,
             "planned",
             epoch=self.number,
@@ -156,7 +156,7 @@ class EpochAtWork:
         in_force = self.around.policy
         changes = in_force.reread()
         for change in changes:
-            tell(
+            log_event(
                 _LOG,
                 "policy_changed",
                 level=logging.WARNING,
@@ -164,7 +164,7 @@ class EpochAtWork:
                 whole=change.model_dump(),
             )
         if in_force.error:
-            tell(
+            log_event(
                 _LOG,
                 "policy_unreadable",
                 level=logging.ERROR,
@@ -184,8 +184,8 @@ class EpochAtWork:
             return EpochOutcome.UNCHANGED
         if self.around.applier is None:
             return EpochOutcome.PLANNED
-        if why := why_approval_is_needed(plan):
-            tell(
+        if why := approval_reason(plan):
+            log_event(
                 _LOG, "awaits_approval", level=logging.WARNING, epoch=self.number, plan=plan.plan_id, why=why
             )
             return EpochOutcome.AWAITS_APPROVAL
@@ -194,11 +194,11 @@ class EpochAtWork:
         self.outcome = self.around.applier.apply(plan, resume=False)
         return EpochOutcome.APPLIED
 
-    def _go_on(self, plan: Plan, trail: Trail, applier: Applier) -> EpochOutcome:
+    def _go_on(self, plan: Plan, trail: AppliedSteps, applier: Applier) -> EpochOutcome:
         self.plan = plan
         self.found |= _facts(plan, None)
         self._done_before = trail.done
-        if why := why_not_resumed(plan, trail, self.around.policy.policy):
+        if why := resume_refusal(plan, trail, self.around.policy.policy):
             raise PlannerError(f"the rest of it is not carried out: {why}.")
         self.outcome = applier.apply(plan, resume=True)
         return EpochOutcome.RESUMED

@@ -39,7 +39,7 @@ class Pause:
     """Ticks that passed during the epoch."""
 
 
-class Pace:
+class EpochSchedule:
     """Epochs begin at multiples of an interval after the first; a tick during an epoch is skipped."""
 
     def __init__(self, every: float, *, began: float, draw: random.Random) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Milestone
 
 
-class Stop:
+class StopSignal:
     """Stop request of a run."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Stop:
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Stop]:
+def stop_on_signals() -> Iterator[StopSignal]:
     """A stop that SIGTERM and SIGINT request; a second signal ends the process by its default action."""
-    stop = Stop()
+    stop = StopSignal()
 
     def heard(number: int, _: FrameType | None) -> None:
         if stop.requested:

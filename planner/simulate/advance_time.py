@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.planner.analysis.metrics import gpus_in_use, hourly_cost
-from gpuplan.planner.simulate.events import NOTHING, Flow, Happening, Kind
-from gpuplan.planner.simulate.simulated_job import Task
+from gpuplan.planner.simulate.events import NOTHING, GpuTimeFlow, JobEvent, JobEventKind
+from gpuplan.planner.simulate.simulated_job import SimulatedJob
 from gpuplan.planner.simulate.world import REMEMBERED
 from gpuplan.planner.sources.traces.outages import NodeEvent
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import Node
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.world import SimulatedWorld
     from gpuplan.planner.sources.traces.outages import Outage
 
 _SECONDS_PER_HOUR = 3600
@@ -27,16 +27,16 @@ _SECONDS_PER_HOUR = 3600
 class Elapsed:
     """A world after some time."""
 
-    world: World
-    happened: tuple[Happening, ...]
+    world: SimulatedWorld
+    happened: tuple[JobEvent, ...]
     """In order of time; at the same time, ends come first."""
-    flow: Flow = NOTHING
+    flow: GpuTimeFlow = NOTHING
 
 
-def elapse(world: World, until: datetime) -> Elapsed:
+def advance_world(world: SimulatedWorld, until: datetime) -> Elapsed:
     """Advance time; each event happens at its own second, not at the next epoch."""
-    happened: list[Happening] = []
-    flow = Flow()
+    happened: list[JobEvent] = []
+    flow = GpuTimeFlow()
     for moment in _moments(world, until):
         passed = _work(world, moment)
         world, flow = passed.world, flow + passed.flow
@@ -47,7 +47,7 @@ def elapse(world: World, until: datetime) -> Elapsed:
     return Elapsed(world, (*happened, *submitted), flow)
 
 
-def _moments(world: World, until: datetime) -> list[datetime]:
+def _moments(world: SimulatedWorld, until: datetime) -> list[datetime]:
     """Times at which nodes change, and the end."""
     failing = (world.began + timedelta(seconds=each.after) for each in world.outages)
     coming_up = (node.ready_at for node in world.cluster.nodes if node.ready_at is not None)
@@ -55,7 +55,7 @@ def _moments(world: World, until: datetime) -> list[datetime]:
     return sorted({*changes, until})
 
 
-def _work(world: World, until: datetime) -> Elapsed:
+def _work(world: SimulatedWorld, until: datetime) -> Elapsed:
     """Advance all jobs in a span without node changes; jobs that end or are killed are removed."""
     ended: list[tuple[datetime, str, bool]] = []
     held = 0
@@ -72,7 +72,9 @@ def _work(world: World, until: datetime) -> Elapsed:
     _, usable = gpus_in_use(world.cluster.model_copy(update={"nodes": up}), ())
     cost = hourly_cost(world.cluster) * seconds / _SECONDS_PER_HOUR
     happened = tuple(
-        Happening(at, Kind.KILLED if killed else Kind.FINISHED, name, world.tasks[name].ended(at))
+        JobEvent(
+            at, JobEventKind.KILLED if killed else JobEventKind.FINISHED, name, world.tasks[name].ended(at)
+        )
         for at, name, killed in sorted(ended)
     )
     gone = {each.job for each in happened}
@@ -81,24 +83,24 @@ def _work(world: World, until: datetime) -> Elapsed:
         world, now=until, tasks={name: task for name, task in world.tasks.items() if name not in gone}
     )
     later = replace(later, finished=_remembered(later, finished))
-    return Elapsed(later, happened, Flow(held=held, usable=usable.total() * seconds, cost=cost))
+    return Elapsed(later, happened, GpuTimeFlow(held=held, usable=usable.total() * seconds, cost=cost))
 
 
-def _over(task: Task, end: Happening) -> FinishedJob:
+def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:
     """The finished job; its times give the duration of the whole job at the places where it ran last."""
     whole = timedelta(seconds=-(-task.need // task.begun.rate))
-    killed = end.kind is Kind.KILLED
+    killed = end.kind is JobEventKind.KILLED
     return FinishedJob(
         name=task.job.name,
         queue=task.job.queue,
         user=task.job.user,
-        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+        outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
         started_at=min(task.begun.begins, end.at) if killed else end.at - whole,
         ended_at=end.at,
     )
 
 
-def _remembered(world: World, finished: tuple[FinishedJob, ...]) -> tuple[FinishedJob, ...]:
+def _remembered(world: SimulatedWorld, finished: tuple[FinishedJob, ...]) -> tuple[FinishedJob, ...]:
     """The most recent finished jobs, and those that other jobs depend on."""
     forgotten = finished[:-REMEMBERED]
     if not forgotten:
@@ -107,13 +109,13 @@ def _remembered(world: World, finished: tuple[FinishedJob, ...]) -> tuple[Finish
     return (*(each for each in forgotten if each.name in needed), *finished[-REMEMBERED:])
 
 
-def _nodes_up(world: World) -> World:
+def _nodes_up(world: SimulatedWorld) -> SimulatedWorld:
     """Mark nodes as ready once they are provisioned."""
     up = [node for node in world.cluster.nodes if node.ready_at is not None and node.ready_at <= world.now]
     return _with_nodes(world, [node.model_copy(update={"ready_at": None}) for node in up])
 
 
-def _outages(world: World) -> tuple[World, tuple[Happening, ...]]:
+def _outages(world: SimulatedWorld) -> tuple[SimulatedWorld, tuple[JobEvent, ...]]:
     """Apply due outages: nodes fail, and their jobs are pending again; other nodes return."""
     due = _due(world)
     if not due:
@@ -125,19 +127,19 @@ def _outages(world: World) -> tuple[World, tuple[Happening, ...]]:
         running = task.job.running
         if running is not None and any(replica.node in down for replica in running.replicas):
             tasks[name], held = task.stopped(world.now, world.physics)
-            happened.append(Happening(world.now, Kind.INTERRUPTED, name, held))
+            happened.append(JobEvent(world.now, JobEventKind.INTERRUPTED, name, held))
     nodes = world.cluster.node_by_name
     changed = [nodes[name].model_copy(update={"ready": up}) for name, up in ready.items() if name in nodes]
     left = replace(world, tasks=tasks, outages=world.outages[len(due) :])
     return _with_nodes(left, changed), tuple(happened)
 
 
-def _due(world: World) -> tuple[Outage, ...]:
+def _due(world: SimulatedWorld) -> tuple[Outage, ...]:
     passed = (world.now - world.began).total_seconds()
     return tuple(outage for outage in world.outages if outage.after <= passed)
 
 
-def _submissions(world: World) -> tuple[World, tuple[Happening, ...]]:
+def _submissions(world: SimulatedWorld) -> tuple[SimulatedWorld, tuple[JobEvent, ...]]:
     """Add the jobs that are submitted by now."""
     number = next(
         (index for index, each in enumerate(world.coming) if each.job.submitted_at > world.now),
@@ -146,12 +148,12 @@ def _submissions(world: World) -> tuple[World, tuple[Happening, ...]]:
     if not number:
         return world, ()
     new = world.coming[:number]
-    tasks = world.tasks | {each.job.name: Task.of(each.job, each.duration) for each in new}
-    happened = tuple(Happening(each.job.submitted_at, Kind.SUBMITTED, each.job.name) for each in new)
+    tasks = world.tasks | {each.job.name: SimulatedJob.of(each.job, each.duration) for each in new}
+    happened = tuple(JobEvent(each.job.submitted_at, JobEventKind.SUBMITTED, each.job.name) for each in new)
     return replace(world, tasks=tasks, coming=world.coming[number:]), happened
 
 
-def _with_nodes(world: World, changed: list[Node]) -> World:
+def _with_nodes(world: SimulatedWorld, changed: list[Node]) -> SimulatedWorld:
     """The world with changed nodes; the cluster object stays the same if there are none."""
     if not changed:
         return world

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, changes_of
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.analysis.effects import NodesByName, apply_action
 from gpuplan.planner.apply.promises import promises_of
-from gpuplan.planner.simulate.events import Happening, Kind
-from gpuplan.planner.simulate.simulated_job import stretch_of
+from gpuplan.planner.simulate.events import JobEvent, JobEventKind
+from gpuplan.planner.simulate.simulated_job import run_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import JobChangeAction, ScaleUp
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.simulated_job import Task
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.simulated_job import SimulatedJob
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
 
-def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
+def apply_plan_to_world(world: SimulatedWorld, plan: Plan) -> tuple[SimulatedWorld, tuple[JobEvent, ...]]:
     """
     The world after a plan, and the events of its jobs.
 
     Stopping takes no time. A job that is preempted, migrated or resized loses its unsaved work, and restores
     its last checkpoint before it works again.
     """
-    acting = _Acting(world)
+    acting = _PlanEffects(world)
     for change in changes_of(plan.actions):
         apply_action(acting, change)
     promises = promises_of(plan)
@@ -47,16 +47,17 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     return acting.done(), tuple(acting.happened)
 
 
-def rearrange(
-    world: World, snapshot: Snapshot, placements: tuple[Placement, ...]
-) -> tuple[World, tuple[Happening, ...]]:
+def apply_placements(
+    world: SimulatedWorld, snapshot: Snapshot, placements: tuple[Placement, ...]
+) -> tuple[SimulatedWorld, tuple[JobEvent, ...]]:
     """
     The world with exactly these placements running, and the events of its jobs.
 
-    Interruptions cost as much as in `carry_out`. The snapshot is that of the world; all promises are void.
+    Interruptions cost as much as in `apply_plan_to_world`. The snapshot is that of the world; all promises
+    are void.
     """
-    acting = _Acting(world)
-    cluster = cluster_after(snapshot, Target(placements=placements))
+    acting = _PlanEffects(world)
+    cluster = cluster_after(snapshot, DesiredState(placements=placements))
     acting.nodes |= {node.name: node for node in cluster.nodes}
     placed = {placement.job: placement for placement in placements}
     for job in snapshot.jobs:
@@ -70,16 +71,16 @@ def rearrange(
     return acting.done(), tuple(acting.happened)
 
 
-class _Acting(NodesByName):
+class _PlanEffects(NodesByName):
     """Mutable parts of a world during a plan."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world.cluster, world.now)
         self._world = world
-        self.tasks: dict[str, Task] = dict(world.tasks)
-        self.happened: list[Happening] = []
+        self.tasks: dict[str, SimulatedJob] = dict(world.tasks)
+        self.happened: list[JobEvent] = []
 
-    def done(self) -> World:
+    def done(self) -> SimulatedWorld:
         """The changed world; the cluster object stays the same if no node has changed."""
         cluster = self._world.cluster
         if self.nodes != cluster.node_by_name:
@@ -113,7 +114,7 @@ class _Acting(NodesByName):
         task = self.tasks[job]
         begins = self._ready(after.replicas)
         self._begin(task, Running(started_at=begins, kill_at=kill_at, replicas=after.replicas))
-        self.happened.append(Happening(begins, Kind.STARTED, job))
+        self.happened.append(JobEvent(begins, JobEventKind.STARTED, job))
 
     def preempt(self, job: str) -> None:
         """Stop a running job; it is pending again, and its preemption count is raised."""
@@ -121,7 +122,7 @@ class _Acting(NodesByName):
         task, held = self.tasks[job].stopped(now, self._world.physics)
         waits = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
         self.tasks[job] = replace(task, job=waits)
-        self.happened.append(Happening(now, Kind.PREEMPTED, job, held))
+        self.happened.append(JobEvent(now, JobEventKind.PREEMPTED, job, held))
 
     def resize(self, change: Shrink | Grow) -> None:
         """Continue a running job with fewer or more replicas; before its first work it loses nothing."""
@@ -139,7 +140,7 @@ class _Acting(NodesByName):
             task, held = task.stopped(now, physics)
         update["resumed_at"] = begins + timedelta(seconds=delay)
         self._put(task, running.model_copy(update=update), begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
+        self.happened.append(JobEvent(now, JobEventKind.RESIZED, change.job, held))
 
     def move(self, job: str, after: Placement) -> None:
         """Move a running job to other places; it continues there from its last checkpoint."""
@@ -151,9 +152,9 @@ class _Acting(NodesByName):
         stopped, held = task.stopped(now, self._world.physics)
         moved = Running(started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=after.replicas)
         self._begin(stopped, moved)
-        self.happened.append(Happening(now, Kind.MOVED, job, held))
+        self.happened.append(JobEvent(now, JobEventKind.MOVED, job, held))
 
-    def _begin(self, task: Task, running: Running) -> None:
+    def _begin(self, task: SimulatedJob, running: Running) -> None:
         """Run a job that does not run; a job that ran before first restores its checkpoint."""
         delay = self._world.physics.recovery_of(task.job) if task.ran else 0
         if delay:
@@ -161,8 +162,8 @@ class _Acting(NodesByName):
             running = running.model_copy(update={"resumed_at": works})
         self._put(task, running, begins=running.started_at, delay=delay)
 
-    def _put(self, task: Task, running: Running, *, begins: datetime, delay: int) -> None:
-        stretch = stretch_of(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
+    def _put(self, task: SimulatedJob, running: Running, *, begins: datetime, delay: int) -> None:
+        stretch = run_interval(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
         job = task.job.model_copy(update={"running": running, "promise": None})
         self.tasks[task.job.name] = replace(task, job=job, stretch=stretch, ran=True)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
 LONGEST_WAIT: Final = 3600
 """Seconds from one epoch at an event to the next at most, unless said otherwise."""
@@ -47,7 +47,7 @@ class Clock:
         """Epochs where something happens, at least and at most so many seconds apart."""
         return Clock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
 
-    def following(self, world: World) -> datetime:
+    def following(self, world: SimulatedWorld) -> datetime:
         """Time of the next epoch after the world's present time."""
         latest = world.now + timedelta(seconds=self.every)
         if not self.at_events:
@@ -56,7 +56,7 @@ class Clock:
         return min(latest, max(earliest, min(_events(world), default=latest)))
 
 
-def _events(world: World) -> Iterator[datetime]:
+def _events(world: SimulatedWorld) -> Iterator[datetime]:
     """Times of events without further plans; at least the first event of each kind."""
     for task in world.tasks.values():
         if task.stretch is not None:

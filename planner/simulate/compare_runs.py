@@ -12,9 +12,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.simulate.outcome import Run, Simulation
-from gpuplan.planner.simulate.replay import Progress, Replayed, replay
-from gpuplan.solvers.worker import run_apart
+from gpuplan.planner.simulate.outcome import SimulatedRun, Simulation
+from gpuplan.planner.simulate.replay import Replayed, ReplayProgress, replay
+from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.clock import Clock
     from gpuplan.planner.simulate.trace import Trace
 
-    Watch: TypeAlias = Callable[[int, Progress], None]
+    Watch: TypeAlias = Callable[[int, ReplayProgress], None]
     """Called from any thread with the number of the case and its progress."""
 
 _ENTRY: Final = "gpuplan.planner.simulate.compare_runs:run"
@@ -33,7 +33,7 @@ _LONGEST: Final = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RunCase:
     """Specification of one run."""
 
     name: str
@@ -47,15 +47,15 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRun:
     """A run that ended with an error message."""
 
     message: str
 
 
-def hold(
+def run_all_cases(
     trace: Trace,
-    cases: Sequence[Case],
+    cases: Sequence[RunCase],
     clock: Clock,
     *,
     seed: int,
@@ -76,14 +76,14 @@ def hold(
         def listen(message: object) -> None:
             if given_up.is_set():
                 raise _GivenUpError
-            if isinstance(message, Progress):
+            if isinstance(message, ReplayProgress):
                 watch(number, message)
 
         case = cases[number]
-        outcome = run_apart(_ENTRY, (trace, case.policy, clock, seed, case.baseline), _LONGEST, listen)
+        outcome = run_in_child(_ENTRY, (trace, case.policy, clock, seed, case.baseline), _LONGEST, listen)
         if isinstance(outcome.last, Replayed):
             return outcome.last
-        fault = outcome.last.message if isinstance(outcome.last, Failed) else outcome.failure
+        fault = outcome.last.message if isinstance(outcome.last, FailedRun) else outcome.failure
         raise PlannerError(f"run {case.name}: {fault}")
 
     with ThreadPoolExecutor(at_a_time) as threads:
@@ -99,9 +99,9 @@ def hold(
             threads.shutdown(cancel_futures=True)
 
 
-def side_by_side(
+def build_simulation(
     trace: Trace,
-    cases: Sequence[Case],
+    cases: Sequence[RunCase],
     found: Sequence[Replayed],
     clock: Clock,
     *,
@@ -122,7 +122,7 @@ def side_by_side(
         gpus=sum(node.gpu_count for node in nodes),
         added_queues=trace.added_queues,
         runs=tuple(
-            Run(
+            SimulatedRun(
                 name=case.name,
                 policy=case.place,
                 solver=case.solver,
@@ -142,12 +142,12 @@ def run(
     seed: int,
     baseline: str | None,
     report: Callable[[object], None],
-) -> Replayed | Failed:
+) -> Replayed | FailedRun:
     """Make one run in this process, and report its progress."""
     try:
         return replay(trace, policy, clock, seed=seed, baseline=baseline, watch=report)
     except PlannerError as error:
-        return Failed(str(error))
+        return FailedRun(str(error))
 
 
 class _GivenUpError(Exception):

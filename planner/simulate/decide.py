@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.metrics import (
@@ -17,7 +17,7 @@ from gpuplan.planner.analysis.metrics import (
 )
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.simulate.apply_actions import carry_out, rearrange
+from gpuplan.planner.simulate.apply_actions import apply_placements, apply_plan_to_world
 from gpuplan.planner.simulate.baselines import decide
 from gpuplan.planner.warm_start import is_settled
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.events import Happening
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
 SETTLED: Final = "settled"
 """In place of a solver's name: nothing changed since the last plan, so no new plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class EpochDecision:
     """One epoch: the world after the decision is carried out, and the recorded figures."""
 
-    world: World
-    happened: tuple[Happening, ...]
+    world: SimulatedWorld
+    happened: tuple[JobEvent, ...]
     solver: str
     seconds: float
     """Duration of the decision."""
@@ -54,12 +54,12 @@ class Decided:
 class Decider(Protocol):
     """Decides the epochs one after the other, each from the present world."""
 
-    def decide(self, world: World, number: int) -> Decided:
+    def decide(self, world: SimulatedWorld, number: int) -> EpochDecision:
         """Decide the epoch with this number, and carry out the decision."""
 
 
 @dataclass
-class Planning:
+class PlannerDecider:
     """The production planner; each plan gets the last one."""
 
     policy: Policy
@@ -67,7 +67,7 @@ class Planning:
     _last: Plan | None = field(default=None, init=False)
     _cache: EpochCache = field(default_factory=EpochCache, init=False)
 
-    def decide(self, world: World, number: int) -> Decided:
+    def decide(self, world: SimulatedWorld, number: int) -> EpochDecision:
         """
         Plan, and carry out the plan.
 
@@ -78,13 +78,13 @@ class Planning:
         """
         began = time.monotonic()
         snapshot, plan = world.snapshot(), self._last
-        happened: tuple[Happening, ...] = ()
+        happened: tuple[JobEvent, ...] = ()
         # If nothing has changed since the last plan, a new plan would change nothing.
         settled = plan is not None and is_settled(snapshot, self.policy, plan)
         if plan is None or not settled:
             plan = self._last = self._planned(snapshot, number)
-            world, happened = carry_out(world, plan)
-        return Decided(
+            world, happened = apply_plan_to_world(world, plan)
+        return EpochDecision(
             world,
             happened,
             solver=SETTLED if settled else plan.solution.solver,
@@ -110,23 +110,23 @@ class Planning:
 
 
 @dataclass(frozen=True)
-class Ruling:
+class BaselineDecider:
     """A baseline, given by its name."""
 
     name: str
     policy: Policy
 
-    def decide(self, world: World, number: int) -> Decided:  # noqa: ARG002 - as the planner is asked
+    def decide(self, world: SimulatedWorld, number: int) -> EpochDecision:  # noqa: ARG002 - as the planner is asked
         """Run the baseline, and carry out its placements."""
         began = time.monotonic()
         snapshot = world.snapshot()
         attained = {name: task.attained(world.now) for name, task in world.tasks.items()}
         placements = decide(self.name, snapshot, self.policy, attained)
         seconds = time.monotonic() - began
-        world, happened = rearrange(world, snapshot, placements)
+        world, happened = apply_placements(world, snapshot, placements)
         cluster = world.cluster
-        free = free_capacity(cluster.nodes, placements)
-        return Decided(
+        free = free_resources_by_node(cluster.nodes, placements)
+        return EpochDecision(
             world,
             happened,
             solver=self.name,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.planner.simulate.simulated_job import Held
+    from gpuplan.planner.simulate.simulated_job import IntervalOutcome
 
 
-class Kind(StrEnum):
+class JobEventKind(StrEnum):
     """Kind of an event of a job."""
 
     SUBMITTED = "submitted"
@@ -29,18 +29,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class JobEvent:
     """One event of a job."""
 
     at: datetime
-    kind: Kind
+    kind: JobEventKind
     job: str
-    held: Held | None = None
+    held: IntervalOutcome | None = None
     """The stretch that ends with this event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class GpuTimeFlow:
     """Totals over a span: GPU time in thousandths of GPUs times seconds, and cost."""
 
     held: int = 0
@@ -50,9 +50,9 @@ class Flow:
     cost: float = 0.0
     """Price of the nodes, busy or idle, in the cluster's currency."""
 
-    def __add__(self, other: Flow) -> Flow:
-        return Flow(self.held + other.held, self.usable + other.usable, self.cost + other.cost)
+    def __add__(self, other: GpuTimeFlow) -> GpuTimeFlow:
+        return GpuTimeFlow(self.held + other.held, self.usable + other.usable, self.cost + other.cost)
 
 
-NOTHING: Final = Flow()
+NOTHING: Final = GpuTimeFlow()
 """Totals of an empty span."""

@@ -21,7 +21,7 @@ SIMULATION_FORMAT: Final = "1.0"
 _Count = Annotated[int, Field(ge=0)]
 
 
-class Figure(Noun):
+class ScoreValue(Noun):
     """A value over jobs."""
 
     value: float
@@ -33,13 +33,13 @@ class Figure(Noun):
 class Distribution(Noun):
     """Mean and percentiles (nearest rank) over jobs."""
 
-    mean: Figure
+    mean: ScoreValue
     """The arithmetic mean."""
-    p50: Figure
+    p50: ScoreValue
     """The median."""
-    p95: Figure
+    p95: ScoreValue
     """95 of 100 jobs have no more."""
-    p99: Figure
+    p99: ScoreValue
     """99 of 100 jobs have no more."""
 
 
@@ -69,17 +69,17 @@ class Scorecard(Noun):
     """Finished jobs over the hours of the simulation."""
     wait: Distribution | None
     """From submission to the first start; None without jobs, as are the next fields."""
-    worth_wait: Figure | None
+    worth_wait: ScoreValue | None
     """Mean wait, weighted with weight · (1 + priority) · GPUs, where GPUs are at least 0.1."""
     completion: Distribution | None
     """From submission to the end, of jobs that were not killed."""
     slowdown: Distribution | None
     """Completion over the true duration, which counts as at least ten seconds; at least 1."""
-    makespan: Figure | None
+    makespan: ScoreValue | None
     """From the start of the simulation to the end of the last scored job."""
-    finish_time_fairness_max: Figure | None
+    finish_time_fairness_max: ScoreValue | None
     """Largest finish-time fairness ρ of a job with GPUs that has finished (see docs/simulation.md)."""
-    unfair_share: Figure | None
+    unfair_share: ScoreValue | None
     """Part of the jobs with GPUs, without killed ones, that have finished with a ρ above 1.05."""
     gpu_utilization: float
     """GPU-hours held by jobs, including jobs that ran at the start, over available GPU-hours."""
@@ -169,7 +169,7 @@ class EpochFigures(Noun):
     """Time to plan, or of a baseline to decide."""
 
 
-class Run(Noun):
+class SimulatedRun(Noun):
     """Result of one policy with one choice of solvers, over the whole trace."""
 
     name: str
@@ -209,7 +209,7 @@ class Simulation(Noun):
     """GPUs at the start, unhealthy ones included."""
     added_queues: tuple[str, ...] = ()
     """Queues of arriving jobs that the source lacks; they have no quota."""
-    runs: tuple[Run, ...]
+    runs: tuple[SimulatedRun, ...]
     """Each policy with each solver, then baselines, in the order in which they were given."""
 
     # pandas takes half a second to load, which only its tables pay for.

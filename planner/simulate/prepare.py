@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuplan.planner.search_options import with_options
-from gpuplan.planner.simulate.compare_runs import Case
+from gpuplan.planner.simulate.compare_runs import RunCase
 from gpuplan.planner.simulate.names import SOLVER_NAMES
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.traces.arrivals import read_arrivals
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.trace import Estimates, Trace, Window
+    from gpuplan.planner.simulate.trace import Estimates, Trace, TraceWindow
 
 
 def cases_of(
@@ -26,7 +26,7 @@ def cases_of(
     *,
     time_limit: int | None,
     deterministic: bool,
-) -> list[Case]:
+) -> list[RunCase]:
     """
     Each policy with each solver, and each baseline once, named by what tells them apart.
 
@@ -41,10 +41,10 @@ def cases_of(
         for solver in planners:
             name = solver if len(policies) == 1 else short if len(planners) == 1 else f"{short} {solver}"
             chosen = with_options(policy, time_limit, solver, deterministic=deterministic)
-            cases.append(Case(name, place, solver, chosen))
+            cases.append(RunCase(name, place, solver, chosen))
     # A baseline heeds no policy but for what may be expected of durations: that of the first is as good.
     place, policy = policies[0]
-    return [*cases, *(Case(name, place, name, policy, baseline=name) for name in baselines)]
+    return [*cases, *(RunCase(name, place, name, policy, baseline=name) for name in baselines)]
 
 
 def trace_of(
@@ -53,7 +53,7 @@ def trace_of(
     *,
     arrivals: Path | None,
     outages: Path | None,
-    window: Window,
+    window: TraceWindow,
     estimates: Estimates,
     checkpoint_every: int,
     seed: int,

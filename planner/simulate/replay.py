@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpuplan.planner.simulate.advance_time import Elapsed, elapse
-from gpuplan.planner.simulate.decide import Planning, Ruling
-from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
+from gpuplan.planner.simulate.decide import BaselineDecider, PlannerDecider
+from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.outcome import EpochFigures
-from gpuplan.planner.simulate.scores.scoring import Account
-from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.simulate.scores.scoring import ScoreKeeper
+from gpuplan.planner.simulate.world import initial_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.simulate.clock import Clock
-    from gpuplan.planner.simulate.decide import Decided, Decider
-    from gpuplan.planner.simulate.events import Flow, Happening
+    from gpuplan.planner.simulate.decide import Decider, EpochDecision
+    from gpuplan.planner.simulate.events import GpuTimeFlow, JobEvent
     from gpuplan.planner.simulate.outcome import Scorecard
-    from gpuplan.planner.simulate.scores.scoring import Life
+    from gpuplan.planner.simulate.scores.scoring import JobLife
     from gpuplan.planner.simulate.trace import Trace
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
-    Watch: TypeAlias = "Callable[[Progress], None]"
+    Watch: TypeAlias = "Callable[[ReplayProgress], None]"
 
 Stopped: TypeAlias = Literal["finished", "time", "stuck"]
 
@@ -36,7 +36,7 @@ QUIET: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """Progress of a replay."""
 
     epochs: int
@@ -53,7 +53,7 @@ class Replayed:
     scores: Scorecard
     epochs: tuple[EpochFigures, ...]
     stopped: Stopped
-    lives: tuple[Life, ...]
+    lives: tuple[JobLife, ...]
     """Each scored job with its start and end, in order of arrival."""
 
 
@@ -74,12 +74,12 @@ def replay(
     PlannerError
         An epoch could not be planned; the message names it.
     """
-    decider: Decider = Planning(policy, seed) if baseline is None else Ruling(baseline, policy)
-    world = opening(trace)
-    account = Account(trace, world)
+    decider: Decider = PlannerDecider(policy, seed) if baseline is None else BaselineDecider(baseline, policy)
+    world = initial_world(trace)
+    account = ScoreKeeper(trace, world)
     end = None if clock.seconds is None else world.now + timedelta(seconds=clock.seconds)
     epochs: list[EpochFigures] = []
-    elapsed = elapse(world, world.now)
+    elapsed = advance_world(world, world.now)
     busy = _Mark(world, account.flow, epochs=0)
     while True:
         world = elapsed.world
@@ -91,14 +91,14 @@ def replay(
         account.hear(Elapsed(world, decided.happened))
         happened = (*elapsed.happened, *decided.happened)
         epochs.append(_figures(decided, happened, number=len(epochs)))
-        if happened or world.coming or _works(world) or decided.changes or len(epochs) == 1:
+        if happened or world.coming or _any_job_runs(world) or decided.changes or len(epochs) == 1:
             busy = _Mark(world, account.flow, len(epochs))
-        watch(Progress(len(epochs), world.now, _part(world, end, account), epochs[-1].waiting))
+        watch(ReplayProgress(len(epochs), world.now, _part(world, end, account), epochs[-1].waiting))
         if world.now == end or len(epochs) == clock.epochs:
             stopped = "time"
             break
         step = clock.following(world)
-        elapsed = elapse(world, step if end is None else min(step, end))
+        elapsed = advance_world(world, step if end is None else min(step, end))
     if stopped == "stuck":
         world, account.flow = busy.world, busy.flow
         del epochs[busy.epochs :]
@@ -109,23 +109,23 @@ def replay(
 class _Mark:
     """State of a replay at the last activity."""
 
-    world: World
-    flow: Flow
+    world: SimulatedWorld
+    flow: GpuTimeFlow
     epochs: int
 
 
-def _over(world: World, busy: _Mark) -> Stopped | None:
+def _over(world: SimulatedWorld, busy: _Mark) -> Stopped | None:
     """Why the replay ends; None if it continues."""
     if not world.coming and all(task.job.held for task in world.tasks.values()):
         return "finished"
     return "stuck" if world.now - busy.world.now >= QUIET and not world.outages else None
 
 
-def _works(world: World) -> bool:
+def _any_job_runs(world: SimulatedWorld) -> bool:
     return any(task.stretch is not None for task in world.tasks.values())
 
 
-def _part(world: World, end: datetime | None, account: Account) -> float:
+def _part(world: SimulatedWorld, end: datetime | None, account: ScoreKeeper) -> float:
     if end is not None:
         return (world.now - world.began) / (end - world.began) if end > world.began else 1.0
     every = len(account.lives) + len(world.coming)
@@ -133,7 +133,7 @@ def _part(world: World, end: datetime | None, account: Account) -> float:
     return 1 - left / every if every else 1.0
 
 
-def _figures(decided: Decided, happened: Iterable[Happening], *, number: int) -> EpochFigures:
+def _figures(decided: EpochDecision, happened: Iterable[JobEvent], *, number: int) -> EpochFigures:
     world = decided.world
     count = Counter(each.kind for each in happened)
     running = sum(task.stretch is not None for task in world.tasks.values())
@@ -141,14 +141,14 @@ def _figures(decided: Decided, happened: Iterable[Happening], *, number: int) ->
     return EpochFigures(
         number=number,
         at=world.now,
-        submitted=count[Kind.SUBMITTED],
-        finished=count[Kind.FINISHED],
-        killed=count[Kind.KILLED],
-        interrupted=count[Kind.INTERRUPTED],
-        started=count[Kind.STARTED],
-        preempted=count[Kind.PREEMPTED],
-        migrated=count[Kind.MOVED],
-        resized=count[Kind.RESIZED],
+        submitted=count[JobEventKind.SUBMITTED],
+        finished=count[JobEventKind.FINISHED],
+        killed=count[JobEventKind.KILLED],
+        interrupted=count[JobEventKind.INTERRUPTED],
+        started=count[JobEventKind.STARTED],
+        preempted=count[JobEventKind.PREEMPTED],
+        migrated=count[JobEventKind.MOVED],
+        resized=count[JobEventKind.RESIZED],
         running=running,
         waiting=len(world.tasks) - running - held,
         gpu_allocation_ratio=decided.gpu_allocation_ratio,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RunInterval:
     """A span in which a job holds the same places."""
 
     begins: datetime
@@ -40,10 +40,10 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IntervalOutcome:
     """Use of an ended stretch, in seconds."""
 
-    stretch: Stretch
+    stretch: RunInterval
     until: datetime
     idle: int
     """Seconds of recovery from a checkpoint."""
@@ -57,7 +57,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SimulatedJob:
     """One job of the world."""
 
     job: Job
@@ -66,7 +66,7 @@ class Task:
     """True amount of work in units."""
     kept: int = 0
     """Units that were done and saved before the present stretch, or before its last stop."""
-    stretch: Stretch | None = None
+    stretch: RunInterval | None = None
     """None while it is pending."""
     ran: bool = False
     """True if it has started before, so that a further start begins with a recovery."""
@@ -74,12 +74,12 @@ class Task:
     """Service before the present stretch, in thousandths of GPUs times seconds."""
 
     @staticmethod
-    def of(job: Job, duration: int) -> Task:
+    def of(job: Job, duration: int) -> SimulatedJob:
         """A pending job with this duration in seconds at full size on its fastest GPU model."""
-        return Task(job, need=duration * MILLI)
+        return SimulatedJob(job, need=duration * MILLI)
 
     @property
-    def begun(self) -> Stretch:
+    def begun(self) -> RunInterval:
         """The present stretch of a running job."""
         assert self.stretch is not None  # noqa: S101 - for the type checker
         return self.stretch
@@ -120,13 +120,13 @@ class Task:
         end, running = self.ends(), self.job.running
         return end if running is None or running.kill_at is None else min(end, running.kill_at)
 
-    def ended(self, at: datetime) -> Held:
+    def ended(self, at: datetime) -> IntervalOutcome:
         """Its stretch, ended at a time without lost work."""
         stretch = self.begun
         idle = max(0, _seconds(min(at, stretch.works), stretch.begins))
-        return Held(stretch, max(at, stretch.begins), idle=idle, lost=0)
+        return IntervalOutcome(stretch, max(at, stretch.begins), idle=idle, lost=0)
 
-    def stopped(self, at: datetime, physics: Physics) -> tuple[Task, Held]:
+    def stopped(self, at: datetime, physics: Physics) -> tuple[SimulatedJob, IntervalOutcome]:
         """The job as pending after a stop, and its ended stretch; unsaved work is lost."""
         held = self.ended(at)
         every = physics.checkpoint_every
@@ -147,13 +147,13 @@ class Task:
         return max(0, _seconds(at, self.begun.works))
 
 
-def stretch_of(
+def run_interval(
     job: Job, replicas: tuple[Replica, ...], nodes: dict[str, Node], *, begins: datetime, delay: int
-) -> Stretch:
+) -> RunInterval:
     """A stretch at these places, with `delay` seconds before the first work."""
     models = {model for each in replicas if each.gpus and (model := _model_of(nodes, each.node)) is not None}
     slowest = min(sorted(models), key=job.speed_milli, default=None)
-    return Stretch(
+    return RunInterval(
         begins=begins,
         works=begins + timedelta(seconds=delay),
         rate=max(1, job.rate_milli(slowest, len(replicas))),

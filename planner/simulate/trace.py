@@ -68,7 +68,7 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class FutureSubmission:
     """A job that will be submitted, with its true duration in seconds."""
 
     job: Job
@@ -80,7 +80,7 @@ class Trace:
     """Initial snapshot and later events of a simulation."""
 
     start: Snapshot
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[FutureSubmission, ...] = ()
     """By time and name."""
     outages: tuple[Outage, ...] = ()
     """By time."""
@@ -90,7 +90,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TraceWindow:
     """Part of a trace that is replayed, and its speed."""
 
     skip: int = 0
@@ -112,7 +112,7 @@ def make_trace(
     snapshot: Snapshot,
     arrivals: Iterable[Arrival] = (),
     *,
-    window: Window | None = None,
+    window: TraceWindow | None = None,
     estimates: Estimates | None = None,
     outages: tuple[Outage, ...] = (),
     physics: Physics | None = None,
@@ -126,9 +126,9 @@ def make_trace(
     BadInputError
         Arrivals and snapshot contradict each other; lists all contradictions.
     """
-    window, estimates = window or Window(), estimates or Estimates()
+    window, estimates = window or TraceWindow(), estimates or Estimates()
     coming = tuple(
-        Coming(_submitted(arrival, snapshot, second, estimates), arrival.duration)
+        FutureSubmission(_submitted(arrival, snapshot, second, estimates), arrival.duration)
         for arrival in arrivals
         if (second := window.enters(arrival)) is not None
     )
@@ -151,7 +151,7 @@ def _submitted(arrival: Arrival, snapshot: Snapshot, second: int, estimates: Est
     )
 
 
-def _problems(start: Snapshot, coming: tuple[Coming, ...], place: str) -> tuple[InputProblem, ...]:
+def _problems(start: Snapshot, coming: tuple[FutureSubmission, ...], place: str) -> tuple[InputProblem, ...]:
     """Inconsistencies of a snapshot in which all jobs are already submitted."""
     jobs = tuple(each.job.model_copy(update={"submitted_at": start.taken_at}) for each in coming)
     whole = start.model_copy(update={"jobs": (*start.jobs, *jobs)})

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.progress import recovering_seconds, unsaved_seconds, works_since
+from gpuplan.models.progress import recovering_seconds, unsaved_seconds, working_since
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.simulate.simulated_job import Task, stretch_of
+from gpuplan.planner.simulate.simulated_job import SimulatedJob, run_interval
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.models.dependency import FinishedJob
     from gpuplan.models.job import Job
     from gpuplan.models.queue import Queue
-    from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+    from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
     from gpuplan.planner.sources.traces.outages import Outage
 
 REMEMBERED: Final = 500
@@ -30,17 +30,17 @@ REMEMBERED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SimulatedWorld:
     """State at one time, with the events still to come, which are independent of the plans."""
 
     began: datetime
     now: datetime
     cluster: Cluster
     queues: tuple[Queue, ...]
-    tasks: dict[str, Task]
+    tasks: dict[str, SimulatedJob]
     """Running and pending jobs, by name."""
     physics: Physics
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[FutureSubmission, ...] = ()
     outages: tuple[Outage, ...] = ()
     finished: tuple[FinishedJob, ...] = ()
     """In the order of their ends."""
@@ -55,7 +55,7 @@ class World:
             finished=self.finished,
         ).canonical()
 
-    def _seen(self, task: Task) -> Job:
+    def _seen(self, task: SimulatedJob) -> Job:
         running = task.job.running
         saved_at = task.checkpointed_at(self.now, self.physics.checkpoint_every)
         if running is None or saved_at is None or saved_at == running.last_checkpoint_at:
@@ -65,7 +65,7 @@ class World:
         )
 
 
-def opening(trace: Trace) -> World:
+def initial_world(trace: Trace) -> SimulatedWorld:
     """
     The world at the beginning of a trace.
 
@@ -75,7 +75,7 @@ def opening(trace: Trace) -> World:
     start = trace.start
     durations = Durations(start, Policy())
     tasks = {job.name: _task(job, trace, durations) for job in start.jobs}
-    return World(
+    return SimulatedWorld(
         began=start.taken_at,
         now=start.taken_at,
         cluster=start.cluster,
@@ -88,19 +88,19 @@ def opening(trace: Trace) -> World:
     )
 
 
-def _task(job: Job, trace: Trace, durations: Durations) -> Task:
+def _task(job: Job, trace: Trace, durations: Durations) -> SimulatedJob:
     kept = job.progress.completed_milli if job.progress else 0
     _, work = durations.work(job)
-    task = Task(job, need=kept + work, kept=kept, ran=job.has_run)
+    task = SimulatedJob(job, need=kept + work, kept=kept, ran=job.has_run)
     running = job.running
     if running is None:
         return task
-    now, works = trace.start.taken_at, works_since(running)
+    now, works = trace.start.taken_at, working_since(running)
     nodes = dict(trace.start.cluster.node_by_name)
     # Saved work counts as done before, so the stretch begins at the last checkpoint.
     safe = max(works, running.last_checkpoint_at or works)
     begins = safe if works <= now else running.started_at
-    stretch = stretch_of(
+    stretch = run_interval(
         job, running.replicas, nodes, begins=begins, delay=int((safe - begins).total_seconds())
     )
     kept += stretch.rate * int((safe - works).total_seconds())

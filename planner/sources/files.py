@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.assemble import assemble, is_plan
-from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, judge_noun, judge_snapshot
+from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, validate_noun, validate_snapshot
 from gpuplan.planner.sources.documents.documents import (
     JSON_SUFFIX,
     LARGEST_BYTES,
@@ -24,8 +24,8 @@ from gpuplan.planner.sources.documents.documents import (
     DocumentFile,
     read_file,
 )
-from gpuplan.planner.sources.documents.field_paths import words_of
-from gpuplan.planner.sources.documents.source_location import Problem, Spot, located
+from gpuplan.planner.sources.documents.field_paths import noun_name
+from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation, locate_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,9 +68,11 @@ def snapshot_of(document: Mapping[str, Any], *, strict: bool = False) -> Snapsho
         With every problem found.
     """
     file = DocumentFile("snapshot", [dict(document)], lambda _: iter(()), "")
-    snapshot, problems, _ = judge_snapshot(assemble([file]), strict=strict)
+    snapshot, problems, _ = validate_snapshot(assemble([file]), strict=strict)
     if snapshot is None:
-        raise BadInputError(located([Problem(None, each.message) for each in problems], [], file.place))
+        raise BadInputError(
+            locate_problems([LocatedProblem(None, each.message) for each in problems], [], file.place)
+        )
     return snapshot.canonical()
 
 
@@ -80,12 +82,12 @@ def inspect_snapshot(
     """Like `load_snapshot`, and also return where the snapshot is damaged."""
     files = _read_all(_snapshot_files(source), largest)
     assembly = assemble(files, of_directory=_is_directory(source))
-    for passed_over in located(assembly.passed_over, files, source):
+    for passed_over in locate_problems(assembly.passed_over, files, source):
         _LOG.warning("%s", passed_over)
-    snapshot, problems, damages = judge_snapshot(assembly, strict=strict)
+    snapshot, problems, damages = validate_snapshot(assembly, strict=strict)
     if snapshot is None:
-        raise BadInputError(located(problems, files, source))
-    return snapshot.canonical(), located(damages, files, source)
+        raise BadInputError(locate_problems(problems, files, source))
+    return snapshot.canonical(), locate_problems(damages, files, source)
 
 
 def load_policy(path: str | None) -> Policy:
@@ -112,7 +114,7 @@ def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
     return read_noun(path, noun)[0]
 
 
-def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, Spot]:
+def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, SourceLocation]:
     """
     Read a file that holds the document of one data object; also return its position, for later messages.
 
@@ -121,16 +123,16 @@ def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, Spot]:
     BadInputError
         With every problem of the file.
     """
-    file, name = read_file(path), words_of(noun)
+    file, name = read_file(path), noun_name(noun)
     given = [number for number, document in enumerate(file.documents) if document is not None]
     if len(given) != 1:
         found = f"has {len(given)} documents" if given else "is empty"
         raise _bad(file.place, f"the file {found}; expected one {name}, a mapping ({{}} is all defaults).")
-    spot = Spot(file, (given[0],))
+    spot = SourceLocation(file, (given[0],))
     document = file.documents[given[0]]
-    made, problems = judge_noun(document, noun, spot.inside, subject=f"the {name}", near=NearMisses())
+    made, problems = validate_noun(document, noun, spot.inside, subject=f"the {name}", near=Suggestions())
     if made is None:
-        raise BadInputError(located(problems, [file], path))
+        raise BadInputError(locate_problems(problems, [file], path))
     return made, spot
 
 
@@ -143,11 +145,11 @@ def made_of(document: Mapping[str, Any], noun: type[AnyNoun], place: str) -> Any
     BadInputError
         With every problem of the document.
     """
-    made, problems = judge_noun(
-        document, noun, lambda _: None, subject=f"the {words_of(noun)}", near=NearMisses()
+    made, problems = validate_noun(
+        document, noun, lambda _: None, subject=f"the {noun_name(noun)}", near=Suggestions()
     )
     if made is None:
-        raise BadInputError(located(problems, [], place))
+        raise BadInputError(locate_problems(problems, [], place))
     return made
 
 

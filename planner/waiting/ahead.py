@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
-from gpuplan.planner.formatting import in_gpus, named
+from gpuplan.planner.formatting import format_gpus, join_first_names
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.analysis.job_changes import Changes
-    from gpuplan.planner.waiting.free_capacity import FreePool
+    from gpuplan.planner.analysis.job_changes import PlanChanges
+    from gpuplan.planner.waiting.free_capacity import FreeCapacity
 
 _Began: TypeAlias = "tuple[Job, tuple[Replica, ...]]"
 
 
-class Ahead:
+class FutureStarts:
     """Names the jobs of higher priority that one target starts or grows ahead of a waiting job."""
 
-    def __init__(self, changes: Changes, policy: Policy) -> None:
+    def __init__(self, changes: PlanChanges, policy: Policy) -> None:
         self._tree = {queue.name: queue.parent for queue in changes.snapshot.queues}
         self._began: list[_Began] = []
-        self._on_nodes: dict[int, tuple[FreePool, list[_Began]]] = {}
+        self._on_nodes: dict[int, tuple[FreeCapacity, list[_Began]]] = {}
         """Starts on the nodes of a pool, by the pool's `id`; the stored pool keeps its `id` from reuse."""
         self._in_queues: dict[str, list[_Began]] = {}
         """Starts in the queues below a root queue."""
@@ -42,7 +42,7 @@ class Ahead:
         """True if the answers depend on the priority of a job."""
         return bool(self._began)
 
-    def on_nodes(self, job: Job, pool: FreePool) -> list[str]:
+    def on_nodes(self, job: Job, pool: FreeCapacity) -> list[str]:
         """Describe the starts of higher-priority jobs on the nodes of a pool."""
         if not self._began:
             return []
@@ -84,5 +84,5 @@ def _in_words(job: Job, began: list[_Began]) -> list[str]:
             milli[other.name] += sum(replica.quota_milli for replica in replicas)
     if not milli:
         return []
-    size = f" with {in_gpus(total)}" if (total := sum(milli.values())) else ""
-    return [f"priority {job.priority} comes after {named(sorted(milli))} of higher priority{size}"]
+    size = f" with {format_gpus(total)}" if (total := sum(milli.values())) else ""
+    return [f"priority {job.priority} comes after {join_first_names(sorted(milli))} of higher priority{size}"]

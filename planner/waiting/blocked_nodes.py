@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.analysis.job_changes import PlanChanges
     from gpuplan.planner.problem_builder.reclaiming import Holding
-    from gpuplan.planner.waiting.free_capacity import Place
+    from gpuplan.planner.waiting.free_capacity import NodeRoom
 
 
-class Barriers:
+class BlockedNodes:
     """Finds the nodes of one target that a job may not use although they have free capacity."""
 
-    def __init__(self, changes: Changes, policy: Policy) -> None:
+    def __init__(self, changes: PlanChanges, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
         self._left = _left_by(changes)
         """Victims' holdings and priorities by node and GPU index; index None is the rest of the node."""
@@ -54,13 +54,13 @@ class Barriers:
         """True if the eligible nodes of a job depend on its labels."""
         return self._avoiding
 
-    def reserved(self, job: Job, places: Iterable[Place]) -> set[str]:
+    def reserved(self, job: Job, places: Iterable[NodeRoom]) -> set[str]:
         """Names of nodes where too little is free beside what was freed for other jobs."""
         if not self._left:
             return set()
         return {place.node.name for place in places if self._is_reserved(job, place)}
 
-    def _is_reserved(self, job: Job, place: Place) -> bool:
+    def _is_reserved(self, job: Job, place: NodeRoom) -> bool:
         name, request = place.node.name, job.request
         if not self._bars(job, name, None):
             return False
@@ -76,11 +76,11 @@ class Barriers:
         """True if a job may not take what a preempted or shrunk job has freed there."""
         return any(
             job.priority < priority + self._gap
-            and not self._reclaiming.may_take(job.queue, least_asked(job), held)
+            and not self._reclaiming.may_take(job.queue, min_requested_gpu_milli(job), held)
             for held, priority in self._left.get((node, gpu), ())
         )
 
-    def _idle_beside(self, changes: Changes) -> dict[tuple[str, int | None], int]:
+    def _idle_beside(self, changes: PlanChanges) -> dict[tuple[str, int | None], int]:
         """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""
         idle = {key: MILLI for key in self._left if key[1] is not None}
         if not idle:
@@ -117,12 +117,12 @@ class Barriers:
                         yield term.level, places
 
 
-def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+def _left_by(changes: PlanChanges) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
     """By node and GPU: holdings and priorities of the jobs that the plan preempts or shrinks there."""
     left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
     for change in changes.jobs:
         if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
-            victim = holding_of(change.job, changes.snapshot), change.job.priority
+            victim = queue_and_model_of(change.job, changes.snapshot), change.job.priority
             for replica in change.leaving:
                 for gpu in (None, *(held.index for held in replica.gpus)):
                     left[replica.node, gpu].add(victim)

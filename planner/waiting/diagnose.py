@@ -12,44 +12,44 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.value.disruption_cost import currency_points, node_points
-from gpuplan.models.value.start_value import Earnings
-from gpuplan.planner.analysis.job_changes import Changes
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages, room_messages
-from gpuplan.planner.waiting.ahead import Ahead
-from gpuplan.planner.waiting.blocked_nodes import Barriers, power_left
-from gpuplan.planner.waiting.domain_fit import together
-from gpuplan.planner.waiting.eligible_nodes import Matcher
+from gpuplan.planner.waiting.ahead import FutureStarts
+from gpuplan.planner.waiting.blocked_nodes import BlockedNodes, power_left
+from gpuplan.planner.waiting.domain_fit import replicas_in_one_domain
+from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.empty_nodes import EmptyNodes
-from gpuplan.planner.waiting.free_capacity import ClusterPool, FreePool, Place, needs_of
-from gpuplan.planner.waiting.mig_capacity import MigRoom
-from gpuplan.planner.waiting.policy_blocks import WaysOut, adding
-from gpuplan.planner.waiting.time_blockers import Outlook
-from gpuplan.planner.waiting.time_messages import group_waits
+from gpuplan.planner.waiting.free_capacity import ClusterFreeCapacity, FreeCapacity, NodeRoom, replica_needs
+from gpuplan.planner.waiting.mig_capacity import MigCapacity
+from gpuplan.planner.waiting.policy_blocks import PolicyBlocks, with_remarks
+from gpuplan.planner.waiting.time_blockers import TimeBlockers
+from gpuplan.planner.waiting.time_messages import co_start_group_waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuplan.models.cluster import Node, NodePool
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.waiting.eligible_nodes import Match
+    from gpuplan.planner.waiting.eligible_nodes import EligibleNodes
 
 
 def waiting_reasons(
     snapshot: Snapshot,
     policy: Policy,
-    target: Target,
+    target: DesiredState,
     *,
     preempted: Mapping[str, Sequence[str]] | None = None,
     proven: bool = False,
-    changes: Changes | None = None,
+    changes: PlanChanges | None = None,
 ) -> dict[str, Reason]:
     """
     Return the reason of every job without a placement, by job name, given the placements of all others.
@@ -57,7 +57,7 @@ def waiting_reasons(
     `preempted` maps each preempted job to the jobs that take its place. `proven` states that no plan can be
     better. `changes` are the changes of the target, if they are known already.
     """
-    changes = changes or Changes(snapshot, target)
+    changes = changes or PlanChanges(snapshot, target)
     stopped = [change.job.name for change in changes.jobs if change.after is None]
     started = {change.job.name for change in changes.jobs}
     waiting = [job for job in snapshot.waiting if job.name not in started]
@@ -78,7 +78,7 @@ class _Growing:
     """A pool that the policy allows to grow."""
 
     pool: NodePool
-    place: Place
+    place: NodeRoom
     """One new node of the pool."""
     addable: int
 
@@ -86,14 +86,14 @@ class _Growing:
 class _Examiner:
     """Finds the reasons of single jobs; what the jobs have in common is computed once."""
 
-    def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
+    def __init__(self, changes: PlanChanges, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
         snapshot, target, free = changes.snapshot, changes.target, changes.free
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
-        in_use = MigRoom(target.placements, policy.mig, changes.switched)
+        in_use = MigCapacity(target.placements, policy.mig, changes.switched)
         places = [
-            Place(
+            NodeRoom(
                 node,
                 free[node.name],
                 in_use,
@@ -107,15 +107,15 @@ class _Examiner:
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
-        self._matcher = Matcher(nodes, waiting, new)
-        self._free = ClusterPool(places, changes.holdings)
-        self._empty = EmptyNodes(nodes, MigRoom((), policy.mig, changes.switched))
-        self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
-        self._barriers = Barriers(changes, policy)
-        self._ways_out = WaysOut(snapshot, policy, target, cluster)
-        self._outlook = Outlook(snapshot, policy, target)
-        self._ahead = Ahead(changes, policy)
-        self._free_pools: dict[Any, list[FreePool]] = {}
+        self._matcher = EligibilityIndex(nodes, waiting, new)
+        self._free = ClusterFreeCapacity(places, changes.holdings)
+        self._empty = EmptyNodes(nodes, MigCapacity((), policy.mig, changes.switched))
+        self._room = QuotaHeadroom.holding(snapshot.queues, changes.holdings.usage)
+        self._barriers = BlockedNodes(changes, policy)
+        self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
+        self._outlook = TimeBlockers(snapshot, policy, target)
+        self._ahead = FutureStarts(changes, policy)
+        self._free_pools: dict[Any, list[FreeCapacity]] = {}
 
     def kind(self, job: Job) -> tuple[Any, ...]:
         """Everything about a job that its reason depends on."""
@@ -133,22 +133,24 @@ class _Examiner:
     def reason(self, job: Job) -> Reason:
         """Return the most severe reason."""
         if job.held:
-            return messages.held()
+            return messages.held_by_user()
         if (never := self._outlook.never(job)) is not None:
             return never
         match = self._matcher.match(job)
-        needs = needs_of(job, self._snapshot.cluster, capped=self._capped)
+        needs = replica_needs(job, self._snapshot.cluster, capped=self._capped)
         if not match.nodes:
             if (opening := self._outlook.opening(job)) is not None:
                 return opening
             models = set(self._cluster.gpu_model_by_node.values())
-            return adding(messages.no_match(job, match, models), self._ways_out.closed_pools(job, needs))
+            return with_remarks(
+                messages.no_match(job, match, models), self._ways_out.closed_pools(job, needs)
+            )
         empty = self._empty.kinds(match)
         if not empty.fitting(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
                 return room_messages.wrong_layout(needs)
             found = room_messages.too_large(self._empty.all(match), needs)
-            return adding(found, self._ways_out.closed_pools(job, needs))
+            return with_remarks(found, self._ways_out.closed_pools(job, needs))
         smallest = job.request.total_gpu_milli * job.gang.minimum
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
@@ -158,10 +160,12 @@ class _Examiner:
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             found = messages.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
-            return adding(found, self._ahead.in_queues(job))
+            return with_remarks(found, self._ahead.in_queues(job))
         return self._no_room(job, needs, match, now.gpu_models)
 
-    def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
+    def _no_room(
+        self, job: Job, needs: dict[str, int], match: EligibleNodes, gpu_models: tuple[str, ...]
+    ) -> Reason:
         """Return what is missing on the eligible nodes of the GPU models that the quotas allow."""
         replicas = job.gang.minimum
         pools = self._choices(job, match, gpu_models)
@@ -179,11 +183,11 @@ class _Examiner:
             )
             forbidden = self._ways_out.forbidden(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
-            return adding(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
-        apart = [together(job, pool, needs) for pool in fitting]
+            return with_remarks(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
+        apart = [replicas_in_one_domain(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return messages.too_far_apart(job, *max(apart))
-        roomy = (place.node for place in _places(fitting) if FreePool([place]).fitting(needs, 1))
+        roomy = (place.node for place in _places(fitting) if FreeCapacity([place]).fitting(needs, 1))
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
             return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
@@ -191,7 +195,7 @@ class _Examiner:
         avoided = self._barriers.avoided(job, (place.node for place in _places(fitting)))
         for barred, text in ((reserved, messages.RESERVED), (reserved | avoided, messages.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
-                return messages.barred(text, barred)
+                return messages.blocked_room(text, barred)
         return self._not_chosen(job, fitting)
 
     def _quota_allows(self, job: Job, node: Node) -> bool:
@@ -199,18 +203,18 @@ class _Examiner:
         models = (node.gpu_model,) if node.gpu_model else ()
         return self._room.now(job.queue, smallest, models).shortage is None
 
-    def _fits_without(self, job: Job, pool: FreePool, needs: dict[str, int], barred: set[str]) -> bool:
-        left = FreePool([place for place in pool.places if place.node.name not in barred])
-        return together(job, left, needs)[0] >= job.gang.minimum
+    def _fits_without(self, job: Job, pool: FreeCapacity, needs: dict[str, int], barred: set[str]) -> bool:
+        left = FreeCapacity([place for place in pool.places if place.node.name not in barred])
+        return replicas_in_one_domain(job, left, needs)[0] >= job.gang.minimum
 
-    def _not_chosen(self, job: Job, pools: Sequence[FreePool]) -> Reason:
+    def _not_chosen(self, job: Job, pools: Sequence[FreeCapacity]) -> Reason:
         """Reason of a job that would fit: its cost there, a later start, or that no plan with it won."""
         if job.weight_milli == 0:
-            return messages.worthless()
+            return messages.zero_weight()
         costs = (self._replica_points(job, place) for place in _places(pools))
         cost = job.gang.minimum * min(costs) if job.datasets or job.preferred_nodes else 0
         if cost and cost >= (value := self._value(job)):
-            return messages.too_dear(cost, value)
+            return messages.cost_exceeds_value(cost, value)
         return (
             self._outlook.later(job)
             or self._outlook.promised_away(job, (place.node for place in _places(pools)))
@@ -228,10 +232,10 @@ class _Examiner:
                 told = [(other, reasons[other]) for other in others]
                 # A companion that does not fit explains more than one that would fit.
                 told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
-                found[name] = group_waits(job.co_start or "", told)
+                found[name] = co_start_group_waits(job.co_start or "", told)
         return found
 
-    def _replica_points(self, job: Job, place: Place) -> int:
+    def _replica_points(self, job: Job, place: NodeRoom) -> int:
         """Points that a replica costs on a node, disruptions aside: data to read, unmet preferences."""
         read = sum(
             dataset.zones.get(place.node.zone, dataset.elsewhere)
@@ -242,15 +246,15 @@ class _Examiner:
         return currency_points(self._policy, read) + missed
 
     @cached_property
-    def _earnings(self) -> Earnings:
+    def _earnings(self) -> StartValue:
         """Built only if places have a price, because learning durations takes time."""
-        return Earnings(self._snapshot, self._policy)
+        return StartValue(self._snapshot, self._policy)
 
     def _value(self, job: Job) -> int:
         """Points of the job at its minimum size, started now on its fastest GPU model."""
         return self._earnings.completion(job, None, job.gang.minimum)
 
-    def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
+    def _choices(self, job: Job, match: EligibleNodes, gpu_models: tuple[str, ...]) -> list[FreeCapacity]:
         """The sets of nodes, one of which must hold the whole job."""
         if not job.request.needs_gpu:
             sets: tuple[tuple[str, ...] | None, ...] = (None,)
@@ -266,7 +270,7 @@ class _Examiner:
         return self._free_pools[match, sets]
 
     def _would_grow(
-        self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
+        self, job: Job, needs: dict[str, int], match: EligibleNodes, gpu_models: tuple[str, ...]
     ) -> _Growing | None:
         """The first pool that can hold the job with its new nodes and with what is free already."""
         for index, growing in enumerate(self._growing, len(self._free)):
@@ -275,7 +279,7 @@ class _Examiner:
                 continue
             models = (model,) if model and job.request.needs_gpu else gpu_models
             found = max(pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, match, models))
-            each = FreePool([growing.place]).fitting(needs, job.gang.minimum)
+            each = FreeCapacity([growing.place]).fitting(needs, job.gang.minimum)
             if found + each * growing.addable >= job.gang.minimum:
                 return growing
         return None
@@ -287,13 +291,13 @@ class _Examiner:
             there = sum(node.pool == pool.name for node in self._cluster.nodes)
             may_grow = self._policy.pools.may_add(pool, self._snapshot.taken_at)
             if may_grow and (addable := pool.maximum - there) > 0:
-                room = MigRoom((), self._policy.mig)
-                place = Place(pool.template, NodeFree.of(pool.template), room)
+                room = MigCapacity((), self._policy.mig)
+                place = NodeRoom(pool.template, FreeResources.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))
         return found
 
 
-def _places(pools: Iterable[FreePool]) -> Iterator[Place]:
+def _places(pools: Iterable[FreeCapacity]) -> Iterator[NodeRoom]:
     return (place for pool in pools for place in pool.places)
 
 

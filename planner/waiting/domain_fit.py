@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.waiting.free_capacity import FreePool
+from gpuplan.planner.waiting.free_capacity import FreeCapacity
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.job import Job
-    from gpuplan.planner.waiting.free_capacity import Place
+    from gpuplan.planner.waiting.free_capacity import NodeRoom
 
 
-def together(job: Job, pool: FreePool, needs: dict[str, int]) -> tuple[int, str]:
+def replicas_in_one_domain(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> tuple[int, str]:
     """Return how many replicas fit within the best domain under the spread limit, and that domain's name."""
     level = job.locality.required
     if level is None or job.gang.minimum == 1:
@@ -22,7 +22,7 @@ def together(job: Job, pool: FreePool, needs: dict[str, int]) -> tuple[int, str]
     return max(found, default=(0, ""))
 
 
-def _spread_out(job: Job, pool: FreePool, needs: dict[str, int]) -> int:
+def _spread_out(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> int:
     if job.spread is None:
         return pool.fitting(needs, job.gang.minimum)
     return sum(
@@ -31,10 +31,10 @@ def _spread_out(job: Job, pool: FreePool, needs: dict[str, int]) -> int:
     )
 
 
-def _domains(pool: FreePool, level: Level) -> dict[str, FreePool]:
+def _domains(pool: FreeCapacity, level: Level) -> dict[str, FreeCapacity]:
     """Nodes by domain; a node without a domain is a domain of its own."""
-    members: dict[str, list[Place]] = defaultdict(list)
+    members: dict[str, list[NodeRoom]] = defaultdict(list)
     for place in pool.places:
         domain = place.node.domain(level)
         members["/".join(part for part in domain if part) if domain else place.node.name].append(place)
-    return {name: FreePool(places) for name, places in members.items()}
+    return {name: FreeCapacity(places) for name, places in members.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
+class EligibleNodes:
     """The eligible nodes of a job, and why the other nodes are not eligible."""
 
     nodes: tuple[int, ...]
@@ -47,7 +47,7 @@ class Match:
         return np.sort(np.array(found, dtype=np.int64))
 
 
-class Matcher:
+class EligibilityIndex:
     """Matches jobs with nodes; `new` are indices of nodes that the plan adds or could add."""
 
     def __init__(self, nodes: Sequence[Node], jobs: Iterable[Job], new: Collection[int] = ()) -> None:
@@ -56,22 +56,22 @@ class Matcher:
         self._labels = sorted(
             {label for job in jobs for label in (*job.node_selector, *(match.key for match in job.affinity))}
         )
-        self._match_by_filters: dict[Any, Match] = {}
+        self._match_by_filters: dict[Any, EligibleNodes] = {}
 
-    def match(self, job: Job) -> Match:
+    def match(self, job: Job) -> EligibleNodes:
         """Return the nodes for a job; jobs with equal filters share one answer."""
-        key = filters(job)
+        key = eligibility_key(job)
         found = self._match_by_filters.get(key)
         if found is None:
             found = self._match_by_filters[key] = self._ask(job)
         return found
 
-    def _ask(self, job: Job) -> Match:
+    def _ask(self, job: Job) -> EligibleNodes:
         accepted: dict[str | None, list[int]] = defaultdict(list)
         refusals: Counter[str] = Counter()
         for members in self._kinds:
             first = self._nodes[members[0]]
-            reason = refusal(job, first)
+            reason = ineligibility(job, first)
             if reason is None and members[0] in self._new and not job.request.needs_gpu:
                 reason = self._too_good(first)
             if reason is None:
@@ -79,14 +79,14 @@ class Matcher:
             else:
                 refusals[reason] += len(members)
         nodes = tuple(sorted(chain.from_iterable(accepted.values())))
-        return Match(nodes, tuple(sorted(filter(None, accepted))), refusals, accepted)
+        return EligibleNodes(nodes, tuple(sorted(filter(None, accepted))), refusals, accepted)
 
     def _too_good(self, node: Node) -> str | None:
         return "new GPU nodes are not for jobs without GPUs" if node.gpus else None
 
     @cached_property
     def _kinds(self) -> list[list[int]]:
-        """Indices of nodes, grouped so that `refusal` gives one answer per group for each of the jobs."""
+        """Indices of nodes, grouped so that `ineligibility` gives one answer per group for each job."""
         kinds: dict[Any, list[int]] = defaultdict(list)
         for index, node in enumerate(self._nodes):
             labels = node.labels
@@ -103,7 +103,7 @@ class Matcher:
 
 def _gpus(gpus: NodeGpus) -> tuple[object, ...]:
     """
-    The properties of GPUs that `refusal` reads.
+    The properties of GPUs that `ineligibility` reads.
 
     For a GPU model without a known MIG geometry, the present MIG profiles are what it offers.
     """

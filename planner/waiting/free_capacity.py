@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.eligibility.overcommit import charged
-from gpuplan.planner.waiting.mig_capacity import MigRoom, Profiles, profiles_of
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.cluster import Cluster, Node, Rack
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
-    from gpuplan.planner.analysis.allocations import Holdings
+    from gpuplan.planner.analysis.allocations import Allocations
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -52,22 +52,22 @@ _AMOUNT: Final = {
     MEMORY: "memory_mib",
     DISK: "disk_mib",
 }
-"""Attributes of `NodeFree` by dimension."""
+"""Attributes of `FreeResources` by dimension."""
 
 
-class Place(NamedTuple):
+class NodeRoom(NamedTuple):
     """A node with its free capacity."""
 
     node: Node
-    free: NodeFree
-    mig: MigRoom
+    free: FreeResources
+    mig: MigCapacity
     power_milli: int | None = None
     """Thousandths of its GPUs that power caps leave; None without a cap."""
     rack_power: int | None = None
     """Thousandths of watts that the cap of its rack leaves to all nodes there; None without a cap."""
 
 
-def column_of(places: Iterable[Place], dimension: str) -> list[int]:
+def column_of(places: Iterable[NodeRoom], dimension: str) -> list[int]:
     """Free amount of one dimension by place, never negative."""
     if dimension.startswith(MIG):
         profiles = profiles_in(dimension)
@@ -86,19 +86,19 @@ def column_of(places: Iterable[Place], dimension: str) -> list[int]:
     return [max(0, place.free.resources.get(dimension, 0)) for place in places]
 
 
-def _is_capped(place: Place) -> bool:
+def _is_capped(place: NodeRoom) -> bool:
     """True if a rack's power cap counts the node's GPUs."""
     return place.rack_power is not None and bool(place.node.gpus and place.node.gpus.watts)
 
 
-def needs_of(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
+def replica_needs(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
     """
     Demand of one replica by dimension, without zeros; dimensions that matter most to people come first.
 
     `capped` states whether any node has a power cap.
     """
     request = job.request
-    cpu_milli, memory_mib = charged(request, job.qos, cluster)
+    cpu_milli, memory_mib = charged_cpu_memory(request, job.qos, cluster)
     mig = {MIG + " ".join(f"{profile} {count}" for profile, count in profiles_of(request.mig)): 1}
     needs = {
         GPUS: request.gpus,
@@ -119,20 +119,20 @@ def profiles_in(dimension: str) -> Profiles:
     return tuple(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
-class FreePool:
+class FreeCapacity:
     """Free amounts of some nodes as arrays: thousands of requests are counted on thousands of nodes."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[NodeRoom]) -> None:
         self._places = places
         self._totals: dict[str, int] = {}
         self._columns: dict[str, Ints] = {}
 
     @property
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[NodeRoom]:
         """The nodes, in the order of all columns."""
         return self._places
 
-    def part(self, indices: Ints) -> FreePool:
+    def part(self, indices: Ints) -> FreeCapacity:
         """Return the pool of the places at these positions."""
         return _Part(self, indices)
 
@@ -215,10 +215,10 @@ class FreePool:
         return np.array(column_of(self.places, dimension), dtype=np.int64)
 
 
-class ClusterPool(FreePool):
+class ClusterFreeCapacity(FreeCapacity):
     """All nodes of a cluster; most columns come from its holdings, which have counted them already."""
 
-    def __init__(self, places: Sequence[Place], holdings: Holdings) -> None:
+    def __init__(self, places: Sequence[NodeRoom], holdings: Allocations) -> None:
         super().__init__(places)
         self._holdings = holdings
 
@@ -229,15 +229,15 @@ class ClusterPool(FreePool):
         return np.maximum(self._holdings.column(amount), 0)
 
 
-class _Part(FreePool):
+class _Part(FreeCapacity):
     """Some nodes of a pool; the amounts come from the pool's columns."""
 
-    def __init__(self, whole: FreePool, indices: Ints) -> None:
+    def __init__(self, whole: FreeCapacity, indices: Ints) -> None:
         super().__init__(())
         self._whole, self._indices = whole, indices
 
     @cached_property
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[NodeRoom]:
         """The places of the whole pool at this part's positions."""
         there = self._whole.places
         return [there[index] for index in self._indices.tolist()]

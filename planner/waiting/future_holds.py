@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import Node
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
-class HeldLater:
+class FutureHolds:
     """Holdings of one plan in later slots; a job counts in the whole slot in which it ends."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: ProjectedSchedule) -> None:
         self._future = future
-        self._rooms: dict[int, QuotaRoom] = {}
+        self._rooms: dict[int, QuotaHeadroom] = {}
         self._free: dict[tuple[str, int], int] = {}
 
-    def room(self, slot: int) -> QuotaRoom:
+    def room(self, slot: int) -> QuotaHeadroom:
         """Return usage and limits of the queues in a slot."""
         if slot not in self._rooms:
             there = [
@@ -31,14 +31,14 @@ class HeldLater:
                 for name, stay in sorted(self._future.stays.items())
                 if stay.slot <= slot < stay.until
             ]
-            self._rooms[slot] = QuotaRoom(self._future.snapshot, there, added=self._future.target.added)
+            self._rooms[slot] = QuotaHeadroom(self._future.snapshot, there, added=self._future.target.added)
         return self._rooms[slot]
 
     def places(self, nodes: Iterable[Node], need: int, until: int) -> int:
         """Upper bound on replicas that fit on nodes up to a slot; each needs `need` thousandths of GPUs."""
         return sum(self._free_until(node, until) // need for node in nodes)
 
-    def promised(self, nodes: Iterable[Node], until: int) -> list[Stay]:
+    def promised(self, nodes: Iterable[Node], until: int) -> list[JobInterval]:
         """Return the promised starts on nodes before a slot, earliest first."""
         found = {
             stay.job.name: stay

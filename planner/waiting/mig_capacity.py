@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuplan.models.cluster import Gpu, Node, NodeGpus
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.mig import MigGeometry
     from gpuplan.models.placement import Placement
     from gpuplan.models.policy.policy import MigPolicy
@@ -28,7 +28,7 @@ _State: TypeAlias = tuple[bool, frozenset[MigInstance], frozenset[MigInstance]]
 """State of one GPU: whether it may be repartitioned, its instances in use, its idle instances."""
 
 
-class MigRoom:
+class MigCapacity:
     """MIG capacity: the GPUs of all nodes that can offer MIG instances."""
 
     def __init__(
@@ -49,7 +49,7 @@ class MigRoom:
         self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
         self._best_starts: dict[str | None, _BestStarts] = {}
 
-    def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
+    def replicas(self, node: Node, free: FreeResources, profiles: Profiles) -> int:
         """Number of replicas that find their instances on the node at the same time."""
         states = self._states(node, free) if node.gpus and self._may_have(node.gpus) else None
         if not states:
@@ -63,7 +63,7 @@ class MigRoom:
             self._counts[key] = board.replicas(profiles)
         return self._counts[key]
 
-    def free_slices(self, node: Node, free: NodeFree) -> int:
+    def free_slices(self, node: Node, free: FreeResources) -> int:
         """Memory slices that no instance in use covers, on GPUs that are or may be in MIG mode."""
         geometry = _geometry_of(node)
         if geometry is None:
@@ -81,11 +81,11 @@ class MigRoom:
             for profile, count in profiles
         )
 
-    def cut(self, node: Node, free: NodeFree) -> int:
+    def cut(self, node: Node, free: FreeResources) -> int:
         """Number of the node's GPUs that are or may be in MIG mode."""
         return self._states(node, free).total()
 
-    def largest(self, node: Node, free: NodeFree) -> tuple[int, str]:
+    def largest(self, node: Node, free: FreeResources) -> tuple[int, str]:
         """Largest profile of which one more instance fits: (memory slices, name)."""
         geometry = _geometry_of(node)
         profiles = geometry.profiles.values() if geometry else ()
@@ -96,7 +96,7 @@ class MigRoom:
         )
         return max((one for one in found if self.replicas(node, free, ((one[1], 1),))), default=(0, ""))
 
-    def _states(self, node: Node, free: NodeFree) -> Counter[_State]:
+    def _states(self, node: Node, free: FreeResources) -> Counter[_State]:
         """Number of GPUs that are or may be in MIG mode, by state."""
         states: Counter[_State] = Counter()
         if node.gpus is None or not self._may_have(node.gpus):
@@ -111,7 +111,7 @@ class MigRoom:
         """False for most GPUs: they are not in MIG mode and stay so."""
         return bool(gpus.details or (self._policy.switch_mode and mig_geometry(gpus.model)))
 
-    def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
+    def _may_be_switched(self, node: Node, free: FreeResources, index: int) -> bool:
         return bool(self._policy.switch_mode and _geometry_of(node) and free.gpu_milli[index] == MILLI)
 
     def _state(self, node: Node, gpu: Gpu, used: frozenset[MigInstance]) -> _State:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.node_eligibility import refusal
-from gpuplan.planner.formatting import counted, named
-from gpuplan.planner.time_format import clock
-from gpuplan.planner.waiting.free_capacity import FreePool, Place
-from gpuplan.planner.waiting.mig_capacity import MigRoom
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.planner.formatting import format_count, join_first_names
+from gpuplan.planner.time_format import format_time
+from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
+from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Cluster, Node, NodePool
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
 
-class WaysOut:
+class PolicyBlocks:
     """Finds what the policy forbids for one target; `cluster` is the cluster as the target leaves it."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState, cluster: Cluster) -> None:
         self._policy, self._cluster, self._now = policy, cluster, snapshot.taken_at
         self._dwelling = _dwelling(snapshot, policy, target)
         self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
         self._recutting = policy.mig.model_copy(update={"repartition": True})
-        self._recut = MigRoom(target.placements, self._recutting)
-        self._recut_pools: dict[FreePool, FreePool] = {}
-        self._least_priority: dict[tuple[FreePool, bool], float] = {}
+        self._recut = MigCapacity(target.placements, self._recutting)
+        self._recut_pools: dict[FreeCapacity, FreeCapacity] = {}
+        self._least_priority: dict[tuple[FreeCapacity, bool], float] = {}
 
     @property
     def by_priority(self) -> bool:
@@ -57,11 +57,13 @@ class WaysOut:
         if below:
             return self._held_back(below)
         if len(suiting) > 1:
-            names = named(sorted(pool.name for pool in suiting))
+            names = join_first_names(sorted(pool.name for pool in suiting))
             return [f"pools {names} are at their maximum"]
-        return [f"pool {pool.name} is at its maximum of {counted(pool.maximum, 'node')}" for pool in suiting]
+        return [
+            f"pool {pool.name} is at its maximum of {format_count(pool.maximum, 'node')}" for pool in suiting
+        ]
 
-    def forbidden(self, job: Job, needs: dict[str, int], pool: FreePool) -> list[str]:
+    def forbidden(self, job: Job, needs: dict[str, int], pool: FreeCapacity) -> list[str]:
         """Describe what the policy forbids on the eligible nodes of the job."""
         found = []
         if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
@@ -80,10 +82,10 @@ class WaysOut:
             return []
         delay = timedelta(seconds=rules.scale_up_delay_after_remove)
         at, name = min((pool.node_removed_at + delay, pool.name) for pool in pools if pool.node_removed_at)
-        until = clock(at, self._now)
+        until = format_time(at, self._now)
         return [f"pool {name} gave a node back and gets none before {until}"]
 
-    def _resting(self, job: Job, pool: FreePool) -> list[str]:
+    def _resting(self, job: Job, pool: FreeCapacity) -> list[str]:
         """Running jobs that could yield capacity but for the dwell after a resize; names only the first."""
         if not self._dwelling:
             return []
@@ -96,28 +98,28 @@ class WaysOut:
         if not found:
             return []
         until, name = min(found)
-        others = f", nor {counted(len(found) - 1, 'other')} resized as well" if len(found) > 1 else ""
-        return [f"{name} was resized and is not disturbed before {clock(until, self._now)}{others}"]
+        others = f", nor {format_count(len(found) - 1, 'other')} resized as well" if len(found) > 1 else ""
+        return [f"{name} was resized and is not disturbed before {format_time(until, self._now)}{others}"]
 
-    def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreePool) -> bool:
+    def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreeCapacity) -> bool:
         """True if the job would fit with new MIG layouts, but the policy forbids to repartition."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
         recut = self._recut_pools.get(pool)
         if recut is None:
-            recut = self._recut_pools[pool] = FreePool(
+            recut = self._recut_pools[pool] = FreeCapacity(
                 [place._replace(mig=self._recut) for place in pool.places]
             )
         return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
 
-    def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[Place]) -> bool:
+    def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[NodeRoom]) -> bool:
         """True if a replica fits on one of these empty nodes with MIG layouts that the policy forbids."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
-        room = MigRoom((), self._recutting)
-        return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
+        room = MigCapacity((), self._recutting)
+        return FreeCapacity([NodeRoom(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
 
-    def _least_on(self, pool: FreePool, *, with_gpus: bool) -> float:
+    def _least_on(self, pool: FreeCapacity, *, with_gpus: bool) -> float:
         """Lowest priority that could preempt a job on one of the nodes."""
         key = pool, with_gpus
         least = self._least_priority.get(key)
@@ -128,17 +130,17 @@ class WaysOut:
 
     def _suits(self, job: Job, needs: dict[str, int], pool: NodePool) -> bool:
         node = pool.template
-        if refusal(job, node) is not None or (node.gpus and not job.request.needs_gpu):
+        if ineligibility(job, node) is not None or (node.gpus and not job.request.needs_gpu):
             return False
-        empty = Place(node, NodeFree.of(node), MigRoom((), self._policy.mig))
-        return FreePool([empty]).fitting(needs, 1) > 0
+        empty = NodeRoom(node, FreeResources.of(node), MigCapacity((), self._policy.mig))
+        return FreeCapacity([empty]).fitting(needs, 1) > 0
 
     def _there(self, pool: NodePool) -> int:
         return sum(node.pool == pool.name for node in self._cluster.nodes)
 
 
 def _dwelling(
-    snapshot: Snapshot, policy: Policy, target: Target
+    snapshot: Snapshot, policy: Policy, target: DesiredState
 ) -> list[tuple[datetime, Job, frozenset[str]]]:
     """Jobs that may not be disturbed only because of their last resize: end of the dwell, job and nodes."""
     rules, now = policy.disruption, snapshot.taken_at
@@ -161,7 +163,7 @@ def _dwelling(
     ]
 
 
-def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tuple[str, bool], int]:
+def _priorities(snapshot: Snapshot, policy: Policy, target: DesiredState) -> dict[tuple[str, bool], int]:
     """Lowest priority that could preempt a job, by (node, whether the preemption must free GPUs)."""
     rules, jobs = policy.disruption, snapshot.job_by_name
     least: dict[tuple[str, bool], int] = {}
@@ -177,7 +179,7 @@ def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tupl
     return least
 
 
-def adding(reason: Reason, remarks: Iterable[str]) -> Reason:
+def with_remarks(reason: Reason, remarks: Iterable[str]) -> Reason:
     """Return the reason with remarks appended to its sentence."""
     text = "; ".join([reason.text, *remarks])
     return reason.model_copy(update={"text": text})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.planner.formatting import counted, in_cpus, in_gib, in_gpus, listed
+from gpuplan.planner.formatting import format_count, format_cpus, format_gib, format_gpus, join_with_and
 from gpuplan.planner.waiting.free_capacity import (
     CPU,
     DISK,
@@ -15,7 +15,7 @@ from gpuplan.planner.waiting.free_capacity import (
     MIG,
     POWER,
     SHARE,
-    FreePool,
+    FreeCapacity,
     profiles_in,
 )
 
@@ -23,46 +23,48 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def too_large(empty: FreePool, needs: Mapping[str, int]) -> Reason:
+def too_large(empty: FreeCapacity, needs: Mapping[str, int]) -> Reason:
     """One replica fits on no matching node, even if the node were empty."""
-    nodes = counted(len(empty), "matching node")
+    nodes = format_count(len(empty), "matching node")
     for dimension, need in needs.items():
         if dimension.startswith(MIG) and not empty.largest(dimension):
             cut = empty.free_slices()[1]
             where = f"no GPU of {nodes} is in MIG mode, and the policy switches none to it"
             if cut:
-                where = f"{counted(cut, 'GPU')} in MIG mode of {nodes} cannot have that"
-            return reason(
+                where = f"{format_count(cut, 'GPU')} in MIG mode of {nodes} cannot have that"
+            return make_reason(
                 ReasonCode.NO_MATCHING_NODE,
                 f"one replica needs {_amount(dimension, need)}; {where}",
                 needed=_amount(dimension, need),
                 gpus_in_mig_mode=cut,
             )
         if (largest := empty.largest(dimension)) < need:
-            return reason(
+            return make_reason(
                 ReasonCode.NO_MATCHING_NODE,
                 f"one replica needs {_amount(dimension, need)}; "
                 f"the largest of {nodes} has {_amount(dimension, largest)}",
                 needed=_number(dimension, need),
                 largest=_number(dimension, largest),
             )
-    together = listed(_amount(dimension, need) for dimension, need in needs.items())
-    return reason(ReasonCode.NO_MATCHING_NODE, f"one replica needs {together}; none of {nodes} has all of it")
+    together = join_with_and(_amount(dimension, need) for dimension, need in needs.items())
+    return make_reason(
+        ReasonCode.NO_MATCHING_NODE, f"one replica needs {together}; none of {nodes} has all of it"
+    )
 
 
 def wrong_layout(needs: Mapping[str, int]) -> Reason:
     """No GPU has the needed MIG instances, and the policy forbids to repartition."""
-    wanted = listed(
+    wanted = join_with_and(
         _amount(dimension, need) for dimension, need in needs.items() if dimension.startswith(MIG)
     )
-    return reason(
+    return make_reason(
         ReasonCode.NO_MATCHING_NODE,
         f"one replica needs {wanted}; no GPU is cut into that; mig.repartition is off",
         needed=wanted,
     )
 
 
-def too_little_free(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason | None:
+def too_little_free(pool: FreeCapacity, needs: Mapping[str, int], replicas: int) -> Reason | None:
     """First resource of which the nodes together have too little free; None if there is enough of all."""
     for dimension, need in needs.items():
         if dimension.startswith(MIG):
@@ -72,17 +74,17 @@ def too_little_free(pool: FreePool, needs: Mapping[str, int], replicas: int) -> 
         total = SHARE if dimension == GPUS else dimension
         needed = need * replicas * (MILLI if dimension == GPUS else 1)
         if (free := pool.total(dimension)) < needed:
-            return reason(
+            return make_reason(
                 ReasonCode.RESOURCES,
                 f"needs {_amount(total, needed)}; "
-                f"{_amount(total, free)} free on {counted(len(pool), 'matching node')}",
+                f"{_amount(total, free)} free on {format_count(len(pool), 'matching node')}",
                 needed=_number(total, needed),
                 free=_number(total, free),
             )
     return None
 
 
-def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason:
+def fragmented(pool: FreeCapacity, needs: Mapping[str, int], replicas: int) -> Reason:
     """The totals suffice, but the free pieces are too small for the replicas."""
     for dimension, need in needs.items():
         if (found := pool.fitting({dimension: need}, replicas)) < replicas:
@@ -93,7 +95,7 @@ def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reaso
     for other in others:
         both = {first: needs[first], other: needs[other]}
         if (found := pool.fitting(both, replicas)) < replicas:
-            nodes = counted(pool.having(first, needs[first]), "node")
+            nodes = format_count(pool.having(first, needs[first]), "node")
             return _not_together(
                 both, replicas, found, f"{nodes} with the first, {found or 'none'} with both"
             )
@@ -101,22 +103,22 @@ def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reaso
     return _not_together(needs, replicas, found, f"{found} found" if found else "none has all")
 
 
-def _too_few_slices(pool: FreePool, dimension: str, replicas: int) -> Reason | None:
+def _too_few_slices(pool: FreeCapacity, dimension: str, replicas: int) -> Reason | None:
     """Fewer memory slices are free than the instances take; None if there are enough."""
     needed = replicas * pool.slices(profiles_in(dimension))
     free, gpus = pool.free_slices()
     if free >= needed:
         return None
-    return reason(
+    return make_reason(
         ReasonCode.RESOURCES,
-        f"needs {times(replicas)}{_amount(dimension, 1)}, {counted(needed, 'memory slice')}; "
-        f"{free:,} free on {counted(gpus, 'GPU')} in MIG mode",
+        f"needs {times_prefix(replicas)}{_amount(dimension, 1)}, {format_count(needed, 'memory slice')}; "
+        f"{free:,} free on {format_count(gpus, 'GPU')} in MIG mode",
         needed=needed,
         free=free,
     )
 
 
-def _no_layout(pool: FreePool, dimension: str, replicas: int, found: int) -> Reason:
+def _no_layout(pool: FreeCapacity, dimension: str, replicas: int, found: int) -> Reason:
     """Enough memory slices are free, but not at positions where an instance may start."""
     free, gpus = pool.free_slices()
     largest = pool.largest_profile()
@@ -124,10 +126,10 @@ def _no_layout(pool: FreePool, dimension: str, replicas: int, found: int) -> Rea
         f"at most {largest} fits beside what is in use" if largest else "nothing fits beside what is in use"
     )
     room = f"{found:,} found, " if found else ""
-    return reason(
+    return make_reason(
         ReasonCode.LAYOUT_BLOCKED,
-        f"needs {times(replicas)}{_amount(dimension, 1)}; {room}{fits}, "
-        f"{free:,} memory slices free on {counted(gpus, 'GPU')}",
+        f"needs {times_prefix(replicas)}{_amount(dimension, 1)}; {room}{fits}, "
+        f"{free:,} memory slices free on {format_count(gpus, 'GPU')}",
         needed=_amount(dimension, 1),
         replicas=replicas,
         found=found,
@@ -136,7 +138,7 @@ def _no_layout(pool: FreePool, dimension: str, replicas: int, found: int) -> Rea
     )
 
 
-def _pieces_too_small(pool: FreePool, dimension: str, *, need: int, replicas: int, found: int) -> Reason:
+def _pieces_too_small(pool: FreeCapacity, dimension: str, *, need: int, replicas: int, found: int) -> Reason:
     total = SHARE if dimension == GPUS else dimension
     largest, free = pool.largest(dimension), pool.total(dimension)
     piece, place = _amount(dimension, need), "GPU" if dimension == SHARE else "node"
@@ -147,7 +149,7 @@ def _pieces_too_small(pool: FreePool, dimension: str, *, need: int, replicas: in
             f"{replicas:,} × {piece}, each on one {place}; "
             f"{found:,} found, at most {_bare(dimension, largest)} free"
         )
-    return reason(
+    return make_reason(
         ReasonCode.FRAGMENTED,
         f"needs {wanted}, {_bare(total, free)} in all",
         needed=_number(dimension, need),
@@ -159,41 +161,41 @@ def _pieces_too_small(pool: FreePool, dimension: str, *, need: int, replicas: in
 
 
 def _not_together(needs: Mapping[str, int], replicas: int, found: int, where: str) -> Reason:
-    together = listed(_amount(dimension, need) for dimension, need in needs.items())
-    return reason(
+    together = join_with_and(_amount(dimension, need) for dimension, need in needs.items())
+    return make_reason(
         ReasonCode.FRAGMENTED,
-        f"needs {times(replicas)}{together} on one node; {where}",
+        f"needs {times_prefix(replicas)}{together} on one node; {where}",
         replicas=replicas,
         found=found,
     )
 
 
-def times(replicas: int) -> str:
+def times_prefix(replicas: int) -> str:
     """Prefix of the size of one replica: `4 × `, or empty for one replica."""
     return "" if replicas == 1 else f"{replicas:,} × "
 
 
-def reason(code: ReasonCode, text: str, **numbers: float | str) -> Reason:
+def make_reason(code: ReasonCode, text: str, **numbers: float | str) -> Reason:
     """Build a reason with its numbers by name."""
     return Reason(code=code, text=text, numbers=numbers)
 
 
 def _amount(dimension: str, amount: int) -> str:
     if dimension.startswith(MIG):
-        return listed(
+        return join_with_and(
             profile if count == 1 else f"{count} × {profile}" for profile, count in profiles_in(dimension)
         )
     if dimension == POWER:
-        return f"power for {in_gpus(amount)}"
+        return f"power for {format_gpus(amount)}"
     if dimension == GPUS:
-        return in_gpus(amount * MILLI)
+        return format_gpus(amount * MILLI)
     if dimension == SHARE:
-        return in_gpus(amount)
+        return format_gpus(amount)
     if dimension == CPU:
-        return in_cpus(amount)
+        return format_cpus(amount)
     if dimension == MEMORY:
-        return in_gib(amount)
-    return f"{in_gib(amount)} of disk" if dimension == DISK else f"{amount:,} {dimension}"
+        return format_gib(amount)
+    return f"{format_gib(amount)} of disk" if dimension == DISK else f"{amount:,} {dimension}"
 
 
 def _bare(dimension: str, amount: int) -> str:

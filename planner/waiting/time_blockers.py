@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.waiting import time_messages
-from gpuplan.planner.waiting.future_holds import HeldLater
+from gpuplan.planner.waiting.future_holds import FutureHolds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.timing.reservation_windows import Window
+    from gpuplan.models.timing.reservation_windows import ReservationWindow
 
 
-class Outlook:
+class TimeBlockers:
     """Finds time-related reasons for one target."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target) -> None:
-        self.future = Future(snapshot, policy, target)
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:
+        self.future = ProjectedSchedule(snapshot, policy, target)
         self._prerequisites = Prerequisites(self.future)
-        self._held = HeldLater(self.future)
+        self._held = FutureHolds(self.future)
         self._closing = bool(self.future.windows.all)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
@@ -76,7 +76,7 @@ class Outlook:
     def not_yet(self, job: Job, second: int = 0) -> Reason | None:
         """What must happen before the job may start at `second`; None if nothing. Call it after `never`."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).needed:
-            return time_messages.depends(state, self.future)
+            return time_messages.unmet_dependencies(state, self.future)
         if self.begins(job) <= second:
             return None
         now = self.future.snapshot.taken_at
@@ -85,7 +85,7 @@ class Outlook:
             return time_messages.data_to_come(*data, now)
         return time_messages.not_before(moment, now) if moment is not None else None
 
-    def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
+    def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, ReservationWindow]:
         """Nodes by name with the window that would close them before a job started at `second` ends."""
         if not self._closing:
             return {}
@@ -97,7 +97,7 @@ class Outlook:
                 found[node.name] = window
         return found
 
-    def closing(self, job: Job, closed: Mapping[str, Window], *, every: bool) -> Reason:
+    def closing(self, job: Job, closed: Mapping[str, ReservationWindow], *, every: bool) -> Reason:
         """Reason of closed nodes: the window that ends last, and the number of other windows."""
         names = {each.reservation.name for each in closed.values()}
         window = max(closed.values(), key=lambda each: (each.ends, each.reservation.name))
@@ -115,14 +115,14 @@ class Outlook:
             if not node.ready
             and node.ready_at is not None
             and node.ready_at > now
-            and refusal(job, node.model_copy(update={"ready": True})) is None
+            and ineligibility(job, node.model_copy(update={"ready": True})) is None
         ]
         return time_messages.not_ready(*min(found), now) if found else None
 
     def later(self, job: Job) -> Reason | None:
         """Reason that the plan has a later start for a job that would fit now; None without a later start."""
         planned = self.future.planned.get(job.name)
-        return None if planned is None else time_messages.later(promised=planned.promised)
+        return None if planned is None else time_messages.later_start_planned(promised=planned.promised)
 
     def promised_away(self, job: Job, matching: Iterable[Node]) -> Reason | None:
         """Reason that capacity or quota is free now but promised to other jobs before the job would end."""

@@ -9,17 +9,17 @@ from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import print_milli
-from gpuplan.planner.formatting import counted, decimal, duration, named
-from gpuplan.planner.time_format import clock
-from gpuplan.planner.waiting.room_messages import reason
+from gpuplan.planner.formatting import format_count, format_duration, format_milli, join_first_names
+from gpuplan.planner.time_format import format_time
+from gpuplan.planner.waiting.room_messages import make_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from gpuplan.models.timing.reservation_windows import Window
-    from gpuplan.planner.analysis.prerequisites import DependencyState, Foreseen
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.models.timing.reservation_windows import ReservationWindow
+    from gpuplan.planner.analysis.prerequisites import DependencyState, SatisfactionEstimate
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
 
 DONE: Final = {
@@ -31,9 +31,9 @@ DONE: Final = {
 """Past participle of each kind of dependency, for "the job has …"."""
 
 
-def until_done(found: Sequence[Foreseen]) -> str:
+def until_done(found: Sequence[SatisfactionEstimate]) -> str:
     """`prep-1 has succeeded`, `prep-1 and prep-2 have ended`, `prep-1 and 5 more are done`."""
-    names = named([each.dependency.job for each in found])
+    names = join_first_names([each.dependency.job for each in found])
     kinds = sorted({DONE[each.dependency.kind] for each in found})
     if len(kinds) > 1:
         return f"{names} are done"
@@ -47,24 +47,26 @@ def never_satisfied(state: DependencyState) -> Reason:
     what = "failed" if failed else "can never be what it waits for"
     possible = len(state.outstanding) + state.satisfied
     wanted, total = state.needed + state.satisfied, possible + len(names)
-    text = f"depends on {named(names)}, which {what}"
+    text = f"depends on {join_first_names(names)}, which {what}"
     if wanted < total:
         left = f"{possible:,} {'is' if possible == 1 else 'are'} left"
-        text = f"depends on {wanted:,} of {counted(total, 'job')}; {named(names)} {what}, {left}"
-    return reason(
+        text = (
+            f"depends on {wanted:,} of {format_count(total, 'job')}; {join_first_names(names)} {what}, {left}"
+        )
+    return make_reason(
         ReasonCode.DEPENDENCY_NEVER,
         text,
         needed=wanted,
         possible=possible,
-        jobs=named(names, most=10),
+        jobs=join_first_names(names, most=10),
     )
 
 
-def depends(state: DependencyState, future: Future) -> Reason:
+def unmet_dependencies(state: DependencyState, future: ProjectedSchedule) -> Reason:
     """Some of the job's dependencies are not satisfied yet."""
     open_ = state.outstanding
     if state.needed < len(open_):
-        names = named([each.dependency.job for each in open_])
+        names = join_first_names([each.dependency.job for each in open_])
         text = f"waits for {state.needed:,} more of the {len(open_):,} jobs {names}"
     else:
         text = f"waits until {until_done(open_)}"
@@ -72,49 +74,50 @@ def depends(state: DependencyState, future: Future) -> Reason:
     numbers: dict[str, float | str] = {
         "needed": state.needed,
         "satisfied": state.satisfied,
-        "jobs": named([each.dependency.job for each in open_], most=10),
+        "jobs": join_first_names([each.dependency.job for each in open_], most=10),
     }
     if last.second is not None and all(each.second is not None for each in state.decisive):
-        text = f"{text}, expected at {clock(future.moment(last.second), future.snapshot.taken_at)}"
+        text = f"{text}, expected at {format_time(future.moment(last.second), future.snapshot.taken_at)}"
         numbers["expected_seconds"] = last.second
-    return reason(ReasonCode.DEPENDENCY, text, **numbers)
+    return make_reason(ReasonCode.DEPENDENCY, text, **numbers)
 
 
 def not_before(moment: datetime, now: datetime) -> Reason:
     """The job's requested start time is in the future."""
-    return reason(
+    return make_reason(
         ReasonCode.BEGIN_TIME,
-        f"waits for its start time, {clock(moment, now)}",
+        f"waits for its start time, {format_time(moment, now)}",
         seconds=int((moment - now).total_seconds()),
     )
 
 
 def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
     """The job reads a dataset that is not available yet."""
-    return reason(
+    return make_reason(
         ReasonCode.BEGIN_TIME,
-        f"waits for dataset {dataset}, available at {clock(moment, now)}",
+        f"waits for dataset {dataset}, available at {format_time(moment, now)}",
         dataset=dataset,
         seconds=int((moment - now).total_seconds()),
     )
 
 
-def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Future) -> Reason:
+def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: ProjectedSchedule) -> Reason:
     """The job cannot meet its hard deadline; `begins` is the first second at which it may start."""
     now = future.snapshot.taken_at
-    by = clock(future.moment(deadline), now)
-    start = f"cannot start before {clock(future.moment(begins), now)}, " if begins else ""
+    by = format_time(future.moment(deadline), now)
+    start = f"cannot start before {format_time(future.moment(begins), now)}, " if begins else ""
     late = begins + seconds - deadline
-    return reason(
+    return make_reason(
         ReasonCode.DEADLINE_IMPOSSIBLE,
-        f"{start}takes {duration(seconds)} and must be done by {by}: it would be {duration(late)} late",
+        f"{start}takes {format_duration(seconds)} and must be done by {by}: it would be "
+        f"{format_duration(late)} late",
         needed_seconds=seconds,
         left_seconds=max(0, deadline - begins),
         late_seconds=late,
     )
 
 
-def window_name(window: Window) -> str:
+def window_name(window: ReservationWindow) -> str:
     """`maintenance m1`, `reservation r1`, `hold for train`."""
     if window.job is not None:
         return f"hold for {window.job}"
@@ -122,20 +125,25 @@ def window_name(window: Window) -> str:
     return f"{kind} {window.reservation.name}"
 
 
-def window_text(window: Window, future: Future) -> str:
+def window_text(window: ReservationWindow, future: ProjectedSchedule) -> str:
     """`maintenance m1 on n1 and n2`, `reservation r1 on n1`."""
-    return f"{window_name(window)} on {named(sorted(name for name in window.nodes if name in future.nodes))}"
+    return (
+        f"{window_name(window)} on "
+        f"{join_first_names(sorted(name for name in window.nodes if name in future.nodes))}"
+    )
 
 
-def window_closed(window: Window, future: Future, *, every: bool, seconds: int, others: int = 0) -> Reason:
+def window_closed(
+    window: ReservationWindow, future: ProjectedSchedule, *, every: bool, seconds: int, others: int = 0
+) -> Reason:
     """Windows close all matching nodes, or all nodes with capacity, before the job would end."""
     now = future.snapshot.taken_at
-    begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
+    begins, ends = (format_time(future.moment(second), now) for second in (window.begins, window.ends))
     span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
     where = "every matching node is closed" if every else "every node with room is closed"
-    more = f", or by {counted(others, 'other window')}" if others else ""
-    takes = f"; takes {duration(seconds)}" if window.begins > 0 else ""
-    return reason(
+    more = f", or by {format_count(others, 'other window')}" if others else ""
+    takes = f"; takes {format_duration(seconds)}" if window.begins > 0 else ""
+    return make_reason(
         ReasonCode.RESERVED,
         f"{where} by {window_text(window, future)} {span}{more}{takes}",
         reservation=window.reservation.name,
@@ -146,40 +154,43 @@ def window_closed(window: Window, future: Future, *, every: bool, seconds: int, 
 
 def not_ready(moment: datetime, node: str, now: datetime) -> Reason:
     """All matching nodes are still being provisioned."""
-    return reason(
+    return make_reason(
         ReasonCode.RESOURCES,
-        f"no matching node is ready; {node} is expected at {clock(moment, now)}",
+        f"no matching node is ready; {node} is expected at {format_time(moment, now)}",
         node=node,
         seconds=int((moment - now).total_seconds()),
     )
 
 
-def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
+def co_start_group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
     """The job starts together with other waiting jobs; `others` has the most informative reason first."""
-    names = named(sorted(name for name, _ in others))
+    names = join_first_names(sorted(name for name, _ in others))
     text = f"starts only together with {names} of group {group}"
     first, why = others[0]
     if why.code is not ReasonCode.NOT_CHOSEN:
         text = f"{text}; {first}: {why.text}"
-    return reason(
-        ReasonCode.CO_START, text, group=group, jobs=named(sorted(name for name, _ in others), most=10)
+    return make_reason(
+        ReasonCode.CO_START,
+        text,
+        group=group,
+        jobs=join_first_names(sorted(name for name, _ in others), most=10),
     )
 
 
-def later(*, promised: bool) -> Reason:
+def later_start_planned(*, promised: bool) -> Reason:
     """The job would fit now, but the plan starts it later; other output gives the time."""
     what = "the start promised to it" if promised else "its later start"
-    return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} is better for all in sum")
+    return make_reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} is better for all in sum")
 
 
-def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
+def quota_promised(found: QuotaShortage, future: ProjectedSchedule, slot: int) -> Reason:
     """The job would fit now, but its queue's quota is promised to other jobs before the job would end."""
     kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
-    at = clock(future.begin(slot), future.snapshot.taken_at)
-    return reason(
+    at = format_time(future.begin(slot), future.snapshot.taken_at)
+    return make_reason(
         ReasonCode.NOT_CHOSEN,
-        f"would fit, but from {at} on queue {found.queue} holds {decimal(found.used)} of "
-        f"{decimal(found.limit)} {kind}GPUs for others",
+        f"would fit, but from {at} on queue {found.queue} holds {format_milli(found.used)} of "
+        f"{format_milli(found.limit)} {kind}GPUs for others",
         queue=found.queue,
         used=print_milli(found.used),
         limit=print_milli(found.limit),
@@ -187,15 +198,15 @@ def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
     )
 
 
-def room_promised(others: Sequence[Stay], future: Future) -> Reason | None:
+def room_promised(others: Sequence[JobInterval], future: ProjectedSchedule) -> Reason | None:
     """The job would fit now, but its places are promised to `others` before it would end; None if empty."""
     if not others:
         return None
     first = others[0]
-    at = clock(future.moment(first.start), future.snapshot.taken_at)
+    at = format_time(future.moment(first.start), future.snapshot.taken_at)
     more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-    return reason(
+    return make_reason(
         ReasonCode.NOT_CHOSEN,
         f"would fit, but not until it is done: {first.job.name} is promised a start at {at} there{more}",
-        jobs=named([stay.job.name for stay in others], most=10),
+        jobs=join_first_names([stay.job.name for stay in others], most=10),
     )

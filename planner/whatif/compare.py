@@ -4,50 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.value.job_value import same_points
-from gpuplan.planner.analysis.policy_effect import without_effect
-from gpuplan.planner.whatif.answers.comparison import IN_POINTS, Comparison, Figures, Trial
-from gpuplan.planner.whatif.grid.workers import all_of
-from gpuplan.planner.whatif.job_outcomes import fates, lost_by_changes
-from gpuplan.planner.whatif.patch.apply_changes import Patched
-from gpuplan.planner.whatif.patch.scenario_expectations import holds
-from gpuplan.planner.whatif.trials import Case, task_of, tried
+from gpuplan.models.value.job_value import has_same_points
+from gpuplan.planner.analysis.policy_effect import settings_without_effect
+from gpuplan.planner.whatif.answers.comparison import IN_POINTS, Comparison, PlanFigures, Trial
+from gpuplan.planner.whatif.grid.workers import run_all_tasks
+from gpuplan.planner.whatif.job_outcomes import job_outcome_changes, lost_by_changes
+from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
+from gpuplan.planner.whatif.patch.scenario_expectations import check_passes
+from gpuplan.planner.whatif.trials import TrialCase, task_of, trial_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.grid.workers import Engine
+    from gpuplan.planner.whatif.grid.workers import Workers
     from gpuplan.planner.whatif.job_outcomes import LostByChanges
     from gpuplan.planner.whatif.patch.scenario import Scenario
-    from gpuplan.planner.whatif.trials import Tried
+    from gpuplan.planner.whatif.trials import TrialResult
 
 BASE: Final = "base"
 
 _NO_FIGURES: Final = frozenset({"plan_id", "status", "solver", "seconds", "terms", "waiting", "gpu_models"})
-"""Fields of `Figures` that are not compared as figures."""
+"""Fields of `PlanFigures` that are not compared as figures."""
 
-COMPARED: Final = tuple(name for name in Figures.model_fields if name not in _NO_FIGURES)
+COMPARED: Final = tuple(name for name in PlanFigures.model_fields if name not in _NO_FIGURES)
 
 
 def compare(
     snapshot: Snapshot,
     policy: Policy,
-    scenarios: Sequence[tuple[Scenario, Patched]],
-    engine: Engine,
+    scenarios: Sequence[tuple[Scenario, PatchedSnapshot]],
+    engine: Workers,
     *,
     seed: int,
     ended: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Plan the base and all scenarios on an engine; `ended` is called with the name of each finished one."""
-    cases = [Case(snapshot, policy, seed, by_job=True)]
+    cases = [TrialCase(snapshot, policy, seed, by_job=True)]
     for scenario, patched in scenarios:
         asked = tuple(each.job for each in scenario.expectations if each.job is not None)
-        cases.append(Case(patched.snapshot, patched.policy, seed, asked, by_job=True))
+        cases.append(TrialCase(patched.snapshot, patched.policy, seed, asked, by_job=True))
     names = [BASE, *(scenario.name for scenario, _ in scenarios)]
-    outcomes = all_of(engine, [task_of(case) for case in cases], names, ended)
-    results = [tried(outcome) for outcome in outcomes]
+    outcomes = run_all_tasks(engine, [task_of(case) for case in cases], names, ended)
+    results = [trial_result(outcome) for outcome in outcomes]
     base = results[0]
     return Comparison(
         snapshot=snapshot.fingerprint(),
@@ -59,18 +59,24 @@ def compare(
             figures=base.figures,
             failure=base.failure,
             goal=_goal(policy),
-            warnings=tuple(without_effect(policy, snapshot)),
+            warnings=tuple(settings_without_effect(policy, snapshot)),
         ),
         scenarios=tuple(
-            _trial(scenario, found, base, Patched(snapshot, policy), patched)
+            _trial(scenario, found, base, PatchedSnapshot(snapshot, policy), patched)
             for (scenario, patched), found in zip(scenarios, results[1:], strict=True)
         ),
     )
 
 
-def _trial(scenario: Scenario, found: Tried, base: Tried, before: Patched, patched: Patched) -> Trial:
-    known = set(without_effect(before.policy, before.snapshot))
-    comparable = same_points(patched.snapshot, before.policy, patched.policy)
+def _trial(
+    scenario: Scenario,
+    found: TrialResult,
+    base: TrialResult,
+    before: PatchedSnapshot,
+    patched: PatchedSnapshot,
+) -> Trial:
+    known = set(settings_without_effect(before.policy, before.snapshot))
+    comparable = has_same_points(patched.snapshot, before.policy, patched.policy)
     trial = Trial(
         name=scenario.name,
         description=scenario.description,
@@ -79,7 +85,7 @@ def _trial(scenario: Scenario, found: Tried, base: Tried, before: Patched, patch
         goal=_goal(patched.policy),
         same_points=comparable,
         warnings=tuple(
-            each for each in without_effect(patched.policy, patched.snapshot) if each not in known
+            each for each in settings_without_effect(patched.policy, patched.snapshot) if each not in known
         ),
     )
     if found.figures is None:
@@ -91,13 +97,13 @@ def _trial(scenario: Scenario, found: Tried, base: Tried, before: Patched, patch
         "unmet": tuple(_unmet(scenario, found, figures, base.figures, comparable=comparable)),
         "differences": {}
         if base.figures is None
-        else differences(figures, base.figures, comparable=comparable),
-        "jobs": fates(before.snapshot, base.outlooks, found.outlooks, lost),
+        else figure_differences(figures, base.figures, comparable=comparable),
+        "jobs": job_outcome_changes(before.snapshot, base.outlooks, found.outlooks, lost),
     }
     return trial.model_copy(update=update)
 
 
-def _with_losses(figures: Figures, lost: LostByChanges) -> Figures:
+def _with_losses(figures: PlanFigures, lost: LostByChanges) -> PlanFigures:
     """The figures of a plan, with the losses from the scenario's changes added."""
     hours = sum(lost.gpu_hours.values())
     update = {
@@ -113,7 +119,9 @@ def _goal(policy: Policy) -> str:
     return f"{policy.objective.words} ({of_queues})" if of_queues else policy.objective.words
 
 
-def differences(figures: Figures, base: Figures, *, comparable: bool = True) -> dict[str, float]:
+def figure_differences(
+    figures: PlanFigures, base: PlanFigures, *, comparable: bool = True
+) -> dict[str, float]:
     """Figures minus the base's, where they differ; figures in points only if they are comparable."""
     found = {}
     for name in COMPARED:
@@ -126,7 +134,12 @@ def differences(figures: Figures, base: Figures, *, comparable: bool = True) -> 
 
 
 def _unmet(
-    scenario: Scenario, found: Tried, figures: Figures, base: Figures | None, *, comparable: bool
+    scenario: Scenario,
+    found: TrialResult,
+    figures: PlanFigures,
+    base: PlanFigures | None,
+    *,
+    comparable: bool,
 ) -> Iterator[str]:
     for expectation in scenario.expectations:
         if expectation.job is not None and (expectation.job in found.runs) != expectation.runs:
@@ -141,6 +154,6 @@ def _unmet(
                 yield f"expected {name} {check}; points of the base's policy are others and not comparable"
             elif there is None and "base" in check:
                 yield f"expected {name} {check}; that of the base is not known"
-            elif not holds(check, value, there or 0.0):
+            elif not check_passes(check, value, there or 0.0):
                 of_base = f" (base {there:,g})" if "base" in check and there is not None else ""
                 yield f"expected {name} {check}; found {value:,g}{of_base}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
-from gpuplan.planner.formatting import in_gpus, named
-from gpuplan.planner.time_format import clock
-from gpuplan.planner.whatif.answers.comparison import Fate, JobFate
+from gpuplan.planner.formatting import format_gpus, join_first_names
+from gpuplan.planner.time_format import format_time
+from gpuplan.planner.whatif.answers.comparison import JobOutcomeChange, JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600
-_ORDER: Final = tuple(Fate)
+_ORDER: Final = tuple(JobOutcomeKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class JobForecast:
     """What a plan does with one job."""
 
     placement: Placement | None
@@ -59,7 +59,7 @@ class LostByChanges:
     """Disruption cost of these jobs in points."""
 
 
-def outlooks(plan: Plan) -> dict[str, Outlook]:
+def job_forecasts(plan: Plan) -> dict[str, JobForecast]:
     """Collect what a plan does with each job, by name."""
     placed = {placement.job: placement for placement in plan.placements}
     waiting = {each.job: each for each in plan.waiting}
@@ -69,7 +69,7 @@ def outlooks(plan: Plan) -> dict[str, Outlook]:
         if job is None:
             continue
         waits = waiting.get(job)
-        found[job] = Outlook(
+        found[job] = JobForecast(
             placement=placed.get(job),
             starts=waits.projected_start if waits else None,
             lost_gpu_hours=float(action.reason.numbers.get("lost_gpu_hours", 0)),
@@ -92,9 +92,9 @@ def lost_by_changes(base: Snapshot, changed: Snapshot, policy: Policy) -> LostBy
     )
 
 
-def fates(
-    base: Snapshot, before: dict[str, Outlook], after: dict[str, Outlook], lost: LostByChanges
-) -> tuple[JobFate, ...]:
+def job_outcome_changes(
+    base: Snapshot, before: dict[str, JobForecast], after: dict[str, JobForecast], lost: LostByChanges
+) -> tuple[JobOutcomeChange, ...]:
     """Jobs with an outcome that differs from the base, by outcome, then most GPUs first."""
     found = [
         fate
@@ -105,14 +105,16 @@ def fates(
     return tuple(sorted(found, key=lambda each: (_ORDER.index(each.fate), -abs(each.gpus), each.job)))
 
 
-def _fate(job: Job, before: Outlook, after: Outlook, lost: LostByChanges, now: datetime) -> Iterator[JobFate]:
+def _fate(
+    job: Job, before: JobForecast, after: JobForecast, lost: LostByChanges, now: datetime
+) -> Iterator[JobOutcomeChange]:
     """Yield the outcome of a job if it differs from the base."""
     told = _told(job, before, after, now)
     if told is None:
         return
     fate, words = told
     killed = job.name in lost.gpu_hours
-    yield JobFate(
+    yield JobOutcomeChange(
         job=job.name,
         queue=job.queue,
         user=job.user,
@@ -126,31 +128,38 @@ def _fate(job: Job, before: Outlook, after: Outlook, lost: LostByChanges, now: d
     )
 
 
-def _told(job: Job, before: Outlook, after: Outlook, now: datetime) -> tuple[Fate, str] | None:
+def _told(
+    job: Job, before: JobForecast, after: JobForecast, now: datetime
+) -> tuple[JobOutcomeKind, str] | None:
     """Outcome of a job as a class and in words; None if it does not differ."""
     if before.placement and not after.placement:
-        fate = Fate.STOPS if job.running else Fate.LOSES
+        fate = JobOutcomeKind.STOPS if job.running else JobOutcomeKind.LOSES
         return fate, f"{'stops' if job.running else 'does not start'}: {after.why}"
     if after.replicas != before.replicas:
-        fate = Fate.GAINS if after.replicas > before.replicas else Fate.LOSES
+        fate = JobOutcomeKind.GAINS if after.replicas > before.replicas else JobOutcomeKind.LOSES
         if not before.placement:
             return fate, "goes on" if job.running else "starts"
-        return fate, f"{in_gpus(before.gpu_milli)} → {in_gpus(after.gpu_milli)}"
+        return fate, f"{format_gpus(before.gpu_milli)} → {format_gpus(after.gpu_milli)}"
     if not before.placement or not after.placement:
         return _wait(before.starts, after.starts, now)
     here = job.placement
     if here is not None and _places(before.placement) == _places(here) != _places(after.placement):
-        return Fate.MOVES, f"{named(_places(here))} → {named(_places(after.placement))}"
+        return (
+            JobOutcomeKind.MOVES,
+            f"{join_first_names(_places(here))} → {join_first_names(_places(after.placement))}",
+        )
     return None
 
 
-def _wait(before: datetime | None, after: datetime | None, now: datetime) -> tuple[Fate, str] | None:
+def _wait(
+    before: datetime | None, after: datetime | None, now: datetime
+) -> tuple[JobOutcomeKind, str] | None:
     """Outcome of a job that waits in both; no difference if its start is unknown in both."""
     if before == after:
         return None
-    told = [f"start at {clock(each, now)}" if each else "no start foreseen" for each in (before, after)]
+    told = [f"start at {format_time(each, now)}" if each else "no start foreseen" for each in (before, after)]
     later = after is None or (before is not None and after > before)
-    return Fate.WAITS_LONGER if later else Fate.GAINS, " → ".join(told)
+    return JobOutcomeKind.WAITS_LONGER if later else JobOutcomeKind.GAINS, " → ".join(told)
 
 
 def _places(placement: Placement) -> tuple[str, ...]:

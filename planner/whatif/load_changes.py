@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.planner.sources.documents.source_location import Problem, located
+from gpuplan.planner.sources.documents.source_location import LocatedProblem, locate_problems
 from gpuplan.planner.sources.files import made_of, read_noun
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.documents.source_location import Spot
-    from gpuplan.planner.whatif.patch.apply_changes import Patched
+    from gpuplan.planner.sources.documents.source_location import SourceLocation
+    from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
 
 Given: TypeAlias = str | PathLike[str] | Mapping[str, Any] | Scenario
 """A scenario, its document, or the file that holds it."""
@@ -26,7 +26,7 @@ Given: TypeAlias = str | PathLike[str] | Mapping[str, Any] | Scenario
 
 def load_scenarios(
     given: Sequence[Given], snapshot: Snapshot, policy: Policy
-) -> list[tuple[Scenario, Patched]]:
+) -> list[tuple[Scenario, PatchedSnapshot]]:
     """
     Read scenarios and apply each of them to the base.
 
@@ -35,7 +35,7 @@ def load_scenarios(
     BadInputError
         With every problem of every file: invalid documents, and changes that do not fit the base.
     """
-    loaded: list[tuple[Scenario, Patched]] = []
+    loaded: list[tuple[Scenario, PatchedSnapshot]] = []
     problems: list[InputProblem] = []
     first: dict[str, str] = {}
     for number, each in enumerate(given):
@@ -56,7 +56,7 @@ def load_scenarios(
     return loaded
 
 
-def _read(each: Given, place: str) -> tuple[Scenario, Spot | None]:
+def _read(each: Given, place: str) -> tuple[Scenario, SourceLocation | None]:
     """The scenario, and where it stands if it is from a file."""
     if isinstance(each, Scenario):
         return each, None
@@ -65,12 +65,12 @@ def _read(each: Given, place: str) -> tuple[Scenario, Spot | None]:
     return read_noun(place, Scenario)
 
 
-def _misfits(patched: Patched, spot: Spot | None, place: str) -> tuple[InputProblem, ...]:
+def _misfits(patched: PatchedSnapshot, spot: SourceLocation | None, place: str) -> tuple[InputProblem, ...]:
     told = [
-        Problem(
+        LocatedProblem(
             spot and spot.inside((each.section,) if each.index is None else (each.section, each.index)),
             f"{each.section}[{each.index}]: {each.message}" if each.index is not None else each.message,
         )
         for each in patched.misfits
     ]
-    return located(told, [spot.file] if spot else [], place)
+    return locate_problems(told, [spot.file] if spot else [], place)

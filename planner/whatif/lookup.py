@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.job import Job
-from gpuplan.models.validation.suggestions import NearMisses, listed
+from gpuplan.models.validation.suggestions import Suggestions, truncated_names
 from gpuplan.planner.formatting import node_size
 from gpuplan.planner.sources.files import load_noun
-from gpuplan.planner.whatif.grid.sensitivity import kinds_of
+from gpuplan.planner.whatif.grid.sensitivity import equivalent_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.grid.sensitivity import Kind
+    from gpuplan.planner.whatif.grid.sensitivity import EquivalentNodes
 
 
 def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Job]:
@@ -27,7 +27,7 @@ def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Jo
     BadInputError
         With every name for which there is no job.
     """
-    near, known = NearMisses(), snapshot.job_by_name
+    near, known = Suggestions(), snapshot.job_by_name
     problems = tuple(
         InputProblem(source, f"no job has the name {name!r}.{near.hint(name, known)}")
         for name in names
@@ -50,13 +50,15 @@ def read_job(path: str, snapshot: Snapshot) -> Job:
     job = load_noun(path, Job)
     queues = {queue.name for queue in snapshot.queues}
     if job.queue not in queues:
-        hint = NearMisses().hint(job.queue, queues)
+        hint = Suggestions().hint(job.queue, queues)
         message = f"job {job.name!r} is in queue {job.queue!r}, which the snapshot does not have.\n"
-        raise BadInputError((InputProblem(path, f"{message}  Known: {listed(queues) or 'none'}.{hint}"),))
+        raise BadInputError(
+            (InputProblem(path, f"{message}  Known: {truncated_names(queues) or 'none'}.{hint}"),)
+        )
     return job
 
 
-def kinds_like(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Kind]:
+def equivalent_nodes_of(names: Sequence[str], snapshot: Snapshot, source: str) -> list[EquivalentNodes]:
     """
     Return the kinds of the nodes with these names; all kinds if there are no names.
 
@@ -65,7 +67,7 @@ def kinds_like(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Ki
     BadInputError
         With every name for which there is no node.
     """
-    near, known = NearMisses(), snapshot.cluster.node_by_name
+    near, known = Suggestions(), snapshot.cluster.node_by_name
     problems = tuple(
         InputProblem(source, f"no node has the name {name!r}.{near.hint(name, known)}")
         for name in names
@@ -74,4 +76,4 @@ def kinds_like(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Ki
     if problems:
         raise BadInputError(problems)
     wanted = {node_size(known[name]) for name in names}
-    return [kind for kind in kinds_of(snapshot) if not wanted or kind.words in wanted]
+    return [kind for kind in equivalent_nodes(snapshot) if not wanted or kind.words in wanted]

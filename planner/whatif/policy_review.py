@@ -13,21 +13,21 @@ from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.analysis.lost_work import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.whatif.answers.policy_review import (
-    JobChange,
-    KnobChange,
+    PolicyDifference,
     PolicyPlan,
     PolicyReview,
     QueueChange,
+    ReplicaCountChange,
 )
-from gpuplan.planner.whatif.trials import fault_of
+from gpuplan.planner.whatif.trials import failure_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.solvers.worker import Outcome
+    from gpuplan.solvers.worker import ChildOutcome
 
 
-def plan_of(outcome: Outcome, which: str) -> Plan:
+def plan_of(outcome: ChildOutcome, which: str) -> Plan:
     """
     Return the plan that a task has made.
 
@@ -38,11 +38,11 @@ def plan_of(outcome: Outcome, which: str) -> Plan:
     """
     if isinstance(outcome.last, Plan):
         return outcome.last
-    why = outcome.last if isinstance(outcome.last, str) else fault_of(outcome, "planning")
+    why = outcome.last if isinstance(outcome.last, str) else failure_text(outcome, "planning")
     raise PlannerError(f"there is no plan under the {which} policy: {why}")
 
 
-def review(old: Plan, new: Plan) -> PolicyReview:
+def review_plans(old: Plan, new: Plan) -> PolicyReview:
     """Find the jobs that gain or lose under the new policy, and the cost; both plans are of one snapshot."""
     changes = list(_job_changes(old, new))
     judged = verify_target(new.snapshot, new.policy, old.target)
@@ -52,7 +52,7 @@ def review(old: Plan, new: Plan) -> PolicyReview:
         epoch=new.epoch,
         seed=new.seed,
         knobs=tuple(
-            KnobChange(path=path, before=before, after=after)
+            PolicyDifference(path=path, before=before, after=after)
             for path, before, after in changed_knobs(old.policy, new.policy)
         ),
         old=_figures(old),
@@ -68,7 +68,7 @@ def review(old: Plan, new: Plan) -> PolicyReview:
     return found.model_copy(update={"undecided": undecided})
 
 
-def _job_changes(old: Plan, new: Plan) -> Iterator[JobChange]:
+def _job_changes(old: Plan, new: Plan) -> Iterator[ReplicaCountChange]:
     before, after = _job_actions(old), _job_actions(new)
     held = {each.job: each for each in old.placements}, {each.job: each for each in new.placements}
     reasons = {each.job: each.reason for each in new.waiting}
@@ -82,7 +82,7 @@ def _job_changes(old: Plan, new: Plan) -> Iterator[JobChange]:
         ]
         action = after[job.name]
         found.append(
-            JobChange(
+            ReplicaCountChange(
                 job=job.name,
                 queue=job.queue,
                 user=job.user,

@@ -14,9 +14,9 @@ from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.analysis.lost_work import lost_gpu_hours
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.epoch import limits_of, plan_epoch
-from gpuplan.planner.whatif.answers.comparison import Figures, ModelUse
-from gpuplan.planner.whatif.grid.workers import Task
-from gpuplan.planner.whatif.job_outcomes import Outlook, outlooks
+from gpuplan.planner.whatif.answers.comparison import ModelUse, PlanFigures
+from gpuplan.planner.whatif.grid.workers import WorkerTask
+from gpuplan.planner.whatif.job_outcomes import JobForecast, job_forecasts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.solvers.worker import Outcome
+    from gpuplan.solvers.worker import ChildOutcome
 
 FIGURES: Final = "gpuplan.planner.whatif.trials:attempt"
 PLAN: Final = "gpuplan.planner.whatif.trials:planned"
@@ -36,38 +36,38 @@ _SECONDS_PER_JOB: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TrialCase:
     """A snapshot to plan under a policy."""
 
     snapshot: Snapshot
     policy: Policy
     seed: int
     asked: tuple[str, ...] = ()
-    """Jobs for which `Tried.runs` is computed."""
+    """Jobs for which `TrialResult.runs` is computed."""
     by_job: bool = False
-    """True if `Tried.outlooks` is computed."""
+    """True if `TrialResult.outlooks` is computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """Result of planning a world: its figures, or why there are none."""
 
-    figures: Figures | None = None
+    figures: PlanFigures | None = None
     failure: str = ""
     runs: frozenset[str] = frozenset()
-    """Those of the jobs in `Case.asked` that run."""
-    outlooks: dict[str, Outlook] = field(default_factory=dict)
-    """Outcome of each job, if `Case.by_job` is set."""
+    """Those of the jobs in `TrialCase.asked` that run."""
+    outlooks: dict[str, JobForecast] = field(default_factory=dict)
+    """Outcome of each job, if `TrialCase.by_job` is set."""
 
 
-def task_of(case: Case, entry: str = FIGURES) -> Task:
+def task_of(case: TrialCase, entry: str = FIGURES) -> WorkerTask:
     """Build the task that plans a world, for an engine."""
     limit = limits_of(case.policy, case.seed).seconds
     allowed = _SECONDS + _SECONDS_PER_JOB * len(case.snapshot.jobs)
-    return Task(entry, (case,), limit + allowed)
+    return WorkerTask(entry, (case,), limit + allowed)
 
 
-def planned(case: Case, _report: Callable[[object], None]) -> Plan | str:
+def planned(case: TrialCase, _report: Callable[[object], None]) -> Plan | str:
     """Plan a world; return the message if gpuplan raises an expected error."""
     snapshot = case.snapshot
     try:
@@ -76,34 +76,34 @@ def planned(case: Case, _report: Callable[[object], None]) -> Plan | str:
         return str(error)
 
 
-def attempt(case: Case, report: Callable[[object], None]) -> Tried:
+def attempt(case: TrialCase, report: Callable[[object], None]) -> TrialResult:
     """Plan a world and compute its figures."""
     plan = planned(case, report)
     if isinstance(plan, str):
-        return Tried(failure=plan)
+        return TrialResult(failure=plan)
     running = {placement.job for placement in plan.placements}
-    return Tried(
-        figures_of(plan),
+    return TrialResult(
+        plan_figures(plan),
         runs=frozenset(running & set(case.asked)),
-        outlooks=outlooks(plan) if case.by_job else {},
+        outlooks=job_forecasts(plan) if case.by_job else {},
     )
 
 
-def tried(outcome: Outcome) -> Tried:
+def trial_result(outcome: ChildOutcome) -> TrialResult:
     """Convert the outcome of a task, also if its process failed or was killed."""
-    if isinstance(outcome.last, Tried):
+    if isinstance(outcome.last, TrialResult):
         return outcome.last
-    return Tried(failure=fault_of(outcome, "planning"))
+    return TrialResult(failure=failure_text(outcome, "planning"))
 
 
-def fault_of(outcome: Outcome, what: str) -> str:
+def failure_text(outcome: ChildOutcome, what: str) -> str:
     """Why a task has no result; `what` names the task in one word."""
     if outcome.killed:
         return f"{what} did not end in time and was killed"
     return f"{what} {outcome.failure or 'gave no answer'}"
 
 
-def figures_of(plan: Plan) -> Figures:
+def plan_figures(plan: Plan) -> PlanFigures:
     """Compute the figures of a plan."""
     target, solution, metrics = plan.target, plan.solution, plan.metrics
     used, usable = gpus_in_use(cluster_after(plan.snapshot, target), plan.placements)
@@ -112,7 +112,7 @@ def figures_of(plan: Plan) -> Figures:
     started = [jobs[action.job] for action in plan.actions if isinstance(action, Start)]
     waiting = [jobs[each.job] for each in plan.waiting if not jobs[each.job].held]
     durations = Durations(plan.snapshot, plan.policy)
-    return Figures(
+    return PlanFigures(
         plan_id=plan.plan_id,
         jobs_running=metrics.jobs.running,
         jobs_started=metrics.jobs.started,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.validation.suggestions import NearMisses, listed
+from gpuplan.models.validation.suggestions import Suggestions, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ Faults: TypeAlias = Iterator[str]
 """Messages about why a change does not fit the world."""
 
 
-class World:
+class SnapshotSections:
     """Every section as a dict by name; `snapshot()` assembles them again."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
@@ -34,7 +34,7 @@ class World:
         self.reservations = {each.name: each for each in cluster.reservations}
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.jobs = {job.name: job for job in snapshot.jobs}
-        self._near = NearMisses()
+        self._near = Suggestions()
 
     def snapshot(self) -> Snapshot:
         """Return the world as a snapshot; the base object itself if nothing has changed."""
@@ -60,7 +60,7 @@ class World:
         names = set(known)
         if name not in names:
             hint = self._near.hint(name, sorted(names))
-            yield f"there is no {what} '{name}'.\n  Known: {listed(names) or 'none'}.{hint}"
+            yield f"there is no {what} '{name}'.\n  Known: {truncated_names(names) or 'none'}.{hint}"
 
     def choose_nodes(self, choice: NodeChoice) -> tuple[list[Node], list[str]]:
         """Return the selected nodes sorted by name, and the problems of the selector."""

@@ -8,7 +8,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.interface import Answer, integer_bound
+from gpuplan.solvers.interface import SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation, Ints
@@ -25,7 +25,7 @@ _STATUS: Final = {
 }
 
 
-def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
     """Maximize with CP-SAT."""
     model = cp_model.CpModel()
     variables = [model.new_int_var(0, upper, "") for upper in formulation.upper.tolist()]
@@ -54,9 +54,9 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     if status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         bound = integer_bound(solver.best_objective_bound)
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-        return Answer(status, bound=bound, detail=solver.status_name(claim))
+        return SolverAnswer(status, bound=bound, detail=solver.status_name(claim))
     values = np.array([solver.value(variable) for variable in variables], dtype=np.int64)
-    return Answer(status, values, bound, detail=solver.status_name(claim))
+    return SolverAnswer(status, values, bound, detail=solver.status_name(claim))
 
 
 class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # untyped
@@ -70,7 +70,7 @@ class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # u
     def on_solution_callback(self) -> None:
         values = np.array([self.value(variable) for variable in self._variables], dtype=np.int64)
         bound = integer_bound(self.best_objective_bound)
-        self._report(Answer(SolveStatus.FEASIBLE, values, bound, detail="stopped while searching"))
+        self._report(SolverAnswer(SolveStatus.FEASIBLE, values, bound, detail="stopped while searching"))
 
 
 def _configured(budget: Budget) -> cp_model.CpSolver:

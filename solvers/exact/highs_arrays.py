@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Positions = NDArray[np.int32]
 
 
-def lowered(formulation: Formulation, names: Any) -> Any:
+def highs_model(formulation: Formulation, names: Any) -> Any:
     """
     The formulation as a `HighsLp` to minimize, without integrality; `names` is the highspy module.
 
@@ -29,14 +29,14 @@ def lowered(formulation: Formulation, names: Any) -> Any:
     model.col_cost_ = -formulation.objective.astype(np.float64)
     model.col_lower_ = np.zeros(len(formulation.upper))
     model.col_upper_ = formulation.upper.astype(np.float64)
-    model.row_lower_, model.row_upper_ = limits(rows, names.kHighsInf)
+    model.row_lower_, model.row_upper_ = row_bounds(rows, names.kHighsInf)
     matrix = model.a_matrix_
     matrix.format_ = names.MatrixFormat.kRowwise
-    matrix.index_, matrix.value_, matrix.start_ = flat(rows)
+    matrix.index_, matrix.value_, matrix.start_ = csr_arrays(rows)
     return model
 
 
-def flat(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
+def csr_arrays(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
     """Columns and coefficients of the nonzeros, row by row, and the start of each row."""
     nothing = np.zeros(0, dtype=np.int64)
     return (
@@ -46,7 +46,7 @@ def flat(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
     )
 
 
-def limits(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
+def row_bounds(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
     """Lower and upper limit of each row."""
     return (
         np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),

@@ -12,8 +12,8 @@ import numpy as np
 import pulp
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.exact.highs_arrays import flat, limits, lowered
-from gpuplan.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
+from gpuplan.solvers.exact.highs_arrays import csr_arrays, highs_model, row_bounds
+from gpuplan.solvers.interface import MANY_COLUMNS, MANY_LATER, SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _NODES_PER_TICK: Final = 100
 """Branch-and-bound nodes per unit of deterministic work."""
 
-_LARGE: Final = 20_000
+_MANY_COLUMNS: Final = 20_000
 """Above this number of columns the linear relaxation starts with cuts that it is likely to violate."""
 
-_NOTHING: Final = 1e-6
+_TOLERANCE: Final = 1e-6
 """Tolerance for column values of the linear relaxation."""
 
-_PARTS_NEAR: Final = (0.35, 0.6)
+_SHARES_OF_FREE_COLUMNS: Final = (0.35, 0.6)
 """Fractions of columns that may differ from the relaxation; the second if the first does not suffice."""
 
-_CLOSE: Final = 0.0002
+_ACCEPTED_GAP: Final = 0.0002
 """A relative gap that is not worth more time: placing replicas on nodes loses more."""
 
 _SHARE_OF_ROWS: Final = 0.6
@@ -62,7 +62,7 @@ _CBC_STATUS: Final = {
 }
 
 
-def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
     """
     Maximize with HiGHS.
 
@@ -75,18 +75,18 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     relaxed = run.relax() if ahead or len(formulation.upper) > MANY_COLUMNS else None
     if relaxed is None:
         return run.maximize(hint, 1.0)
-    look = _look_ahead if ahead else _look_near
+    look = _dive_and_search if ahead else _search_near_relaxation
     known = look(run, formulation, hint, relaxed)
     if run.is_close(points := formulation.points(known)):
         status = SolveStatus.OPTIMAL if points == run.bound else SolveStatus.FEASIBLE
-        return Answer(status, known, run.bound, detail="close to the bound")
+        return SolverAnswer(status, known, run.bound, detail="close to the bound")
     last = run.maximize(known, 1.0)
     if last.values is not None and formulation.points(last.values) >= formulation.points(known):
         return last
     return replace(last, status=SolveStatus.FEASIBLE, values=known)
 
 
-def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
+def _dive_and_search(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """
     Best answer near the linear relaxation for a problem with many later starts.
 
@@ -95,14 +95,18 @@ def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floa
     only those columns of later starts that the relaxation does not use.
     """
     starts = np.array(formulation.now + formulation.later)
-    settled = np.union1d(_settled(run, relaxed, _PARTS_NEAR[0]), starts[_is_integral(relaxed[starts])])
+    settled = np.union1d(
+        _columns_to_fix(run, relaxed, _SHARES_OF_FREE_COLUMNS[0]), starts[_is_integral(relaxed[starts])]
+    )
     dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(settled, np.rint(relaxed[settled])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
-    return _look_near(run, formulation, known, relaxed, start=known, unused=later[relaxed[later] < _NOTHING])
+    return _search_near_relaxation(
+        run, formulation, known, relaxed, start=known, unused=later[relaxed[later] < _TOLERANCE]
+    )
 
 
-def _look_near(
+def _search_near_relaxation(
     run: _Highs,
     formulation: Formulation,
     hint: Ints,
@@ -118,8 +122,8 @@ def _look_near(
     whatever their reduced cost.
     """
     known = hint
-    for part in _PARTS_NEAR:
-        kept = np.union1d(_settled(run, relaxed, part), unused)
+    for part in _SHARES_OF_FREE_COLUMNS:
+        kept = np.union1d(_columns_to_fix(run, relaxed, part), unused)
         if start is not None:
             kept = kept[start[kept] == np.rint(relaxed[kept])]
         near = run.maximize(start, _SHARE_OF_CORE, fixed=(kept, np.rint(relaxed[kept])))
@@ -131,21 +135,21 @@ def _look_near(
     return known
 
 
-def _settled(run: _Highs, relaxed: Floats, part: float) -> Ints:
+def _columns_to_fix(run: _Highs, relaxed: Floats, part: float) -> Ints:
     """Columns to fix: integral in the relaxation, without the fraction `part` of least reduced cost."""
     dearest = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
     return dearest[_is_integral(relaxed[dearest])]
 
 
 def _is_integral(values: Floats) -> NDArray[np.bool_]:
-    return np.abs(values - np.rint(values)) < _NOTHING
+    return np.abs(values - np.rint(values)) < _TOLERANCE
 
 
-def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:  # noqa: ARG001
     """Solve only the linear relaxation: a bound, and a guess."""
-    told: list[Answer] = []
+    told: list[SolverAnswer] = []
 
-    def tell(answer: Answer) -> None:
+    def tell(answer: SolverAnswer) -> None:
         told.append(answer)
         report(answer)
 
@@ -184,7 +188,7 @@ class _Highs:
             self._highs.setOptionValue(name, value)
         if budget.iterations is not None:
             self._highs.setOptionValue("simplex_iteration_limit", budget.iterations)
-        if self._highs.passModel(lowered(formulation, highspy)) == highspy.HighsStatus.kError:
+        if self._highs.passModel(highs_model(formulation, highspy)) == highspy.HighsStatus.kError:
             raise ValueError("HiGHS does not take the model")
         self._set_integrality(highspy.HighsVarType.kInteger)
 
@@ -204,7 +208,7 @@ class _Highs:
         enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
         if self._budget.ticks is not None:
             enough = self._budget.deadline
-        if len(formulation.upper) > _LARGE:
+        if len(formulation.upper) > _MANY_COLUMNS:
             self._add(formulation.likely())
         told = False
         while self._run_relaxation():
@@ -222,7 +226,7 @@ class _Highs:
 
     def is_close(self, points: int) -> bool:
         """True if the gap to the bound is not worth more time."""
-        return self.bound is not None and self.bound - points <= _CLOSE * abs(points)
+        return self.bound is not None and self.bound - points <= _ACCEPTED_GAP * abs(points)
 
     def _run_relaxation(self) -> bool:
         highs = self._highs
@@ -236,13 +240,13 @@ class _Highs:
             self.bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
         return solved
 
-    def _relaxed(self, values: Floats | None) -> Answer:
+    def _relaxed(self, values: Floats | None) -> SolverAnswer:
         """State of the relaxation as an answer; HiGHS minimizes, so its multipliers are negated."""
         guess = None if values is None else np.rint(values).astype(np.int64)
         multipliers = -np.array(self._highs.getSolution().row_dual)
         detail = "stopped while searching"
         status, cuts = SolveStatus.NO_ANSWER, tuple(self._cuts)
-        return Answer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
+        return SolverAnswer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
 
     def _add(self, cuts: list[Cut]) -> None:
         """Add valid inequalities to the model."""
@@ -250,13 +254,13 @@ class _Highs:
             return
         self._cuts += cuts
         rows = self._formulation.strengthened(cuts).rows[len(self._formulation.rows) :]
-        columns, coefficients, starts = flat(rows)
-        lower, upper = limits(rows, self._names.kHighsInf)
+        columns, coefficients, starts = csr_arrays(rows)
+        lower, upper = row_bounds(rows, self._names.kHighsInf)
         self._highs.addRows(len(rows), lower, upper, len(columns), starts[:-1], columns, coefficients)
 
     def maximize(
         self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
-    ) -> Answer:
+    ) -> SolverAnswer:
         """
         Search for a share of the time left, from a hint if there is one.
 
@@ -294,7 +298,7 @@ class _Highs:
             self._set_bounds(columns, np.zeros(len(columns)), upper)
         return answer
 
-    def _answer(self, info: Any, *, whole: bool) -> Answer:
+    def _answer(self, info: Any, *, whole: bool) -> SolverAnswer:
         ended, highs = self._names.HighsModelStatus, self._highs
         has_values = info.primal_solution_status == int(self._names.kSolutionStatusFeasible)
         stopped = SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER
@@ -310,9 +314,9 @@ class _Highs:
         }.get(highs.getModelStatus(), SolveStatus.FAILED)
         detail = highs.modelStatusToString(highs.getModelStatus())
         if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-            return Answer(status, bound=self.bound, detail=detail)
+            return SolverAnswer(status, bound=self.bound, detail=detail)
         values = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
-        return Answer(status, values, self.bound, detail=detail)
+        return SolverAnswer(status, values, self.bound, detail=detail)
 
     def _set_integrality(self, kind: Any) -> None:
         count = len(self._formulation.upper)
@@ -351,10 +355,10 @@ class _Watch:
             self._bound = bound if self._bound is None else min(bound, self._bound)
         if news:
             found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
-            self._report(Answer(found, self._values, self._bound, detail="stopped while searching"))
+            self._report(SolverAnswer(found, self._values, self._bound, detail="stopped while searching"))
 
 
-def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:  # noqa: ARG001
     """Maximize with the CBC that PuLP bundles everywhere; it reports no bound but that of an optimum."""
     problem, variables = _lower(formulation)
     with _announcements_ignored():
@@ -365,11 +369,11 @@ def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report:
     status = _CBC_STATUS.get(problem.sol_status, SolveStatus.FAILED)
     detail = pulp.LpSolution[problem.sol_status]
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-        return Answer(status, detail=detail)
+        return SolverAnswer(status, detail=detail)
     values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
     proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
     bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
-    return Answer(status, values, bound, detail=detail)
+    return SolverAnswer(status, values, bound, detail=detail)
 
 
 @contextmanager

@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def drain(ledger: Ledger, *, moving: bool) -> None:
+def vacate_drained_nodes(ledger: Ledger, *, moving: bool) -> None:
     """Migrate (if `moving`) or else preempt running jobs that earn points by leaving, most points first."""
     incumbents = ledger.problem.incumbents
     asked = [index for index, incumbent in enumerate(incumbents) if incumbent.on_leaving > 0]
     for index in sorted(asked, key=lambda index: (-incumbents[index].on_leaving, index)):
-        if not (moving and move(ledger, index)):
+        if not (moving and migrate_incumbent(ledger, index)):
             mark, before = ledger.mark(), ledger.objective
-            if not vacate.stop(ledger, index) or ledger.objective <= before:
+            if not vacate.stop_incumbent(ledger, index) or ledger.objective <= before:
                 ledger.rollback(mark)
 
 
-def move(ledger: Ledger, index: int) -> bool:
+def migrate_incumbent(ledger: Ledger, index: int) -> bool:
     """Migrate a running job to its first option that pays; False, and nothing changes, if none does."""
     job_class = ledger.problem.incumbents[index].move
     if job_class is None:
         return False
     mark, before = ledger.mark(), ledger.objective
     for option in ledger.problem.classes[job_class].options:
-        gone = vacate.leave_to_move(ledger, index)
+        gone = vacate.vacate_for_move(ledger, index)
         if gone and ledger.place(job_class, option, jobs=1) and ledger.objective > before:
             return True
         ledger.rollback(mark)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.state.assignment import Booked, Site
-from gpuplan.solvers.state.constraints.affinity import Manners
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite
+from gpuplan.solvers.state.constraints.affinity import AffinityTraits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.cluster import Level
-    from gpuplan.solvers.state.feasible_nodes_cache import Lookout
+    from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodes
     from gpuplan.solvers.state.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
 
-def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
+def reserve_start(
+    ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | None = None
+) -> int | None:
     """
     Reserve the start of one job on the option at a position, in exactly this slot, by best fit.
 
@@ -36,24 +38,26 @@ def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | Non
     or if the predecessors of the job come too late.
     """
     job_class = ledger.problem.classes[index]
-    if ledger.lookouts is None or not may_start(ledger, index, position, slot):
+    if ledger.lookouts is None or not may_reserve(ledger, index, position, slot):
         return None
     option = job_class.options[position]
     span = slot, option.ends[slot]
     lookout = ledger.lookouts.of((job_class.shape, option.later_groups[slot], *span))
-    room = np.where(_open(ledger, index, lookout.nodes, nodes), lookout.room, 0)
+    room = np.where(_usable_nodes(ledger, index, lookout.nodes, nodes), lookout.room, 0)
     mark = ledger.mark()
-    for near in _scopes(ledger, index, lookout, room):
+    for near in _candidate_domains(ledger, index, lookout, room):
         sites = _take(ledger, index, span, lookout, near, room)
         if len(sites) == job_class.minimum:
-            return _settle(ledger, Booked(index, position, slot, tuple(sites)))
+            return _record(ledger, FutureAssignment(index, position, slot, tuple(sites)))
         ledger.rollback(mark)
     return None
 
 
-def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[Site, ...]) -> int | None:
+def reserve_start_at(
+    ledger: Ledger, index: int, position: int, slot: int, sites: tuple[ReplicaSite, ...]
+) -> int | None:
     """Reserve the start of one job on exactly these sites; None if that is not possible."""
-    if not may_start(ledger, index, position, slot):
+    if not may_reserve(ledger, index, position, slot):
         return None
     job_class = ledger.problem.classes[index]
     option = job_class.options[position]
@@ -61,7 +65,7 @@ def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[S
     nodes = np.array([site.node for site in sites], dtype=np.int64)
     if len(sites) != job_class.minimum or not all(ledger.group_of[node] in groups for node in nodes.tolist()):
         return None
-    if not _open(ledger, index, nodes, None).all() or not keeps_together(ledger, index, sites):
+    if not _usable_nodes(ledger, index, nodes, None).all() or not satisfies_locality(ledger, index, sites):
         return None
     mark = ledger.mark()
     for site in sites:
@@ -69,24 +73,24 @@ def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[S
             ledger.rollback(mark)
             return None
         _reserve(ledger, index, site, span, 1)
-    return _settle(ledger, Booked(index, position, slot, sites))
+    return _record(ledger, FutureAssignment(index, position, slot, sites))
 
 
-def unbook(ledger: Ledger, number: int) -> None:
+def cancel_reservation(ledger: Ledger, number: int) -> None:
     """Cancel a reservation."""
     booked = ledger.booked[number]
     job_class = ledger.problem.classes[booked.job_class]
     span = booked.slot, job_class.options[booked.option].ends[booked.slot]
     ledger.step(ledger.put_booked, (number, None), (number, booked))
-    _count(ledger, booked, -1)
+    _charge_quota(ledger, booked, -1)
     for site in booked.sites:
         _reserve(ledger, booked.job_class, site, span, -1)
 
 
-def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
+def may_reserve(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     """True if only room, locality or anti-affinity can still forbid a reservation."""
     job_class = ledger.problem.classes[index]
-    starts_later = job_class.role in (Role.START, Role.RESUME)
+    starts_later = job_class.role in (ClassRole.START, ClassRole.RESUME)
     if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or not starts_later:
         return False
     option = job_class.options[position]
@@ -99,22 +103,24 @@ def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     return ledger.headroom_ahead(job_class, option, job_class.minimum, span) > 0
 
 
-def manners_of(ledger: Ledger, index: int) -> Manners:
+def traits_before_start(ledger: Ledger, index: int) -> AffinityTraits:
     """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
     manners = ledger.tenants[index].manners
-    return Manners("", manners.carries, manners.avoids)
+    return AffinityTraits("", manners.carries, manners.avoids)
 
 
-def _open(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools:
+def _usable_nodes(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools:
     """True for each of the nodes that exists and where anti-affinity allows the job."""
     allowed: Bools = ledger.capacity.usable[nodes].copy()
     if within is not None:
         allowed &= np.isin(nodes, within)
-    barred = ledger.company.barred(manners_of(ledger, index), [])
+    barred = ledger.company.barred(traits_before_start(ledger, index), [])
     return allowed if barred is None else allowed & ~barred[nodes]
 
 
-def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterator[Bools | None]:
+def _candidate_domains(
+    ledger: Ledger, index: int, lookout: FeasibleNodes, room: Ints
+) -> Iterator[Bools | None]:
     """Nodes for all replicas of one job: everywhere (None), or one domain after the other, tightest first."""
     job_class = ledger.problem.classes[index]
     rules = job_class.together
@@ -134,10 +140,10 @@ def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterato
 
 
 def _take(
-    ledger: Ledger, index: int, span: tuple[int, int], lookout: Lookout, near: Bools | None, room: Ints
-) -> list[Site]:
+    ledger: Ledger, index: int, span: tuple[int, int], lookout: FeasibleNodes, near: Bools | None, room: Ints
+) -> list[ReplicaSite]:
     """Reserve sites for one job, tightest nodes first; fewer than it needs if there is no room."""
-    job_class, sites = ledger.problem.classes[index], list[Site]()
+    job_class, sites = ledger.problem.classes[index], list[ReplicaSite]()
     fitting = np.flatnonzero(room if near is None else np.where(near, room, 0))
     tightness = lookout.tightness[fitting]
     spread: Level | None = job_class.together.spread
@@ -163,9 +169,9 @@ def _take(
     return sites
 
 
-def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[Site]:
+def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[ReplicaSite]:
     timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
-    sites = list[Site]()
+    sites = list[ReplicaSite]()
     while timetable is not None and len(sites) < most:
         site = timetable.find(shape, node, *span)
         if site is None or not timetable.powers(shape.quota_milli, node, *span):
@@ -175,7 +181,7 @@ def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, mos
     return sites
 
 
-def _fits(ledger: Ledger, index: int, site: Site, span: tuple[int, int]) -> bool:
+def _fits(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int]) -> bool:
     timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
     return (
         timetable is not None
@@ -184,7 +190,7 @@ def _fits(ledger: Ledger, index: int, site: Site, span: tuple[int, int]) -> bool
     )
 
 
-def keeps_together(ledger: Ledger, index: int, sites: tuple[Site, ...]) -> bool:
+def satisfies_locality(ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...]) -> bool:
     """True if the sites of one job are in one domain of the required level and within its spread limit."""
     rules = ledger.problem.classes[index].together
     if rules.required is not None:
@@ -198,18 +204,18 @@ def keeps_together(ledger: Ledger, index: int, sites: tuple[Site, ...]) -> bool:
     return True
 
 
-def _settle(ledger: Ledger, booked: Booked) -> int:
+def _record(ledger: Ledger, booked: FutureAssignment) -> int:
     number = ledger.next_number()
-    _count(ledger, booked, 1)
+    _charge_quota(ledger, booked, 1)
     ledger.step(ledger.put_booked, (number, booked), (number, None))
     return number
 
 
-def _reserve(ledger: Ledger, index: int, site: Site, span: tuple[int, int], times: int) -> None:
+def _reserve(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int], times: int) -> None:
     ledger.step(ledger.reserve, (index, site, span, times), (index, site, span, -times))
 
 
-def _count(ledger: Ledger, booked: Booked, times: int) -> None:
+def _charge_quota(ledger: Ledger, booked: FutureAssignment, times: int) -> None:
     job_class = ledger.problem.classes[booked.job_class]
     option = job_class.options[booked.option]
     if milli := job_class.shape.quota_milli * len(booked.sites) * times:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.state.node_scoring import Board
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.state.node_scoring import NodeScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass, Option
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -32,12 +32,12 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
     """Place one job of a class where that pays; False if there is no such place."""
     job_class = ledger.problem.classes[index]
     mark, before = ledger.mark(), ledger.objective
-    for sites in _tries(ledger, index, option, nodes):
+    for sites in _candidate_sites(ledger, index, option, nodes):
         if len(sites) == job_class.minimum:
             made = ledger.settle(index, option, sites, jobs=1)
             if made and job_class.elastic:
                 # A cost per job, as for a resize, may pay off only with all replicas that find room.
-                all_pay = job_class.role is Role.GROW or not job_class.scaled
+                all_pay = job_class.role is ClassRole.GROW or not job_class.scaled
                 ledger.grow(made[0], nodes, most=None if all_pay else job_class.typical(option))
             if made and ledger.objective >= before:
                 return True
@@ -45,7 +45,7 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
     return False
 
 
-def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
+def add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
     """Add up to `wanted` replicas to a placed job, one at a time, while that pays."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
@@ -70,16 +70,20 @@ def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) 
             wanted -= 1
 
 
-def _near_first(ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[Site, ...]) -> Iterator[Ints]:
+def _near_first(
+    ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[ReplicaSite, ...]
+) -> Iterator[Ints]:
     """Nodes in the domains of the preferred level that the job already uses, then all nodes."""
     level = job_class.together.preferred
-    if level is not None and job_class.role is not Role.GROW:
+    if level is not None and job_class.role is not ClassRole.GROW:
         of = ledger.domains.of(level)
         yield scope[np.isin(of[scope], of[[site.node for site in sites]])]
     yield scope
 
 
-def _tries(ledger: Ledger, index: int, option: Option, nodes: Ints | None) -> Iterator[list[Site]]:
+def _candidate_sites(
+    ledger: Ledger, index: int, option: Option, nodes: Ints | None
+) -> Iterator[list[ReplicaSite]]:
     """Sites taken for a gang, one attempt after the other; the caller rolls back unused attempts."""
     job_class = ledger.problem.classes[index]
     rules, wanted = job_class.together, job_class.minimum
@@ -116,7 +120,7 @@ def _tightest_first(
 class _Picker:
     """Takes sites for one job by best fit, within the limit of its spread on each domain."""
 
-    def __init__(self, ledger: Ledger, index: int, sites: tuple[Site, ...]) -> None:
+    def __init__(self, ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...]) -> None:
         self.ledger = ledger
         self._index = index
         self._rules = ledger.problem.classes[index].together
@@ -137,10 +141,10 @@ class _Picker:
         in_domain = np.bincount(self._spread[nodes], weights=room)
         return int(np.minimum(in_domain, self._rules.most).sum())
 
-    def gather(self, nodes: Ints, room: Ints, wanted: int) -> list[Site]:
+    def gather(self, nodes: Ints, room: Ints, wanted: int) -> list[ReplicaSite]:
         """Take sites in as few domains of the preferred level as possible."""
         level = self._rules.preferred
-        sites: list[Site] = []
+        sites: list[ReplicaSite] = []
         while level is not None and len(sites) < wanted and len(nodes):
             of = self.ledger.domains.of(level)[nodes]
             totals = {
@@ -156,11 +160,11 @@ class _Picker:
             nodes, room = nodes[of != domain], room[of != domain]
         return sites or self.take(nodes, wanted)
 
-    def take(self, nodes: Ints, wanted: int) -> list[Site]:
+    def take(self, nodes: Ints, wanted: int) -> list[ReplicaSite]:
         """Take up to `wanted` sites on nodes."""
         ledger = self.ledger
-        board = Board(ledger, ledger.tenants[self._index], nodes)
-        sites: list[Site] = []
+        board = NodeScores(ledger, ledger.tenants[self._index], nodes)
+        sites: list[ReplicaSite] = []
         self._close_full(board)
         while len(sites) < wanted and (node := board.best(ledger)) is not None:
             sites.append(ledger.take_one(self._index, node))
@@ -168,12 +172,12 @@ class _Picker:
             self._close_full(board)
         return sites
 
-    def _close_full(self, board: Board) -> None:
+    def _close_full(self, board: NodeScores) -> None:
         if self._spread is not None:
             full = [domain for domain, count in self._in_domain.items() if count >= self._rules.most]
             if full:
                 board.close(np.isin(self._spread[board.nodes], full))
 
-    def _count(self, site: Site) -> None:
+    def _count(self, site: ReplicaSite) -> None:
         if self._spread is not None:
             self._in_domain[int(self._spread[site.node])] += 1

@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics.greedy_fill import ranking
-from gpuplan.solvers.heuristics.list_scheduling import Listing
-from gpuplan.solvers.heuristics.preemption import Preemption
+from gpuplan.solvers.heuristics.greedy_fill import placement_order
+from gpuplan.solvers.heuristics.list_scheduling import ListScheduler
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
+def place_gangs_first(ledger: Ledger, *, deadline: float | None) -> None:
     """Start gangs or reserve their start, each in the way that is worth most, until the deadline."""
-    listing = Listing(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
-    preemption = Preemption(ledger)
-    for index in gangs_of(ledger.problem):
+    listing = ListScheduler(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
+    preemption = PreemptionSearch(ledger)
+    for index in single_domain_gangs(ledger.problem):
         while ledger.jobs_left(index, now=False):
             if is_late(deadline):
                 return
@@ -31,15 +31,17 @@ def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
                 break
 
 
-def gangs_of(problem: Problem) -> list[int]:
+def single_domain_gangs(problem: Problem) -> list[int]:
     """Classes of gangs that need one domain and start alone, in the order of placement."""
     classes = problem.classes
     return [
-        index for index in ranking(problem) if classes[index].starts_alone and classes[index].needs_one_domain
+        index
+        for index in placement_order(problem)
+        if classes[index].starts_alone and classes[index].needs_one_domain
     ]
 
 
-def _plan_one(listing: Listing, preemption: Preemption, index: int) -> bool:
+def _plan_one(listing: ListScheduler, preemption: PreemptionSearch, index: int) -> bool:
     """Start or reserve one job, or preempt for it if that is worth more; False if it finds no place."""
     ledger = preemption.ledger
     mark, before = ledger.mark(), ledger.objective

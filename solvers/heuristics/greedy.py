@@ -7,24 +7,28 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics.bulk_preemption import trade
-from gpuplan.solvers.heuristics.drain import drain
-from gpuplan.solvers.heuristics.gang_preplacement import gangs_of, plan_gangs
-from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
-from gpuplan.solvers.heuristics.list_scheduling import foresee, mend, schedule
-from gpuplan.solvers.heuristics.node_scaling import close_idle, open_pools
-from gpuplan.solvers.heuristics.preemption import Preemption, preempt, take_back
-from gpuplan.solvers.heuristics.promise_reservations import start_firm
-from gpuplan.solvers.heuristics.pull_forward import advance
+from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
+from gpuplan.solvers.heuristics.drain import vacate_drained_nodes
+from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.list_scheduling import (
+    cancel_broken_starts,
+    reserve_best_starts,
+    schedule_in_order,
+)
+from gpuplan.solvers.heuristics.node_scaling import close_idle_nodes, open_pool_nodes
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
+from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.migration_cycles import undo_circles
+from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
 
-_FEW: Final = 200
+_FEW_INCUMBENTS: Final = 200
 """With at most this many running jobs greedy also tries preemption one by one: it takes no time then."""
 
 
@@ -47,34 +51,34 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
     planned; the first filling always ends.
     """
-    return _best(problem, deadline, thorough=thorough).ledger
+    return _best_plan(problem, deadline, thorough=thorough).ledger
 
 
-def greedy_by_turns(
+def greedy_by_priority(
     problem: Problem, running: tuple[Placement, ...], *, deadline: float | None = None, thorough: bool = False
-) -> dict[int, Target]:
+) -> dict[int, DesiredState]:
     """
     Greedy's plan after the turn of each priority, without jobs of lower priority.
 
     It is the plan that greedy makes if jobs of lower priority do not exist.
     """
-    done = _best(problem, deadline, thorough=thorough)
+    done = _best_plan(problem, deadline, thorough=thorough)
     ledger, last = done.ledger, problem.priorities[-1]
     found = {last: ledger.target(running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.rollback(mark)
         ledger.turn = priority
-        if not _tidy(ledger, deadline):
+        if not _finish(ledger, deadline):
             break
         found[priority] = ledger.target(running)
     ledger.turn = None
     return found
 
 
-def _best(problem: Problem, deadline: float | None, *, thorough: bool) -> _Done:
-    done: list[_Done] = []
+def _best_plan(problem: Problem, deadline: float | None, *, thorough: bool) -> _GreedyPlan:
+    done: list[_GreedyPlan] = []
     began = time.monotonic()
-    for way in ways(problem, thorough=thorough):
+    for way in greedy_orders(problem, thorough=thorough):
         # Another order takes about as long as the average of those before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
@@ -82,29 +86,32 @@ def _best(problem: Problem, deadline: float | None, *, thorough: bool) -> _Done:
     return max(done, key=lambda plan: plan.points)
 
 
-def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
+def greedy_orders(problem: Problem, *, thorough: bool = False) -> list[GreedyOrder]:
     """The orders of decisions that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     orders = (True, False) if may_open and may_preempt else (True,)
     if problem.slots > 1:
-        ahead = may_preempt and bool(gangs_of(problem))
+        ahead = may_preempt and bool(single_domain_gangs(problem))
         listings = [(True, False), *([(True, True)] if ahead else []), (False, False)]
         found = [
-            Way(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
+            GreedyOrder(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
             for listed, gangs_first in listings
             for pools_first in orders
         ]
         may_resume = any(each.resume is not None for each in problem.incumbents)
-        return [*found, *([Way(pools_first=True, resuming=True)] if may_resume else [])]
+        return [*found, *([GreedyOrder(pools_first=True, resuming=True)] if may_resume else [])]
     if not may_preempt:
-        return [Way(pools_first=True)]
-    alone = orders if thorough or len(problem.incumbents) <= _FEW else orders[:-1]
-    return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
+        return [GreedyOrder(pools_first=True)]
+    alone = orders if thorough or len(problem.incumbents) <= _FEW_INCUMBENTS else orders[:-1]
+    return [
+        GreedyOrder(pools_first=not may_open, trading=True),
+        *(GreedyOrder(pools_first=each) for each in alone),
+    ]
 
 
 @dataclass(frozen=True)
-class Way:
+class GreedyOrder:
     """One order of decisions."""
 
     pools_first: bool
@@ -121,7 +128,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class _Done:
+class _GreedyPlan:
     """A plan made with one order of decisions."""
 
     ledger: Ledger
@@ -131,54 +138,54 @@ class _Done:
     """Marks of the ledger after the turn of each priority."""
 
 
-def _plan(problem: Problem, way: Way, deadline: float | None) -> _Done:
+def _plan(problem: Problem, way: GreedyOrder, deadline: float | None) -> _GreedyPlan:
     ledger = Ledger(problem)
-    start_firm(ledger)
-    drain(ledger, moving=way.moving)
+    start_firm_reservations(ledger)
+    vacate_drained_nodes(ledger, moving=way.moving)
     points, marks = [], []
     for ledger.turn in problem.priorities or (None,):
-        _serve(ledger, way, deadline)
+        _plan_priority(ledger, way, deadline)
         points.append(ledger.objective)
         marks.append(ledger.mark())
     ledger.turn = None
-    if not _tidy(ledger, deadline):
+    if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline)
-    return _Done(ledger, (*points[:-1], ledger.objective), tuple(marks))
+    return _GreedyPlan(ledger, (*points[:-1], ledger.objective), tuple(marks))
 
 
-def _tidy(ledger: Ledger, deadline: float | None) -> bool:
+def _finish(ledger: Ledger, deadline: float | None) -> bool:
     """Complete a plan; False if jobs would have to migrate in a cycle."""
-    if not undo_circles(ledger):
+    if not break_migration_cycles(ledger):
         return False
-    mend(ledger)
-    foresee(ledger, deadline=deadline)
-    close_idle(ledger)
+    cancel_broken_starts(ledger)
+    reserve_best_starts(ledger, deadline=deadline)
+    close_idle_nodes(ledger)
     return True
 
 
-def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
+def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> None:
     """Place the jobs of the current turn."""
     problem = ledger.problem
     if problem.bookings:
-        advance(ledger, deadline=deadline)
+        pull_starts_forward(ledger, deadline=deadline)
     if way.gangs_first:
-        plan_gangs(ledger, deadline=deadline)
+        place_gangs_first(ledger, deadline=deadline)
     if way.listed:
-        schedule(ledger, deadline=deadline)
+        schedule_in_order(ledger, deadline=deadline)
     elif way.trading and not is_late(deadline):
-        trade(ledger, deadline=deadline)
+        preempt_in_bulk(ledger, deadline=deadline)
     else:
-        fill(ledger)
+        fill_free_capacity(ledger)
     if way.pools_first and not is_late(deadline):
-        open_pools(ledger)
+        open_pool_nodes(ledger)
     if problem.incumbents and not way.trading and not is_late(deadline):
-        preemption = Preemption(ledger, hopeful=way.resuming)
-        preempted = preempt(ledger, ranking(problem), preemption, deadline=deadline)
+        preemption = PreemptionSearch(ledger, hopeful=way.resuming)
+        preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
         if preempted or way.gangs_first:
-            take_back(ledger)
-            fill(ledger)
+            restore_preempted(ledger)
+            fill_free_capacity(ledger)
     if not way.pools_first and not is_late(deadline):
-        open_pools(ledger)
-        take_back(ledger)
+        open_pool_nodes(ledger)
+        restore_preempted(ledger)
     if way.resuming:
-        schedule(ledger, deadline=deadline)
+        schedule_in_order(ledger, deadline=deadline)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.constraints import coscheduled_groups
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
-_SEVERAL: Final = 2 * MILLI
+_MULTI_GPU_MILLI: Final = 2 * MILLI
 
 
-def fill(ledger: Ledger) -> None:
+def fill_free_capacity(ledger: Ledger) -> None:
     """
-    Place every job that still fits, in the order of `ranking`, and let elastic jobs grow into the rest.
+    Place every job that still fits, in the order of `placement_order`, and let elastic jobs grow into the
+    rest.
 
     Single-replica jobs of equal density take turns, with the jobs of each class spread evenly. Jobs with
     different demands then share nodes and use up their resources together. Placing class by class would fill
@@ -36,7 +37,7 @@ def fill(ledger: Ledger) -> None:
     """
     classes = ledger.problem.classes
     growing = []
-    party_of = coscheduled_groups.party_of(ledger.problem)
+    party_of = coscheduled_groups.groups_by_class(ledger.problem)
 
     @cache
     def placed_of(wanted: int) -> list[int]:
@@ -48,11 +49,11 @@ def fill(ledger: Ledger) -> None:
         for _, index, size, most in equals:
             if size:
                 _grow_to(ledger, placed_of(index), most, size)
-            elif classes[index].role is Role.GROW:
+            elif classes[index].role is ClassRole.GROW:
                 growing.append(index)
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
-                    coscheduled_groups.start(ledger, party_of[index])
+                    coscheduled_groups.start_group(ledger, party_of[index])
             elif ledger.is_single(index):
                 singles.append((index, most))
             else:
@@ -65,12 +66,12 @@ def fill(ledger: Ledger) -> None:
                         jobs -= placed
                         if placed < at_once or not classes[index].scaled:
                             break
-        _take_turns(ledger, singles)
-    grow(ledger)
-    grow_running(ledger, growing)
+        _place_interleaved(ledger, singles)
+    grow_placed_jobs(ledger)
+    grow_running_jobs(ledger, growing)
 
 
-def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
+def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
     """Place jobs of several (class, maximum jobs), the jobs of each class spread evenly over all turns."""
     classes = ledger.problem.classes
     turns = []
@@ -78,7 +79,7 @@ def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
         jobs = min(most, ledger.jobs_left(index))
         size = -classes[index].shape.quota_milli
         # Jobs that need several GPUs of one node go first.
-        first = size <= -_SEVERAL
+        first = size <= -_MULTI_GPU_MILLI
         turns += [(0.0 if first else (turn + 0.5) / jobs, size, index) for turn in range(jobs)]
     full: set[int] = set()
     for _, _, index in sorted(turns):
@@ -87,14 +88,14 @@ def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
             full.add(index)
 
 
-def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
+def grow_running_jobs(ledger: Ledger, growing: Iterable[int]) -> None:
     """Add replicas to running elastic jobs, given by their classes, as far as these fit."""
     for index in growing:
         for option in ledger.problem.classes[index].options:
             ledger.place(index, option, jobs=1)
 
 
-def grow(ledger: Ledger) -> None:
+def grow_placed_jobs(ledger: Ledger) -> None:
     """Add replicas to placed elastic jobs as far as these fit, most points per GPU first."""
     classes = ledger.problem.classes
     for number, placed in sorted(ledger.placed.items()):
@@ -120,7 +121,7 @@ def _next_replica(ledger: Ledger, number: int) -> float:
     return more[position] / max(1, job_class.shape.quota_milli) if position < len(more) else 0.0
 
 
-def ranking(problem: Problem) -> list[int]:
+def placement_order(problem: Problem) -> list[int]:
     """
     Classes in the order of placement: most points per GPU, to two digits; then the larger job.
 
@@ -188,14 +189,14 @@ def _pays(ledger: Ledger, index: int, option: Option) -> bool:
     return ledger.problem.slots == 1 or job_class.points(option, job_class.most(option)) >= 0
 
 
-def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
+def placement_queue(ledger: Ledger) -> Iterator[tuple[int, int]]:
     """(class with jobs left, maximum jobs), best first; as many as a guarantee still lacks rank higher."""
     return ((index, most) for _, index, size, most in _ranked(ledger) if not size)
 
 
 def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
     """
-    As `queue_of`, with the sort key and a size.
+    As `placement_queue`, with the sort key and a size.
 
     The size is 0 for jobs that start; these come before growing jobs of the same rank. Otherwise it is the
     size to which placed jobs of the class grow, and the position of their option replaces the maximum number
@@ -215,7 +216,7 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
             entries.append((_rank(problem, sizes, index, bonus), index, 0, -(-most // milli)))
         rank = _rank(problem, sizes, index, 0)
         entries.append((rank, index, 0, len(job_class.jobs)))
-        if job_class.role is Role.START and job_class.scaled and problem.slots == 1:
+        if job_class.role is ClassRole.START and job_class.scaled and problem.slots == 1:
             entries += _growing(job_class, rank, index)
     return sorted(entries)
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics.greedy_fill import grow, grow_running, queue_of
+from gpuplan.solvers.heuristics.greedy_fill import grow_placed_jobs, grow_running_jobs, placement_queue
 from gpuplan.solvers.state.constraints import coscheduled_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.problem.jobs import JobClass, Option
-    from gpuplan.solvers.state.constraints.coscheduled_groups import Party
+    from gpuplan.solvers.state.constraints.coscheduled_groups import CoStartGroup
     from gpuplan.solvers.state.ledger import Ledger
 
 _NOW: Final = 0
@@ -30,17 +30,17 @@ _Entry: TypeAlias = tuple[int, int, int]
 """(position in the order, class, maximum jobs)."""
 
 
-def foresee(ledger: Ledger, *, deadline: float | None = None) -> None:
+def reserve_best_starts(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
     Reserve the best later start of every remaining job, in order, until nothing fits or the deadline passes.
 
     With a single slot nothing is done.
     """
     if ledger.problem.slots > 1 and not is_late(deadline):
-        Listing(ledger, now=False, most=None, deadline=deadline).run()
+        ListScheduler(ledger, now=False, most=None, deadline=deadline).run()
 
 
-def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
+def schedule_in_order(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
     Start every remaining job or reserve its start, in one pass; no job delays one before it in the order.
 
@@ -48,21 +48,21 @@ def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     the other jobs may still start. Then elastic jobs grow.
     """
     most = ledger.problem.depth
-    Listing(ledger, now=True, most=most, deadline=deadline).run()
-    grow(ledger)
-    roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
-    grow_running(ledger, [index for index, role in roles if role is Role.GROW])
+    ListScheduler(ledger, now=True, most=most, deadline=deadline).run()
+    grow_placed_jobs(ledger)
+    roles = ((index, ledger.problem.classes[index].role) for index, _ in placement_queue(ledger))
+    grow_running_jobs(ledger, [index for index, role in roles if role is ClassRole.GROW])
 
 
-def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
+def reserve_resumptions(ledger: Ledger, stopped: Iterable[int]) -> None:
     """Reserve the best later start of each preempted job, those with most points first."""
-    problem, listing = ledger.problem, Listing(ledger, now=False, most=None)
+    problem, listing = ledger.problem, ListScheduler(ledger, now=False, most=None)
     found = [index for each in stopped if (index := problem.incumbents[each].resume) is not None]
     for index in sorted(found, key=lambda index: (-problem.classes[index].best_later_points, index)):
         listing.plan_one(index)
 
 
-def mend(ledger: Ledger) -> None:
+def cancel_broken_starts(ledger: Ledger) -> None:
     """
     Cancel starts that other decisions have made infeasible.
 
@@ -71,7 +71,7 @@ def mend(ledger: Ledger) -> None:
     """
     problem = ledger.problem
     bound = [index for index, one in enumerate(problem.classes) if one.needed or one.co_start is not None]
-    party_of = coscheduled_groups.party_of(problem) if bound else {}
+    party_of = coscheduled_groups.groups_by_class(problem) if bound else {}
     while bound:
         starts = {booked.job_class: booked.slot for booked in ledger.booked.values()}
         starts |= {placed.job_class: _NOW for placed in ledger.placed.values()}
@@ -79,15 +79,15 @@ def mend(ledger: Ledger) -> None:
         for index in bound:
             slot = starts.get(index)
             together = {starts.get(other) for other in party_of.get(index, (index,))}
-            if slot is not None and (len(together) > 1 or not _has_come(ledger, index, slot)):
+            if slot is not None and (len(together) > 1 or not _predecessors_done(ledger, index, slot)):
                 broken.append(index)
         if not broken:
             return
         for index in broken:
-            drop(ledger, index)
+            cancel_starts(ledger, index)
 
 
-def drop(ledger: Ledger, index: int) -> None:
+def cancel_starts(ledger: Ledger, index: int) -> None:
     """Cancel every placement and reservation of a class."""
     for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
         ledger.unbook(number)
@@ -95,12 +95,12 @@ def drop(ledger: Ledger, index: int) -> None:
         ledger.remove(number)
 
 
-def _has_come(ledger: Ledger, index: int, slot: int) -> bool:
+def _predecessors_done(ledger: Ledger, index: int, slot: int) -> bool:
     ready = ledger.ready(index)
     return ready is not None and ready <= slot
 
 
-class Listing:
+class ListScheduler:
     """One pass of list scheduling."""
 
     def __init__(self, ledger: Ledger, *, now: bool, most: int | None, deadline: float | None = None) -> None:
@@ -110,7 +110,7 @@ class Listing:
         self._now = now
         self._most = most
         """Maximum number of reservations; None is no limit."""
-        self._party_of = coscheduled_groups.party_of(ledger.problem)
+        self._party_of = coscheduled_groups.groups_by_class(ledger.problem)
         self._failed: dict[tuple[object, ...], int] = {}
         """By what decides whether jobs find a place: the least end slot for which no place was found."""
 
@@ -121,9 +121,9 @@ class Listing:
         waiting: dict[int, _Entry] = {}
         queue: list[_Entry] = []
         followers: dict[int, list[int]] = {}
-        for place, (index, most) in enumerate(queue_of(ledger)):
+        for place, (index, most) in enumerate(placement_queue(ledger)):
             job_class = problem.classes[index]
-            starts = job_class.role in (Role.START, Role.RESUME)
+            starts = job_class.role in (ClassRole.START, ClassRole.RESUME)
             if not starts or not ledger.jobs_left(index, now=False):
                 continue
             entry = place, index, most
@@ -151,7 +151,7 @@ class Listing:
         self._plan((index,), 1)
         return self._ledger.jobs_left(index, now=False) < left
 
-    def _plan(self, party: Party, most: int) -> None:
+    def _plan(self, party: CoStartGroup, most: int) -> None:
         ledger = self._ledger
         if any(ledger.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
             return  # planned again when the last job of the group becomes ready
@@ -168,7 +168,7 @@ class Listing:
             if slot < ready or (slot == _NOW and not self._now) or (slot > _NOW and not self._may_book):
                 continue
             option = job_class.options[position]
-            key = _alike(ledger, index, slot, option)
+            key = _placement_key(ledger, index, slot, option)
             # Nothing is removed during the pass, and a longer job needs more.
             if option.ends[slot] < self._failed.get(key, ledger.problem.slots + 1):
                 left -= self._place(index, position, slot, left)
@@ -185,16 +185,18 @@ class Listing:
             placed += 1
         return placed
 
-    def _plan_party(self, party: Party) -> None:
+    def _plan_party(self, party: CoStartGroup) -> None:
         ledger = self._ledger
-        if self._now and coscheduled_groups.start(ledger, party):
+        if self._now and coscheduled_groups.start_group(ledger, party):
             return
         if self._most is not None and len(ledger.booked) + len(party) > self._most:
             return
         if is_late(self._deadline):
             return
-        for _, slot in sorted(coscheduled_groups.worths(ledger, party), key=lambda each: (-each[0], each[1])):
-            if coscheduled_groups.book(ledger, party, slot) is not None:
+        for _, slot in sorted(
+            coscheduled_groups.group_start_points(ledger, party), key=lambda each: (-each[0], each[1])
+        ):
+            if coscheduled_groups.reserve_group(ledger, party, slot) is not None:
                 return
 
     @property
@@ -216,7 +218,7 @@ def _starts(job_class: JobClass) -> list[tuple[int, int]]:
     return [(slot, position) for _, slot, position in sorted(found)]
 
 
-def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[object, ...]:
+def _placement_key(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[object, ...]:
     """All that decides whether a job finds a place in a slot, except its duration."""
     job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
     return (

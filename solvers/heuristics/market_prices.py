@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.preemption_order import may_follow
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.eligibility.preemption_order import may_use_freed
+from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _ROUNDS: Final = 8
 """Iterations after which the prices hardly change."""
 
-_CHOOSY: Final = 0.3
+_LOGIT_SCALE: Final = 0.3
 """A model that is cheaper by this fraction of the general price level attracts e times the demand."""
 
 
-class Market:
+class MarketPrices:
     """
     A price for each GPU model, in points per thousandth of a GPU.
 
@@ -45,16 +45,16 @@ class Market:
         self._prices: dict[str | None, float] = dict.fromkeys(self._models, 0.0)
         bids, asked = self._demand()
         supplies = self._supplies()
-        level = _clearing_of_all(bids, asked, supplies)
+        level = _common_clearing_price(bids, asked, supplies)
         if level > 0:
             prices = np.full(len(self._models), level)
             for _ in range(_ROUNDS):
                 gains = bids - prices
-                chosen = np.exp((gains - gains.max(axis=1, keepdims=True)) / (_CHOOSY * level))
+                chosen = np.exp((gains - gains.max(axis=1, keepdims=True)) / (_LOGIT_SCALE * level))
                 shares = asked[:, None] * chosen / chosen.sum(axis=1, keepdims=True)
                 for column, (losses, held, total) in enumerate(supplies):
                     worths, amounts = np.append(bids[:, column], losses), np.append(shares[:, column], held)
-                    prices[column] = (_clearing(worths, amounts, total) + prices[column]) / 2
+                    prices[column] = (_clearing_price(worths, amounts, total) + prices[column]) / 2
             self._prices.update(zip(self._models, prices.tolist(), strict=True))
 
     def net(self, index: int, option: Option, times: float = 1.0) -> float:
@@ -70,7 +70,7 @@ class Market:
 
     def fetched(self, incumbent: Incumbent) -> float:
         """Market price of the GPUs of a running job."""
-        return self._prices.get(incumbent.gpu_model, 0.0) * _milli(incumbent)
+        return self._prices.get(incumbent.gpu_model, 0.0) * _whole_gpu_milli(incumbent)
 
     def _demand(self) -> tuple[Floats, Floats]:
         """(points per thousandth by class and model, thousandths that each class asks for)."""
@@ -92,7 +92,7 @@ class Market:
         return [
             (index, jobs)
             for index, each in enumerate(self._classes)
-            if each.role is Role.START and each.options and (each.shape.gpus or each.shape.gpu_milli)
+            if each.role is ClassRole.START and each.options and (each.shape.gpus or each.shape.gpu_milli)
             if (jobs := self._ledger.jobs_left(index, now=False))
         ]
 
@@ -102,7 +102,7 @@ class Market:
         if incumbent.stop_points is None or self._ledger.fates[index] is not None:
             return False
         order = incumbent.rank, frozenset(incumbent.claims)
-        return any(may_follow(taker, order) for taker in self._takers)
+        return any(may_use_freed(taker, order) for taker in self._takers)
 
     @cached_property
     def _takers(self) -> list[JobClass]:
@@ -124,7 +124,11 @@ class Market:
                 free[columns[group.gpu_model]] += float(gpu_free[list(group.nodes)].sum())
         held: list[list[tuple[float, int]]] = [[] for _ in columns]
         for index, incumbent in enumerate(problem.incumbents):
-            if incumbent.gpu_model in columns and (milli := _milli(incumbent)) and self.may_be_had(index):
+            if (
+                incumbent.gpu_model in columns
+                and (milli := _whole_gpu_milli(incumbent))
+                and self.may_be_had(index)
+            ):
                 held[columns[incumbent.gpu_model]].append((-(incumbent.stop_points or 0) / milli, milli))
         pairs = [np.array(each, dtype=np.float64).reshape(-1, 2) for each in held]
         return [
@@ -133,19 +137,23 @@ class Market:
         ]
 
 
-def _milli(incumbent: Incumbent) -> int:
+def _whole_gpu_milli(incumbent: Incumbent) -> int:
     """Thousandths of GPUs that a running job holds, without MIG instances."""
     return 0 if incumbent.shape.mig else incumbent.quota_milli
 
 
-def _clearing_of_all(bids: Floats, asked: Floats, supplies: list[tuple[Floats, Floats, float]]) -> float:
+def _common_clearing_price(
+    bids: Floats, asked: Floats, supplies: list[tuple[Floats, Floats, float]]
+) -> float:
     """Clearing price if all models were one."""
     worths = [bids.max(axis=1, initial=0), *(losses for losses, _, _ in supplies)]
     amounts = [asked, *(held for _, held, _ in supplies)]
-    return _clearing(np.concatenate(worths), np.concatenate(amounts), sum(total for _, _, total in supplies))
+    return _clearing_price(
+        np.concatenate(worths), np.concatenate(amounts), sum(total for _, _, total in supplies)
+    )
 
 
-def _clearing(worths: Floats, amounts: Floats, total: float) -> float:
+def _clearing_price(worths: Floats, amounts: Floats, total: float) -> float:
     """Price at which the demand worth more is at most the total; 0 if the total covers all demand."""
     wanted = worths > 0
     worths, amounts = worths[wanted], amounts[wanted]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 
 if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def open_pools(ledger: Ledger) -> None:
+def open_pool_nodes(ledger: Ledger) -> None:
     """
     Open nodes of pools, cheapest per GPU first, while the jobs on them pay for them.
 
@@ -27,22 +27,22 @@ def open_pools(ledger: Ledger) -> None:
         mark, before = ledger.mark(), ledger.objective
         while ledger.open(pool) is not None:
             pass
-        fill(ledger)
-        shut_unused(ledger)
-        _give_up_unpaid(ledger, pool)
-        fill(ledger)
+        fill_free_capacity(ledger)
+        cancel_unused_nodes(ledger)
+        _cancel_unpaid_nodes(ledger, pool)
+        fill_free_capacity(ledger)
         if ledger.objective <= before:
             ledger.rollback(mark)
 
 
-def shut_unused(ledger: Ledger) -> None:
+def cancel_unused_nodes(ledger: Ledger) -> None:
     """Cancel the opening of nodes that stay empty."""
     for node in sorted(ledger.opened):
         if not ledger.residents[node]:
             ledger.shut(node)
 
 
-def close_idle(ledger: Ledger) -> None:
+def close_idle_nodes(ledger: Ledger) -> None:
     """Remove empty nodes of pools, while the pool may lose them and that pays."""
     for pool in ledger.problem.pools:
         for node in pool.closable:
@@ -51,7 +51,7 @@ def close_idle(ledger: Ledger) -> None:
                 ledger.rollback(mark)
 
 
-def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
+def _cancel_unpaid_nodes(ledger: Ledger, pool: int) -> None:
     """Give up opened nodes with jobs that bring less than the node costs, the lowest earnings first."""
     earned: dict[int, float] = defaultdict(float)
     on_node: dict[int, set[int]] = defaultdict(set)
@@ -63,7 +63,7 @@ def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
     settled = {
         site.node
         for placed in ledger.placed.values()
-        if ledger.problem.classes[placed.job_class].role is Role.MOVE
+        if ledger.problem.classes[placed.job_class].role is ClassRole.MOVE
         or ledger.problem.classes[placed.job_class].firm
         for site in placed.sites
     }
@@ -72,6 +72,6 @@ def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
         mark, before = ledger.mark(), ledger.objective
         for number in sorted(on_node[node] & ledger.placed.keys()):
             ledger.withdraw(number, node)
-        shut_unused(ledger)
+        cancel_unused_nodes(ledger)
         if ledger.objective <= before:
             ledger.rollback(mark)

@@ -18,47 +18,51 @@ import numpy as np
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.list_scheduling import resume
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
-from gpuplan.solvers.state.constraints.preemption_candidates import Victim, Victims, hopes_of
-from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
-from gpuplan.solvers.state.disruption_state import Leave
-from gpuplan.solvers.state.hypothetical_node import OnPaper
+from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.constraints.preemption_candidates import (
+    PreemptionCandidate,
+    PreemptionCandidates,
+    resumption_points,
+)
+from gpuplan.solvers.state.constraints.preemption_cost_index import PreemptionCosts
+from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.hypothetical_node import HypotheticalNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Hold, Option
+    from gpuplan.models.problem.jobs import HeldResources, Option
     from gpuplan.solvers.state.ledger import Ledger
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
 
-_PLACES_TRIED: Final = 16
+_NODES_TRIED: Final = 16
 """Nodes examined for one replica: those with the least lower bound on the loss."""
 
 _DOMAINS_TRIED: Final = 4
 """Domains examined for one gang that needs one."""
 
-_FAILURES: Final = 400
+_MAX_FAILURES: Final = 400
 """After this many classes without a profitable preemption no job is preempted any more."""
 
 
-def preempt(
+def preempt_for_waiting(
     ledger: Ledger,
     order: Iterable[int],
-    preemption: Preemption | None = None,
+    preemption: PreemptionSearch | None = None,
     *,
     deadline: float | None = None,
 ) -> bool:
     """Preempt for waiting jobs of classes in the given order until the deadline; True if a job was placed."""
-    preemption = preemption or Preemption(ledger)
+    preemption = preemption or PreemptionSearch(ledger)
     changed, failures = False, 0
     for index in order:
         # No job is preempted for only part of the jobs that start together.
-        if failures > _FAILURES or not ledger.problem.classes[index].starts_alone:
+        if failures > _MAX_FAILURES or not ledger.problem.classes[index].starts_alone:
             continue
         while ledger.jobs_left(index):
             if is_late(deadline):
@@ -70,16 +74,16 @@ def preempt(
     return changed
 
 
-class Preemption:
+class PreemptionSearch:
     """Trades of running jobs for waiting ones; remembers jobs for which no trade exists."""
 
     def __init__(self, ledger: Ledger, *, hopeful: bool = False) -> None:
         """If hopeful, a preempted job counts as resumed at its best until that proves infeasible."""
         self.ledger = ledger
-        self._hopes = hopes_of(ledger.problem) if hopeful else {}
-        self.victims = Victims(ledger, self._hopes)
+        self._hopes = resumption_points(ledger.problem) if hopeful else {}
+        self.victims = PreemptionCandidates(ledger, self._hopes)
         self._hopeless: dict[tuple[object, ...], int] = {}
-        self._offers: dict[tuple[Tenant, tuple[int, ...]], Offers] = {}
+        self._offers: dict[tuple[PlacementProfile, tuple[int, ...]], PreemptionCosts] = {}
         self._in_sight = self._sees_all()
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
@@ -100,10 +104,10 @@ class Preemption:
         for option in job_class.options:
             for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.mark(), ledger.objective
-                gone = set(ledger.fates.having(Leave.STOP)) if self._hopes else set()
+                gone = set(ledger.fates.having(DisruptionKind.STOP)) if self._hopes else set()
                 if self._place(index, option, offers, worth):
                     if self._hopes:
-                        resume(ledger, set(ledger.fates.having(Leave.STOP)) - gone)
+                        reserve_resumptions(ledger, set(ledger.fates.having(DisruptionKind.STOP)) - gone)
                         self._in_sight = self._sees_all()
                     if ledger.objective > before:
                         return True
@@ -116,7 +120,7 @@ class Preemption:
     def _hoped(self) -> int:
         """Objective, with the expected points of preempted jobs that have no reservation yet."""
         ledger, found = self.ledger, self.ledger.objective
-        for index in ledger.fates.having(Leave.STOP) if self._hopes else ():
+        for index in ledger.fates.having(DisruptionKind.STOP) if self._hopes else ():
             again = ledger.problem.incumbents[index].resume
             if again is not None and not ledger.is_placed(again):
                 found += self._hopes.get(index, 0)
@@ -133,7 +137,7 @@ class Preemption:
             job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
         )
 
-    def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[Offers]:
+    def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[PreemptionCosts]:
         """Nodes that one trade may use: all, or one domain of the required level after the other."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         offers, level = self._offers_of(index, option, nodes), job_class.together.required
@@ -156,16 +160,16 @@ class Preemption:
             if least[domain] < np.inf:
                 yield offers.among(scope)
 
-    def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> Offers:
+    def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> PreemptionCosts:
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         if nodes is not None:
-            return Offers(ledger, self.victims, tenant, ledger.within(option, nodes))
+            return PreemptionCosts(ledger, self.victims, tenant, ledger.within(option, nodes))
         key = replace(tenant, ends=()), option.groups
         if key not in self._offers:
-            self._offers[key] = Offers(ledger, self.victims, tenant, ledger.nodes_of(option))
+            self._offers[key] = PreemptionCosts(ledger, self.victims, tenant, ledger.nodes_of(option))
         return self._offers[key]
 
-    def _place(self, index: int, option: Option, offers: Offers, worth: int) -> bool:
+    def _place(self, index: int, option: Option, offers: PreemptionCosts, worth: int) -> bool:
         """Preempt node by node until a job of a class can be placed; False if that costs too much."""
         ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
         before = self._hoped
@@ -188,14 +192,14 @@ class Preemption:
                 missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         return False
 
-    def _holds(self, victim: Victim) -> tuple[Hold, ...]:
+    def _holds(self, victim: PreemptionCandidate) -> tuple[HeldResources, ...]:
         return self.ledger.problem.incumbents[victim.incumbent].holds
 
     def _free_quota(self, index: int, option: Option, worth: int) -> bool:
         """Preempt jobs that this job may replace, on any node, until its queue has quota for it."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
-        gone: list[Victim] = []
+        gone: list[PreemptionCandidate] = []
         before = self._hoped
         while (obstacle := ledger.obstacle(*asked)) is not None:
             victims = self.victims.below(*obstacle, ledger.tenants[index])
@@ -205,16 +209,16 @@ class Preemption:
             gone.append(evicted)
         for victim in sorted(gone, key=lambda victim: -victim.loss):
             mark = ledger.mark()
-            vacate.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
+            vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
             if ledger.obstacle(*asked) is not None:
                 ledger.rollback(mark)
         return True
 
-    def _free_a_node(self, index: int, offers: Offers, worth: int) -> list[Victim]:
+    def _free_a_node(self, index: int, offers: PreemptionCosts, worth: int) -> list[PreemptionCandidate]:
         """Preempt on the node where one more replica costs least; empty if no node is cheap enough."""
         ledger = self.ledger
-        best: tuple[float, int, list[Victim]] = worth, -1, []
-        for bound, node in islice(self._candidates(index, offers), _PLACES_TRIED):
+        best: tuple[float, int, list[PreemptionCandidate]] = worth, -1, []
+        for bound, node in islice(self._candidates(index, offers), _NODES_TRIED):
             if bound >= best[0]:
                 break
             loss, gone = self.price(index, node)
@@ -231,10 +235,10 @@ class Preemption:
         ledger.rollback(mark)
         return []
 
-    def _candidates(self, index: int, offers: Offers) -> Iterator[tuple[float, int]]:
+    def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
         """(lower bound on the loss, node), the cheapest first."""
         ledger, tenant = self.ledger, self.ledger.tenants[index]
-        if tenant.manners == NOBODY_MINDS and self._in_sight:
+        if tenant.manners == NO_AFFINITY and self._in_sight:
             yield from offers.cheapest_first()
             return
         # The job that keeps this one away may be the victim, so the cheapest victim is the bound on such
@@ -248,7 +252,7 @@ class Preemption:
         minders = zip(self.victims.least_of(tenant, nodes), nodes.tolist(), strict=True)
         yield from merge(sorted(minders), (each for each in cheapest if each[1] not in set(nodes.tolist())))
 
-    def price(self, index: int, node: int) -> tuple[float, list[Victim]]:
+    def price(self, index: int, node: int) -> tuple[float, list[PreemptionCandidate]]:
         """
         Victims on a node that make one more replica fit, and the points lost; infinite if none suffice.
 
@@ -257,18 +261,18 @@ class Preemption:
         """
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
-        plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
+        plain = tenant.manners == NO_AFFINITY and not tenant.shape.mig and self._in_sight
         if not plain or any(each.shrinks for each in there):
             return self.price_by_trial(index, node, there)
-        paper, gone = OnPaper(ledger.capacity, node), list[Victim]()
+        paper, gone = HypotheticalNode(ledger.capacity, node), list[PreemptionCandidate]()
 
-        def think(victim: Victim, times: int) -> None:
+        def think(victim: PreemptionCandidate, times: int) -> None:
             incumbent = incumbents[victim.incumbent]
             paper.leave(incumbent.shape, (incumbent.holds[at] for at in victim.positions), times)
 
         wanted = paper.room(tenant.shape) + 1
         for victim in there:
-            if vacate.may_stop(ledger, victim.incumbent):
+            if vacate.may_stop_incumbent(ledger, victim.incumbent):
                 think(victim, 1)
                 gone.append(victim)
                 if paper.room(tenant.shape) >= wanted:
@@ -283,7 +287,9 @@ class Preemption:
                 gone.remove(victim)
         return sum(victim.loss for victim in gone), gone
 
-    def price_by_trial(self, index: int, node: int, there: list[Victim]) -> tuple[float, list[Victim]]:
+    def price_by_trial(
+        self, index: int, node: int, there: list[PreemptionCandidate]
+    ) -> tuple[float, list[PreemptionCandidate]]:
         """As `price`, by trial on the ledger, where more than free GPUs and amounts decide."""
         ledger = self.ledger
         start, before = ledger.mark(), self._hoped
@@ -292,7 +298,7 @@ class Preemption:
         def room() -> int:
             return int(ledger.room(index, nodes, 2**31)[0])
 
-        wanted, gone, loss = room() + 1, list[Victim](), np.inf
+        wanted, gone, loss = room() + 1, list[PreemptionCandidate](), np.inf
         for victim in there:
             if self._evict(victim):
                 gone.append(victim)
@@ -301,7 +307,9 @@ class Preemption:
         if room() >= wanted:
             for victim in sorted(gone, key=lambda victim: -victim.loss):
                 mark = ledger.mark()
-                back = vacate.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
+                back = vacate.restore_incumbent(
+                    ledger, victim.incumbent, victim.positions if victim.shrinks else None
+                )
                 if room() < wanted:
                     ledger.rollback(mark)
                 elif back:
@@ -310,13 +318,13 @@ class Preemption:
         ledger.rollback(start)
         return loss, gone if loss < np.inf else []
 
-    def _evict(self, victim: Victim) -> bool:
+    def _evict(self, victim: PreemptionCandidate) -> bool:
         if victim.shrinks:
-            return vacate.shrink(self.ledger, victim.incumbent, victim.positions)
-        return vacate.stop(self.ledger, victim.incumbent)
+            return vacate.shrink_incumbent(self.ledger, victim.incumbent, victim.positions)
+        return vacate.stop_incumbent(self.ledger, victim.incumbent)
 
 
-def take_back(ledger: Ledger) -> None:
+def restore_preempted(ledger: Ledger) -> None:
     """
     Restore running jobs on their places, fully or in part, where that pays.
 
@@ -324,25 +332,25 @@ def take_back(ledger: Ledger) -> None:
     """
     problem = ledger.problem
     _undo_moves(ledger)
-    gone = ledger.fates.having(Leave.STOP, Leave.SHRINK)
+    gone = ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
     for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
         mark, before = ledger.mark(), ledger.objective
-        if vacate.restore(ledger, index) and ledger.objective >= before:
+        if vacate.restore_incumbent(ledger, index) and ledger.objective >= before:
             continue
         ledger.rollback(mark)
         if problem.incumbents[index].shrinkable:
-            vacate.unbook_resumption(ledger, index)
-            _take_back_some(ledger, index)
+            vacate.cancel_resumption(ledger, index)
+            _restore_replicas(ledger, index)
             if ledger.objective < before:
                 ledger.rollback(mark)
-    least = _least_worths(ledger)
-    for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
+    least = _least_points_by_node(ledger)
+    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
         worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
         if worths and min(worths) >= gained:
             continue  # no new job there is worth less
         mark, before = ledger.mark(), ledger.objective
-        if not vacate.put_back(ledger, index, gained) or ledger.objective <= before:
+        if not vacate.restore_by_eviction(ledger, index, gained) or ledger.objective <= before:
             ledger.rollback(mark)
 
 
@@ -350,12 +358,12 @@ def _undo_moves(ledger: Ledger) -> None:
     """Let migrating jobs stay where their old places are free, if it costs nothing."""
     classes = ledger.problem.classes
     moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
-    for index in ledger.fates.having(Leave.MOVE):
+    for index in ledger.fates.having(DisruptionKind.MOVE):
         if index not in moving:
             continue
         mark, before = ledger.mark(), ledger.objective
         ledger.remove(moving[index])
-        if not vacate.restore(ledger, index) or ledger.objective < before:
+        if not vacate.restore_incumbent(ledger, index) or ledger.objective < before:
             ledger.rollback(mark)
 
 
@@ -363,20 +371,20 @@ def _most_gained(ledger: Ledger, index: int) -> int:
     """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
     incumbent = ledger.problem.incumbents[index]
     gained = ledger.fates.loss(index) - min(0, ledger.company.points)
-    if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
+    if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
         gained -= min(0, ledger.capacity.points)
     owed = ledger.quota.owed(incumbent.queue, incumbent.gpu_model)
     return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
 
 
-def _meets_slices(ledger: Ledger, index: int) -> bool:
+def _shares_node_with_mig(ledger: Ledger, index: int) -> bool:
     """True if new MIG instances are where a running job was; without them layouts may be as before."""
     nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
     there = {number for node in nodes for number in ledger.on_node.get(node, ())}
     return any(site.slices for number in there for site in ledger.placed[number].sites)
 
 
-def _least_worths(ledger: Ledger) -> dict[int | None, int]:
+def _least_points_by_node(ledger: Ledger) -> dict[int | None, int]:
     """By node, the points of the new job on it that is worth least."""
     least: dict[int | None, int] = {}
     for placed in ledger.placed.values():
@@ -386,15 +394,15 @@ def _least_worths(ledger: Ledger) -> dict[int | None, int]:
     return least
 
 
-def _take_back_some(ledger: Ledger, index: int) -> None:
+def _restore_replicas(ledger: Ledger, index: int) -> None:
     """Restore as many replicas as find their places free."""
-    for position in vacate.restorable(ledger, index):
+    for position in vacate.restorable_replicas(ledger, index):
         mark, before = ledger.mark(), ledger.objective
         fate = ledger.fates[index]
         if fate is None or position not in fate.given_up:
             continue
         back = [position]
-        if fate.leave is Leave.STOP:
-            back = vacate.restorable(ledger, index)[: ledger.problem.incumbents[index].fewest]
-        if not vacate.restore(ledger, index, back) or ledger.objective < before:
+        if fate.leave is DisruptionKind.STOP:
+            back = vacate.restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].fewest]
+        if not vacate.restore_incumbent(ledger, index, back) or ledger.objective < before:
             ledger.rollback(mark)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.problem.jobs import Booking, Hold
+from gpuplan.models.problem.jobs import FirmReservation, HeldResources
 from gpuplan.solvers.heuristics import future_reservations
-from gpuplan.solvers.state.assignment import Site, sites_of
+from gpuplan.solvers.state.assignment import ReplicaSite, sites_to_reserve
 from gpuplan.solvers.state.constraints import coscheduled_groups
 from gpuplan.solvers.state.ledger import Ledger
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.coscheduled_groups import Party
+    from gpuplan.solvers.state.constraints.coscheduled_groups import CoStartGroup
 
 
-def hold(problem: Problem) -> Problem:
+def reserve_promised_starts(problem: Problem) -> Problem:
     """
     The problem with a firm reservation for every job with a promised start, or starving, where possible.
 
@@ -45,14 +45,16 @@ def hold(problem: Problem) -> Problem:
         key=lambda index: _urgency(problem.classes[index]),
     )
     # Jobs that were promised a GPU by its index go before jobs that can use any GPU of the node.
-    _hold_all(
-        ledger, sorted(firm, key=lambda index: _takes_any_gpu(problem.classes[index])), _on_their_places
+    _reserve_all(
+        ledger,
+        sorted(firm, key=lambda index: _takes_any_gpu(problem.classes[index])),
+        _start_at_promised_sites,
     )
-    _hold_all(ledger, firm, _where_they_fit)
-    return replace(problem, bookings=tuple(_bookings(ledger)))
+    _reserve_all(ledger, firm, _start_anywhere)
+    return replace(problem, bookings=tuple(_firm_reservations(ledger)))
 
 
-def start_firm(ledger: Ledger) -> None:
+def start_firm_reservations(ledger: Ledger) -> None:
     """
     Start the jobs with firm reservations for now, on an unchanged ledger.
 
@@ -60,12 +62,12 @@ def start_firm(ledger: Ledger) -> None:
     """
     for firm in ledger.problem.bookings:
         if firm.slot == 0:
-            sites = [site for hold in firm.holds if (site := Site.of(hold)) is not None]
+            sites = [site for hold in firm.holds if (site := ReplicaSite.of(hold)) is not None]
             _start_at(ledger, firm.job_class, firm.option, tuple(sites))
     for firm in ledger.problem.bookings:
         if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
-            sites_later = sites_of(ledger.problem.classes[firm.job_class].shape, firm.holds)
-            future_reservations.book_at(ledger, firm.job_class, firm.option, firm.slot, sites_later)
+            sites_later = sites_to_reserve(ledger.problem.classes[firm.job_class].shape, firm.holds)
+            future_reservations.reserve_start_at(ledger, firm.job_class, firm.option, firm.slot, sites_later)
 
 
 def _urgency(job_class: JobClass) -> tuple[int, int, str]:
@@ -74,9 +76,9 @@ def _urgency(job_class: JobClass) -> tuple[int, int, str]:
     return 1, job_class.starving or 0, job_class.jobs[0]
 
 
-def _hold_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, Party], bool]) -> None:
+def _reserve_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, CoStartGroup], bool]) -> None:
     """Reserve places for firm jobs in one way, in order; a job that waits for others comes after them."""
-    party_of = coscheduled_groups.party_of(ledger.problem)
+    party_of = coscheduled_groups.groups_by_class(ledger.problem)
     while left:
         again = []
         for index in left:
@@ -98,7 +100,7 @@ def _takes_any_gpu(job_class: JobClass) -> bool:
     return not job_class.shape.gpu_milli and not job_class.shape.mig
 
 
-def _on_their_places(ledger: Ledger, party: Party) -> bool:
+def _start_at_promised_sites(ledger: Ledger, party: CoStartGroup) -> bool:
     """Start or reserve every class of a co-start group on its promised places; False if one cannot be."""
     promises = [ledger.problem.classes[index].promise for index in party]
     starts = {
@@ -110,15 +112,15 @@ def _on_their_places(ledger: Ledger, party: Party) -> bool:
     return len(starts) == 1 and all(_on_its_places(ledger, index, max(starts)) for index in in_order)
 
 
-def _where_they_fit(ledger: Ledger, party: Party) -> bool:
+def _start_anywhere(ledger: Ledger, party: CoStartGroup) -> bool:
     """Start or reserve a co-start group as early as all its classes can; at a loss only if promised."""
     promised = any(ledger.problem.classes[index].promise is not None for index in party)
     for slot in range(ledger.problem.slots):
         mark, before = ledger.mark(), ledger.objective
         found = (
-            coscheduled_groups.book(ledger, party, slot) is not None
+            coscheduled_groups.reserve_group(ledger, party, slot) is not None
             if slot
-            else coscheduled_groups.start(ledger, party)
+            else coscheduled_groups.start_group(ledger, party)
         )
         if found and (promised or ledger.objective >= before):
             return True
@@ -131,17 +133,17 @@ def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:
     promise = job_class.promise
     if promise is None or not promise.holds:
         return False
-    sites = sites_of(job_class.shape, promise.holds)
+    sites = sites_to_reserve(job_class.shape, promise.holds)
     if slot == 0:
         return _start_at(ledger, index, promise.option, sites)
-    return future_reservations.book_at(ledger, index, promise.option, slot, sites) is not None
+    return future_reservations.reserve_start_at(ledger, index, promise.option, slot, sites) is not None
 
 
-def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]) -> bool:
+def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[ReplicaSite, ...]) -> bool:
     """Start one job on sites; a site without indices of whole GPUs stands for any GPUs of its node."""
     job_class = ledger.problem.classes[index]
     option = job_class.options[position]
-    mark, taken = ledger.mark(), list[Site]()
+    mark, taken = ledger.mark(), list[ReplicaSite]()
     possible = job_class.startable and len(sites) >= job_class.minimum and ledger.jobs_left(index) > 0
     for site in sites if possible else ():
         there = ledger.within(option, np.array([site.node], dtype=np.int64))
@@ -152,24 +154,26 @@ def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]
             taken.append(site)
         elif not site.gpus and not site.slices and ledger.room(index, there, 1)[0]:
             taken.append(ledger.take_one(index, site.node))
-    kept = len(taken) == len(sites) and future_reservations.keeps_together(ledger, index, tuple(taken))
+    kept = len(taken) == len(sites) and future_reservations.satisfies_locality(ledger, index, tuple(taken))
     if possible and kept and ledger.settle(index, option, taken, jobs=1):
         return True
     ledger.rollback(mark)
     return False
 
 
-def _bookings(ledger: Ledger) -> Iterator[Booking]:
+def _firm_reservations(ledger: Ledger) -> Iterator[FirmReservation]:
     """Starts and reservations on the ledger as bookings, starts of now first."""
     classes = ledger.problem.classes
     for _, placed in sorted(ledger.placed.items()):
         position = classes[placed.job_class].options.index(placed.option)
-        yield Booking(placed.job_class, position, 0, tuple(_hold(site) for site in placed.sites))
+        yield FirmReservation(
+            placed.job_class, position, 0, tuple(_held_resources(site) for site in placed.sites)
+        )
     for _, booked in sorted(ledger.booked.items()):
-        holds = tuple(_hold(site) for site in booked.sites)
-        yield Booking(booked.job_class, booked.option, booked.slot, holds)
+        holds = tuple(_held_resources(site) for site in booked.sites)
+        yield FirmReservation(booked.job_class, booked.option, booked.slot, holds)
 
 
-def _hold(site: Site) -> Hold:
+def _held_resources(site: ReplicaSite) -> HeldResources:
     slices = tuple((gpu, MigInstance(profile=profile, start=start)) for gpu, profile, start in site.slices)
-    return Hold(site.node, site.gpus, slices)
+    return HeldResources(site.node, site.gpus, slices)

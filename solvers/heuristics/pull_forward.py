@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
+def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
     Start each reserved job now or in an earlier slot if possible, until the deadline; earliest start first.
 
@@ -32,12 +32,12 @@ def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
         for slot in range(job_class.earliest, booked.slot):
             if (booked.job_class, slot) in hopeless:
                 continue
-            if _advanced(ledger, number, slot):
+            if _move_to_slot(ledger, number, slot):
                 break
             hopeless.add((booked.job_class, slot))
 
 
-def _advanced(ledger: Ledger, number: int, slot: int) -> bool:
+def _move_to_slot(ledger: Ledger, number: int, slot: int) -> bool:
     """Move a reservation to an earlier slot on the first option on which that costs nothing."""
     index = ledger.booked[number].job_class
     mark, before = ledger.mark(), ledger.objective

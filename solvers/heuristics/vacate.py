@@ -5,128 +5,128 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.heuristics.list_scheduling import drop
-from gpuplan.solvers.state.assignment import Site
-from gpuplan.solvers.state.disruption_state import Fate, Leave
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.heuristics.list_scheduling import cancel_starts
+from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.disruption_state import DisruptionKind, JobDisruption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.solvers.state.assignment import Placed
+    from gpuplan.solvers.state.assignment import JobAssignment
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def stop(ledger: Ledger, index: int) -> bool:
+def stop_incumbent(ledger: Ledger, index: int) -> bool:
     """Preempt a running job; False if that is not allowed, or no longer: a new job there has less rank."""
-    if not may_stop(ledger, index):
+    if not may_stop_incumbent(ledger, index):
         return False
-    fate, everything = ledger.fates[index], _everything(ledger, index)
+    fate, everything = ledger.fates[index], _all_positions(ledger, index)
     preempted = _preempted(ledger, index)
     # A job that left to migrate has not been preempted from any node yet.
-    moving = fate is not None and fate.leave is Leave.MOVE
-    _give_up(ledger, index, frozenset() if moving else preempted)
+    moving = fate is not None and fate.leave is DisruptionKind.MOVE
+    _vacate_positions(ledger, index, frozenset() if moving else preempted)
     if moving:
         _count_move(ledger, index, -1)
     _preempt(ledger, index, preempted, 1)
-    _set(ledger, index, Fate(Leave.STOP, everything))
+    _set(ledger, index, JobDisruption(DisruptionKind.STOP, everything))
     return True
 
 
-def may_stop(ledger: Ledger, index: int) -> bool:
+def may_stop_incumbent(ledger: Ledger, index: int) -> bool:
     """True if a running job may be preempted, given the new jobs where it runs."""
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     if incumbent.stop_points is None or _is_grown(ledger, index):
         return False
-    if fate is not None and fate.leave is Leave.STOP:
+    if fate is not None and fate.leave is DisruptionKind.STOP:
         return False
-    if fate is not None and fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move):
+    if fate is not None and fate.leave is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move):
         return False
     return _may_preempt(ledger, index, _preempted(ledger, index))
 
 
-def _everything(ledger: Ledger, index: int) -> frozenset[int]:
+def _all_positions(ledger: Ledger, index: int) -> frozenset[int]:
     return frozenset(range(len(ledger.problem.incumbents[index].holds)))
 
 
 def _preempted(ledger: Ledger, index: int) -> frozenset[int]:
     """Positions that are newly preempted if the whole running job is preempted."""
-    fate, everything = ledger.fates[index], _everything(ledger, index)
-    return everything if fate is None or fate.leave is Leave.MOVE else everything - fate.given_up
+    fate, everything = ledger.fates[index], _all_positions(ledger, index)
+    return everything if fate is None or fate.leave is DisruptionKind.MOVE else everything - fate.given_up
 
 
-def leave_to_move(ledger: Ledger, index: int) -> bool:
+def vacate_for_move(ledger: Ledger, index: int) -> bool:
     """Take a running job off its places so that it can migrate; False if it may not migrate."""
     incumbent = ledger.problem.incumbents[index]
     if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
         return False
-    everything = _everything(ledger, index)
-    _give_up(ledger, index, everything)
+    everything = _all_positions(ledger, index)
+    _vacate_positions(ledger, index, everything)
     _count_move(ledger, index, 1)
-    _set(ledger, index, Fate(Leave.MOVE, everything))
+    _set(ledger, index, JobDisruption(DisruptionKind.MOVE, everything))
     return True
 
 
-def shrink(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
+def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
     """Give up replicas of a running job; False if it may not lose them."""
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     before = frozenset() if fate is None else fate.given_up
     more = frozenset(positions) - before
-    if fate is not None and fate.leave is not Leave.SHRINK:
+    if fate is not None and fate.leave is not DisruptionKind.SHRINK:
         return False
     if not more or len(incumbent.holds) - len(before | more) < incumbent.fewest:
         return False
     if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
         return False
-    _give_up(ledger, index, more)
+    _vacate_positions(ledger, index, more)
     _preempt(ledger, index, more, 1)
-    _set(ledger, index, Fate(Leave.SHRINK, before | more))
+    _set(ledger, index, JobDisruption(DisruptionKind.SHRINK, before | more))
     return True
 
 
-def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) -> bool:
+def restore_incumbent(ledger: Ledger, index: int, positions: Iterable[int] | None = None) -> bool:
     """
     Restore a running job on its places, or on some of them; False if they are taken.
 
     A preempted job that gets back at least its fewest replicas becomes a shrunk one.
     """
     mark = ledger.mark()
-    unbook_resumption(ledger, index)
+    cancel_resumption(ledger, index)
     if _restore(ledger, index, positions):
         return True
     ledger.rollback(mark)
     return False
 
 
-def unbook_resumption(ledger: Ledger, index: int) -> None:
+def cancel_resumption(ledger: Ledger, index: int) -> None:
     """Cancel the later restart of a preempted job, if it has one."""
     resume = ledger.problem.incumbents[index].resume
     if resume is not None and ledger.is_placed(resume):
-        drop(ledger, resume)
+        cancel_starts(ledger, resume)
 
 
 def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> bool:
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
-    if fate is None or (fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move)):
+    if fate is None or (fate.leave is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move)):
         return False
     back = fate.given_up if positions is None else fate.given_up & frozenset(positions)
     still = fate.given_up - back
-    if still and (fate.leave is Leave.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
+    if still and (fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
         return False
     if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
         return False
     # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):
         return False
-    if fate.leave is Leave.MOVE:
+    if fate.leave is DisruptionKind.MOVE:
         _count_move(ledger, index, -1)
     else:
         _preempt(ledger, index, back, -1)
-    _set(ledger, index, Fate(Leave.SHRINK, still) if still else None)
+    _set(ledger, index, JobDisruption(DisruptionKind.SHRINK, still) if still else None)
     if not ledger.company.may_return(ledger.fates.standing(index)):
         return False
     for position in sorted(back):
-        site = Site.of(incumbent.holds[position])
+        site = ReplicaSite.of(incumbent.holds[position])
         if site is not None:
             if not ledger.fits_back(index, site):
                 return False
@@ -135,20 +135,20 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
     return True
 
 
-def is_back(ledger: Ledger, index: int, placed: Placed) -> bool:
+def is_at_old_sites(ledger: Ledger, index: int, placed: JobAssignment) -> bool:
     """True if the new places of a migrating job are its old ones."""
     fate, holds = ledger.fates[index], ledger.problem.incumbents[index].holds
-    if fate is None or fate.leave is not Leave.MOVE:
+    if fate is None or fate.leave is not DisruptionKind.MOVE:
         return False
-    old = [site for hold in holds if (site := Site.of(hold)) is not None]
-    return Counter(map(_parts, old)) == Counter(map(_parts, placed.sites))
+    old = [site for hold in holds if (site := ReplicaSite.of(hold)) is not None]
+    return Counter(map(_site_key, old)) == Counter(map(_site_key, placed.sites))
 
 
-def _parts(site: Site) -> tuple[object, ...]:
+def _site_key(site: ReplicaSite) -> tuple[object, ...]:
     return site.node, frozenset(site.gpus), frozenset(site.slices)
 
 
-def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
+def restore_by_eviction(ledger: Ledger, index: int, most: int | None = None) -> bool:
     """
     Restore a running job on its old places and remove new jobs there, those worth least first.
 
@@ -164,32 +164,32 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
         ledger.reopen(node)
     there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
     worths = {number: ledger.worth(placed) for number, placed in there.items()}
-    in_the_way = _in_the_way(ledger, index, there)
+    in_the_way = _conflicting_jobs(ledger, index, there)
     gone = sum(worths[number] for number in in_the_way)
-    if any(_stays(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
+    if any(_is_pinned(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
         return False
     for number in sorted(in_the_way):
         ledger.remove(number)
-    if restore(ledger, index):
+    if restore_incumbent(ledger, index):
         return True
     for number in sorted(there.keys() - in_the_way, key=lambda number: (worths[number], number)):
-        if _stays(ledger, there[number]):
+        if _is_pinned(ledger, there[number]):
             continue
         gone += worths[number]
         if most is not None and gone > most:
             return False
         ledger.remove(number)
-        if restore(ledger, index):
+        if restore_incumbent(ledger, index):
             return True
     return False
 
 
-def _stays(ledger: Ledger, placed: Placed) -> bool:
+def _is_pinned(ledger: Ledger, placed: JobAssignment) -> bool:
     job_class = ledger.problem.classes[placed.job_class]
-    return job_class.role is Role.MOVE or job_class.firm
+    return job_class.role is ClassRole.MOVE or job_class.firm
 
 
-def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int]:
+def _conflicting_jobs(ledger: Ledger, index: int, there: dict[int, JobAssignment]) -> set[int]:
     """New jobs on GPUs that a running job had, except where two shares may fit on one GPU."""
     incumbent, classes = ledger.problem.incumbents[index], ledger.problem.classes
     old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
@@ -201,7 +201,7 @@ def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int
     }
 
 
-def restorable(ledger: Ledger, index: int) -> list[int]:
+def restorable_replicas(ledger: Ledger, index: int) -> list[int]:
     """Positions given up that are free, each checked by itself."""
     fate = ledger.fates[index]
     positions = [] if fate is None else sorted(fate.given_up)
@@ -209,14 +209,14 @@ def restorable(ledger: Ledger, index: int) -> list[int]:
 
 
 def _is_free(ledger: Ledger, index: int, position: int) -> bool:
-    site = Site.of(ledger.problem.incumbents[index].holds[position])
+    site = ReplicaSite.of(ledger.problem.incumbents[index].holds[position])
     return site is None or ledger.fits_back(index, site)
 
 
-def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
+def _vacate_positions(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
     incumbent = ledger.problem.incumbents[index]
     for position in sorted(positions):
-        if (site := Site.of(incumbent.holds[position])) is not None:
+        if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
             ledger.vacate(index, site, 1)
     ledger.count_incumbent(index, -len(positions))
 
@@ -237,13 +237,13 @@ def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) 
 
 
 def _count_move(ledger: Ledger, index: int, times: int) -> None:
-    positions = _everything(ledger, index)
+    positions = _all_positions(ledger, index)
     for position in sorted(positions):
         ledger.step(ledger.count_moving, (index, position, times), (index, position, -times))
     ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
 
 
-def _set(ledger: Ledger, index: int, fate: Fate | None) -> None:
+def _set(ledger: Ledger, index: int, fate: JobDisruption | None) -> None:
     ledger.step(ledger.set_fate, (index, fate), (index, ledger.fates[index]))
 
 

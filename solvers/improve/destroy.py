@@ -15,41 +15,41 @@ from typing import TYPE_CHECKING
 from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.improve.subproblem import is_free, is_inside, residents
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, is_inside
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import start_at
+from gpuplan.solvers.targets.place_at import place_on_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.subproblem import Neighbourhood
-    from gpuplan.solvers.state.assignment import Placed, Site
-    from gpuplan.solvers.state.disruption_state import Fate
+    from gpuplan.solvers.state.assignment import JobAssignment, ReplicaSite
+    from gpuplan.solvers.state.disruption_state import JobDisruption
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class DestroyedPart:
     """What a plan had on some nodes."""
 
-    placed: tuple[Placed, ...]
-    fates: tuple[tuple[int, Fate], ...]
+    placed: tuple[JobAssignment, ...]
+    fates: tuple[tuple[int, JobDisruption], ...]
     """(running job, its fate in the plan), of the jobs that were restored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class RepairedPart:
     """Changes on the nodes of a neighbourhood, in the indices of the whole problem."""
 
-    fates: tuple[tuple[int, Fate], ...]
-    starts: tuple[tuple[int, tuple[Site, ...]], ...]
+    fates: tuple[tuple[int, JobDisruption], ...]
+    starts: tuple[tuple[int, tuple[ReplicaSite, ...]], ...]
     """(class, sites) of each job."""
 
 
-def may_be_asked_about(ledger: Ledger) -> list[int]:
+def destroyable_nodes(ledger: Ledger) -> list[int]:
     """Nodes that a neighbourhood may contain: not in pools, without MIG, under no power cap."""
     problem = ledger.problem
     capped = {node for cap in problem.power_caps for node in cap.nodes}
@@ -65,32 +65,32 @@ def may_be_asked_about(ledger: Ledger) -> list[int]:
     ]
 
 
-def lift(ledger: Ledger, nodes: Iterable[int]) -> Lifted:
+def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     """Take off some nodes the new jobs that are on these alone, and restore running jobs that left there."""
     inside = frozenset(nodes)
     placed = [
         (number, each)
         for number in sorted({number for node in inside for number in ledger.on_node[node]})
         for each in (ledger.placed[number],)
-        if is_free(ledger, each.job_class) and all(site.node in inside for site in each.sites)
+        if is_freely_placed(ledger, each.job_class) and all(site.node in inside for site in each.sites)
     ]
     for number, _ in placed:
         ledger.remove(number)
     fates = []
-    for index in residents(ledger, inside):
+    for index in incumbents_on(ledger, inside):
         fate = ledger.fates[index]
         if (
             fate is None
-            or fate.leave is Leave.MOVE
+            or fate.leave is DisruptionKind.MOVE
             or not is_inside(ledger.problem.incumbents[index], inside)
         ):
             continue
-        if vacate.restore(ledger, index):
+        if vacate.restore_incumbent(ledger, index):
             fates.append((index, fate))
-    return Lifted(tuple(each for _, each in placed), tuple(fates))
+    return DestroyedPart(tuple(each for _, each in placed), tuple(fates))
 
 
-def as_it_was(asked: Neighbourhood, lifted: Lifted) -> Target | None:
+def incumbent_target(asked: Neighbourhood, lifted: DestroyedPart) -> DesiredState | None:
     """The plan's own answer to the question; None if that is not feasible."""
     problem = asked.problem
     ledger = Ledger(problem)
@@ -98,12 +98,12 @@ def as_it_was(asked: Neighbourhood, lifted: Lifted) -> Target | None:
     incumbent_of = {index: at for at, index in enumerate(asked.incumbents)}
     position = {node: at for at, node in enumerate(asked.nodes)}
     for index, fate in lifted.fates:
-        if index not in incumbent_of or not _leave(ledger, incumbent_of[index], fate):
+        if index not in incumbent_of or not _disrupt(ledger, incumbent_of[index], fate):
             return None
     for placed in lifted.placed:
         at = class_of.get(placed.job_class)
         sites = [replace(site, node=position[site.node]) for site in placed.sites]
-        if at is None or not start_at(ledger, at, sites):
+        if at is None or not place_on_sites(ledger, at, sites):
             return None
     return ledger.target(tuple(_running(problem, incumbent) for incumbent in problem.incumbents))
 
@@ -123,10 +123,10 @@ def _running(problem: Problem, incumbent: Incumbent) -> Placement:
     )
 
 
-def answered(asked: Neighbourhood, answer: Ledger) -> Answered:
+def repaired_part(asked: Neighbourhood, answer: Ledger) -> RepairedPart:
     """Translate an answer to the indices of the whole problem."""
-    leaving_now = answer.fates.having(Leave.STOP, Leave.SHRINK)
-    return Answered(
+    leaving_now = answer.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
+    return RepairedPart(
         tuple(
             (asked.incumbents[index], fate)
             for index in leaving_now
@@ -142,14 +142,14 @@ def answered(asked: Neighbourhood, answer: Ledger) -> Answered:
     )
 
 
-def carry_out(ledger: Ledger, answer: Answered) -> bool:
+def apply_repair(ledger: Ledger, answer: RepairedPart) -> bool:
     """Apply an answer about some nodes to the plan; False if part of it is infeasible."""
-    return all(_leave(ledger, index, fate) for index, fate in answer.fates) and all(
-        start_at(ledger, index, sites) for index, sites in answer.starts
+    return all(_disrupt(ledger, index, fate) for index, fate in answer.fates) and all(
+        place_on_sites(ledger, index, sites) for index, sites in answer.starts
     )
 
 
-def _leave(ledger: Ledger, index: int, fate: Fate) -> bool:
-    if fate.leave is Leave.STOP:
-        return vacate.stop(ledger, index)
-    return vacate.shrink(ledger, index, fate.given_up)
+def _disrupt(ledger: Ledger, index: int, fate: JobDisruption) -> bool:
+    if fate.leave is DisruptionKind.STOP:
+        return vacate.stop_incumbent(ledger, index)
+    return vacate.shrink_incumbent(ledger, index, fate.given_up)

@@ -16,62 +16,62 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.improve.column_generation import repack
-from gpuplan.solvers.improve.column_generation.subproblem import is_whole
-from gpuplan.solvers.improve.destroy import carry_out, may_be_asked_about
-from gpuplan.solvers.improve.pop_partition import parts_of
-from gpuplan.solvers.improve.pop_search import improve_in_parts
-from gpuplan.solvers.improve.repair import lift_and_ask
+from gpuplan.solvers.improve.column_generation.subproblem import covers_whole_problem
+from gpuplan.solvers.improve.destroy import apply_repair, destroyable_nodes
+from gpuplan.solvers.improve.pop_partition import partition_count
+from gpuplan.solvers.improve.pop_search import improve_partitions
+from gpuplan.solvers.improve.repair import destroy_and_repair
 from gpuplan.solvers.interface import Budget, Headroom
-from gpuplan.solvers.targets.from_target import replay
+from gpuplan.solvers.targets.from_target import ledger_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
-_KINDS_OF_NODES: Final = 100
+_MAX_NODE_KINDS: Final = 100
 """With more kinds of nodes, column generation over all nodes at once is too large."""
 
 _SHARE_OF_REPACKING: Final = 0.8
 """Fraction of the time for repacking, where it is done."""
 
-NODES: Final = 12
+NODES_PER_NEIGHBOURHOOD: Final = 12
 """Nodes of a neighbourhood."""
 
-_SECONDS: Final = 1.0
+_SECONDS_PER_NEIGHBOURHOOD: Final = 1.0
 """Maximum time of one neighbourhood, if the clock limits the work."""
 
 _GAP: Final = 0.0005
 """Relative gap of a neighbourhood's answer; a smaller one is not worth the time."""
 
-_PATIENCE: Final = 4
+_MAX_FAILURES: Final = 4
 """Failures in a row that end the search, for each neighbourhood that fits into the cluster."""
 
-_NEWS_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 """Minimum time between two reports of better plans …"""
 
-_TELLING: Final = 4
+_REPORT_FACTOR: Final = 4
 """… and at least this many times what one report takes."""
 
 _PER_TICK: Final = 2
 """Neighbourhoods per unit of deterministic work."""
 
 
-def refine(
+def improve_by_lns(
     problem: Problem,
     running: tuple[Placement, ...],
-    target: Target,
+    target: DesiredState,
     budget: Budget,
     report: Callable[[object], None],
 ) -> None:
     """Improve a plan until the time is up or the work is done; report each better plan."""
     began = time.monotonic()
-    ledger = replay(problem, target)
+    ledger = ledger_of(problem, target)
     if ledger is None:
         return
     # To report a plan takes about as long as to replay it.
@@ -81,22 +81,22 @@ def refine(
     def tell() -> None:
         report(ledger.target(running))
 
-    if (parts := parts_of(problem)) > 1:
-        improve_in_parts(ledger, parts, budget, tell)
+    if (parts := partition_count(problem)) > 1:
+        improve_partitions(ledger, parts, budget, tell)
     elif budget.ticks is None:
         _repack(ledger, budget, report)
         tell()
     rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
     told, news = time.monotonic(), False
-    in_vain, patience = 0, _PATIENCE * (1 + len(problem.nodes) // NODES)
-    for number, nodes in enumerate(_draws(ledger, budget.seed)):
+    in_vain, patience = 0, _MAX_FAILURES * (1 + len(problem.nodes) // NODES_PER_NEIGHBOURHOOD)
+    for number, nodes in enumerate(_random_neighbourhoods(ledger, budget.seed)):
         if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
             break
-        if improve(ledger, nodes, budget):
+        if improve_neighbourhood(ledger, nodes, budget):
             in_vain, news = 0, True
         else:
             in_vain += 1
-        if news and rounds is None and time.monotonic() > told + _NEWS_SECONDS + _TELLING * telling:
+        if news and rounds is None and time.monotonic() > told + _REPORT_SECONDS + _REPORT_FACTOR * telling:
             tell()
             told, news = time.monotonic(), False
     tell()
@@ -105,33 +105,38 @@ def refine(
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
     """Repack plain jobs on all nodes if few kinds of nodes make that a small problem."""
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
-    if len(free) > _KINDS_OF_NODES:
+    if len(free) > _MAX_NODE_KINDS:
         return
     mark, before, now = ledger.mark(), ledger.objective, time.monotonic()
     deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
     done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
-    fill(ledger)
+    fill_free_capacity(ledger)
     if not ledger.keeps_order:
         ledger.rollback(mark)
-    if done.bound is not None and is_whole(ledger):
+    if done.bound is not None and covers_whole_problem(ledger):
         report(Headroom(done.bound - before))
 
 
-def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
+def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
     """Solve the problem of some nodes anew; False, and nothing changes, if there is no better answer."""
     mark, before = ledger.mark(), ledger.objective
     deadline = budget.deadline
     if budget.ticks is None:
-        deadline = min(deadline, time.monotonic() + _SECONDS)
+        deadline = min(deadline, time.monotonic() + _SECONDS_PER_NEIGHBOURHOOD)
     part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
-    answer = lift_and_ask(ledger, nodes, part)
-    if answer is not None and carry_out(ledger, answer) and ledger.objective > before and ledger.keeps_order:
+    answer = destroy_and_repair(ledger, nodes, part)
+    if (
+        answer is not None
+        and apply_repair(ledger, answer)
+        and ledger.objective > before
+        and ledger.keeps_order
+    ):
         return True
     ledger.rollback(mark)
     return False
 
 
-def _draws(ledger: Ledger, seed: int) -> Iterator[list[int]]:
+def _random_neighbourhoods(ledger: Ledger, seed: int) -> Iterator[list[int]]:
     """
     Endless sequence of neighbourhoods: in turn nodes from the whole cluster and adjacent nodes.
 
@@ -139,12 +144,12 @@ def _draws(ledger: Ledger, seed: int) -> Iterator[list[int]]:
     u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
     """
     chance = np.random.default_rng(seed)
-    nodes = np.array(may_be_asked_about(ledger), dtype=np.int64)
+    nodes = np.array(destroyable_nodes(ledger), dtype=np.int64)
     if not len(nodes):
         return
     while True:
         weight = MILLI // 10 + ledger.capacity.gpu_left[nodes]
         drawn = chance.random(len(nodes)) ** (1 / weight)
-        yield sorted(nodes[np.argsort(-drawn, kind="stable")[:NODES]].tolist())
-        first = int(chance.integers(max(1, len(nodes) - NODES + 1)))
-        yield nodes[first : first + NODES].tolist()
+        yield sorted(nodes[np.argsort(-drawn, kind="stable")[:NODES_PER_NEIGHBOURHOOD]].tolist())
+        first = int(chance.integers(max(1, len(nodes) - NODES_PER_NEIGHBOURHOOD + 1)))
+        yield nodes[first : first + NODES_PER_NEIGHBOURHOOD].tolist()

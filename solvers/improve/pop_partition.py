@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.improve.destroy import may_be_asked_about
-from gpuplan.solvers.improve.subproblem import Share, is_free
+from gpuplan.solvers.improve.destroy import destroyable_nodes
+from gpuplan.solvers.improve.subproblem import ResourceShare, is_freely_placed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.solvers.state.ledger import Ledger
 
-_GPUS: Final = 10_000
+_GPUS_PER_PART: Final = 10_000
 """Minimum GPUs of a part."""
 
 _MANY_GPUS: Final = 50_000
@@ -33,22 +33,22 @@ _MANY_JOBS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Partition:
     """Nodes of a part, and its share of what all parts share."""
 
     nodes: tuple[int, ...]
-    share: Share
+    share: ResourceShare
 
 
-def parts_of(problem: Problem) -> int:
+def partition_count(problem: Problem) -> int:
     """Number of parts of a cluster; 1 if it is solved as a whole."""
     gpus = sum(group.gpus * len(group.nodes) for group in problem.groups)
     jobs = sum(len(job_class.jobs) for job_class in problem.classes)
     large = gpus >= _MANY_GPUS or jobs >= _MANY_JOBS
-    return max(1, gpus // _GPUS) if large and problem.slots == 1 else 1
+    return max(1, gpus // _GPUS_PER_PART) if large and problem.slots == 1 else 1
 
 
-def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part]:
+def partition_cluster(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Partition]:
     """Random parts that together cover each node that may be in a neighbourhood exactly once."""
     nodes = _nodes(ledger, parts, chance)
     jobs = _jobs(ledger, nodes, chance)
@@ -60,9 +60,9 @@ def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part
     # All parts together must win what is missing, and may lose what is held beyond what is owed.
     met = tuple(missing - _whole(missing, parts) for missing in ledger.quota.missing)
     return [
-        Part(
+        Partition(
             tuple(sorted(those)),
-            Share(tuple(all_of - dealt[index] for index, all_of in enumerate(left)), budgets, met),
+            ResourceShare(tuple(all_of - dealt[index] for index, all_of in enumerate(left)), budgets, met),
         )
         for those, dealt in zip(nodes, jobs, strict=True)
     ]
@@ -75,7 +75,7 @@ def _whole(missing: int, parts: int) -> int:
 
 def _nodes(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[list[int]]:
     """Nodes of each part; domains stay whole if they are small enough."""
-    nodes = may_be_asked_about(ledger)
+    nodes = destroyable_nodes(ledger)
     domain = _domains(ledger.problem, len(nodes) // parts)
     members: dict[int, list[int]] = defaultdict(list)
     for node in nodes:
@@ -112,7 +112,7 @@ def _jobs(ledger: Ledger, nodes: list[list[int]], chance: np.random.Generator) -
     groups = [frozenset(ledger.group_of[node] for node in those) for those in nodes]
     alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, job_class in enumerate(problem.classes):
-        if ledger.jobs_left(index) and is_free(ledger, index):
+        if ledger.jobs_left(index) and is_freely_placed(ledger, index):
             alike[_kind(job_class)].append(index)
     dealt: list[Counter[int]] = [Counter() for _ in nodes]
     for members in alike.values():

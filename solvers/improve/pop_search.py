@@ -13,56 +13,56 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.solvers.heuristics.greedy_fill import fill
-from gpuplan.solvers.improve.destroy import carry_out, lift
-from gpuplan.solvers.improve.pop_partition import divide
-from gpuplan.solvers.improve.repair import lift_and_ask
-from gpuplan.solvers.parallel import side_by_side
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.improve.destroy import apply_repair, destroy_part
+from gpuplan.solvers.improve.pop_partition import partition_cluster
+from gpuplan.solvers.improve.repair import destroy_and_repair
+from gpuplan.solvers.parallel import run_in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpuplan.solvers.improve.pop_partition import Part
+    from gpuplan.solvers.improve.pop_partition import Partition
     from gpuplan.solvers.interface import Budget
     from gpuplan.solvers.state.ledger import Ledger
 
 _GAP: Final = 0.001
 """Relative gap of a part's answer; a smaller one is not worth the time."""
 
-_WORTHWHILE: Final = 0.001
+_LEAST_GAIN: Final = 0.001
 """Fraction of the objective: a round that gains no more is the last."""
 
-_PLACING: Final = 0.1
+_SHARE_OF_PLACING: Final = 0.1
 """Fraction of the time of a part for placing its answer."""
 
 
-def improve_in_parts(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
+def improve_partitions(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
     """Improve all parts until that is no longer worthwhile; report after each round that gains."""
     chance = np.random.default_rng(budget.seed)
     while time.monotonic() < budget.deadline:
         before = ledger.objective
-        _improve_each(ledger, divide(ledger, parts, chance), budget)
+        _improve_each(ledger, partition_cluster(ledger, parts, chance), budget)
         if ledger.objective > before:
             report()
-        if budget.ticks is not None or ledger.objective - before <= _WORTHWHILE * abs(ledger.objective):
+        if budget.ticks is not None or ledger.objective - before <= _LEAST_GAIN * abs(ledger.objective):
             return
 
 
-def _improve_each(ledger: Ledger, parts: list[Part], budget: Budget) -> None:
+def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> None:
     """Apply the better answers of the parts, and fill what remains."""
     calls = [
-        partial(lift_and_ask, ledger, part.nodes, each, part.share)
+        partial(destroy_and_repair, ledger, part.nodes, each, part.share)
         for part, each in zip(parts, _budgets(budget, len(parts)), strict=True)
     ]
-    answers = dict(side_by_side(calls, workers=budget.workers, deadline=budget.deadline))
+    answers = dict(run_in_forks(calls, workers=budget.workers, deadline=budget.deadline))
     for number, part in enumerate(parts):
         mark, before = ledger.mark(), ledger.objective
         if (answer := answers.get(number)) is None:
             continue
-        lift(ledger, part.nodes)
-        if not carry_out(ledger, answer) or ledger.objective < before or not ledger.keeps_order:
+        destroy_part(ledger, part.nodes)
+        if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.keeps_order:
             ledger.rollback(mark)
-    fill(ledger)
+    fill_free_capacity(ledger)
 
 
 def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
@@ -70,5 +70,5 @@ def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
     began, turns = time.monotonic(), max(1, -(-parts // budget.workers))
     turn = (budget.deadline - began) / turns
     for number in range(parts):
-        deadline = began + turn * (number // budget.workers + 1 - _PLACING)
+        deadline = began + turn * (number // budget.workers + 1 - _SHARE_OF_PLACING)
         yield replace(budget, deadline=deadline, workers=1, stop_gap=_GAP)

@@ -14,55 +14,57 @@ if TYPE_CHECKING:
 
     from gpuplan.solvers.state.ledger import Ledger
 
-Wanted: TypeAlias = tuple[int, int, int]
+StartRequest: TypeAlias = tuple[int, int, int]
 """(class, position of the option, slot) of one job."""
-Later: TypeAlias = tuple[int, int, int, int]
-"""As `Wanted`, with a number of jobs, as in `Aggregate.later`."""
+StartRequests: TypeAlias = tuple[int, int, int, int]
+"""As `StartRequest`, with a number of jobs, as in `Aggregate.later`."""
 
 _ROUNDS: Final = 5
 """Orders that are tried, the first one included."""
 
-_JUMP: Final = 30
+_PLACES_GAINED: Final = 30
 """Positions in the order by which a late job moves ahead."""
 
 _WHOLE_NODE: Final = 8
 """GPUs of a replica that needs a whole node of the usual size."""
 
 
-def book_gangs(ledger: Ledger, later: Iterable[Later]) -> None:
+def reserve_gang_starts(ledger: Ledger, later: Iterable[StartRequests]) -> None:
     """
     Reserve the start of gangs that need one domain, where one is free for them in their slot.
 
     It runs before other jobs take nodes of the domain.
     """
     for index, position, slot, jobs in sorted(later, key=itemgetter(2)):
-        if held(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
+        if firm_reservation_of(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
             for _ in range(jobs):
                 ledger.book(index, position, slot)
 
 
-def book_later(ledger: Ledger, later: Iterable[Later], *, deadline: float | None = None) -> tuple[int, int]:
-    """Reserve all starts that are not reserved yet and pull held ones forward; returns as `book_all`."""
-    wanted = list[Wanted]()
+def reserve_later_starts(
+    ledger: Ledger, later: Iterable[StartRequests], *, deadline: float | None = None
+) -> tuple[int, int]:
+    """Reserve all remaining starts and pull held ones forward; returns as `reserve_all_starts`."""
+    wanted = list[StartRequest]()
     ahead = Counter(each.job_class for each in ledger.booked.values())
     for index, position, slot, jobs in later:
-        if (number := held(ledger, index)) is not None:
-            _bring_forward(ledger, number, position, slot)
+        if (number := firm_reservation_of(ledger, index)) is not None:
+            _reserve_earlier(ledger, number, position, slot)
         else:
             done = min(jobs, ahead[index])
             ahead[index] -= done
             wanted += [(index, position, slot)] * min(jobs - done, ledger.jobs_left(index, now=False))
-    return book_all(ledger, wanted, deadline=deadline)
+    return reserve_all_starts(ledger, wanted, deadline=deadline)
 
 
-def held(ledger: Ledger, index: int) -> int | None:
+def firm_reservation_of(ledger: Ledger, index: int) -> int | None:
     """Number of the reservation held for the one job of a firm class; None if there is none."""
     if not ledger.problem.classes[index].firm:
         return None
     return next((number for number, each in ledger.booked.items() if each.job_class == index), None)
 
 
-def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> None:
+def _reserve_earlier(ledger: Ledger, number: int, position: int, slot: int) -> None:
     """Start a job earlier than it is reserved for, if possible."""
     booked = ledger.booked[number]
     mark = ledger.mark()
@@ -72,7 +74,9 @@ def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> Non
             ledger.rollback(mark)
 
 
-def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = None) -> tuple[int, int]:
+def reserve_all_starts(
+    ledger: Ledger, wanted: list[StartRequest], *, deadline: float | None = None
+) -> tuple[int, int]:
     """
     Reserve each job in its slot or the first later one with room; returns (all late jobs, jobs without a
     slot).
@@ -81,8 +85,8 @@ def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = N
     Artificial Intelligence Research 10, 1999). No job is reserved after the deadline (an instant of
     `time.monotonic`), and no round begins that would not be over by then.
     """
-    order, began = sorted(wanted, key=lambda each: _first(ledger, each)), time.monotonic()
-    mark, best, late = ledger.mark(), order, _book(ledger, order, deadline)
+    order, began = sorted(wanted, key=lambda each: _reservation_order(ledger, each)), time.monotonic()
+    mark, best, late = ledger.mark(), order, _reserve_in_order(ledger, order, deadline)
     most, took = ledger.objective, time.monotonic() - began
     for _ in range(_ROUNDS - 1):
         # The best order so far may have to be repeated.
@@ -90,22 +94,22 @@ def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = N
             break
         ledger.rollback(mark)
         places = sorted(
-            range(len(order)), key=lambda place: (place - _JUMP if place in late else place, place)
+            range(len(order)), key=lambda place: (place - _PLACES_GAINED if place in late else place, place)
         )
         order = [order[place] for place in places]
-        late = _book(ledger, order, deadline)
+        late = _reserve_in_order(ledger, order, deadline)
         if ledger.objective > most:
             most, best = ledger.objective, order
     if ledger.objective < most:
         ledger.rollback(mark)
-        late = _book(ledger, best, None)
+        late = _reserve_in_order(ledger, best, None)
     return len(late), sum(slot == ledger.problem.slots for slot in late.values())
 
 
-def _book(ledger: Ledger, order: list[Wanted], deadline: float | None) -> dict[int, int]:
+def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float | None) -> dict[int, int]:
     """Reserve jobs in order; returns positions in the order of late jobs with their slots, H for none."""
     slots, late = ledger.problem.slots, dict[int, int]()
-    hopeless: set[Wanted] = set()
+    hopeless: set[StartRequest] = set()
     for place, (index, position, slot) in enumerate(order):
         if is_late(deadline):
             late |= dict.fromkeys(range(place, len(order)), slots)
@@ -121,7 +125,7 @@ def _book(ledger: Ledger, order: list[Wanted], deadline: float | None) -> dict[i
     return late
 
 
-def _first(ledger: Ledger, wanted: Wanted) -> tuple[object, ...]:
+def _reservation_order(ledger: Ledger, wanted: StartRequest) -> tuple[object, ...]:
     """Sort key: gangs that need one domain, then whole nodes, then slot by slot the most points."""
     index, position, slot = wanted
     job_class = ledger.problem.classes[index]

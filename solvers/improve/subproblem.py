@@ -17,7 +17,7 @@ import numpy as np
 from gpuplan.models.problem.nodes import FreeNode, NodeGroup
 from gpuplan.models.problem.problem import Problem
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-_MANY: Final = 64
+_MAX_REPLICAS_WITHOUT_GPU: Final = 64
 """Maximum replicas without GPUs that a problem considers per node."""
 
 
@@ -42,7 +42,7 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ResourceShare:
     """What one part of a cluster may use while other parts are solved at the same time."""
 
     elsewhere: tuple[int, ...]
@@ -53,12 +53,14 @@ class Share:
     """By guarantee, thousandths of GPUs that the other parts must win; negative for what they may lose."""
 
 
-def ask_about(ledger: Ledger, nodes: Sequence[int], share: Share | None = None) -> Neighbourhood:
+def build_subproblem(
+    ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None = None
+) -> Neighbourhood:
     """The problem about nodes from which jobs were lifted; with a share, about a part of a cluster."""
-    return _Asking(ledger, nodes, share).neighbourhood()
+    return _SubproblemBuilder(ledger, nodes, share).neighbourhood()
 
 
-def is_free(ledger: Ledger, index: int) -> bool:
+def is_freely_placed(ledger: Ledger, index: int) -> bool:
     """True if only room, quota and locality decide where a job of a class goes."""
     job_class = ledger.problem.classes[index]
     return (
@@ -66,11 +68,11 @@ def is_free(ledger: Ledger, index: int) -> bool:
         and job_class.startable
         and not job_class.firm
         and not job_class.shape.mig
-        and ledger.tenants[index].manners == NOBODY_MINDS
+        and ledger.tenants[index].manners == NO_AFFINITY
     )
 
 
-def residents(ledger: Ledger, nodes: Iterable[int]) -> list[int]:
+def incumbents_on(ledger: Ledger, nodes: Iterable[int]) -> list[int]:
     """Running jobs with places on some nodes, whatever their fate."""
     on_node = ledger.fates.on_node
     return sorted({index for node in nodes for index in on_node.get(node, ())})
@@ -81,8 +83,8 @@ def is_inside(incumbent: Incumbent, inside: Container[int]) -> bool:
     return all(hold.node in inside for hold in incumbent.holds)
 
 
-class _Asking:
-    def __init__(self, ledger: Ledger, nodes: Sequence[int], share: Share | None) -> None:
+class _SubproblemBuilder:
+    def __init__(self, ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None) -> None:
         self.ledger, self.problem = ledger, ledger.problem
         self.nodes, self.share = nodes, share
         self.position = {node: at for at, node in enumerate(nodes)}
@@ -91,7 +93,7 @@ class _Asking:
         ledger, problem = self.ledger, self.problem
         incumbents = [
             index
-            for index in residents(ledger, self.nodes)
+            for index in incumbents_on(ledger, self.nodes)
             if ledger.fates[index] is None and self._may_leave(problem.incumbents[index])
         ]
         classes = self._classes()
@@ -174,7 +176,11 @@ class _Asking:
         classes = self.problem.classes
         room: dict[object, int] = {}
         order = sorted(
-            (index for index in range(len(classes)) if self._left(index) and is_free(self.ledger, index)),
+            (
+                index
+                for index in range(len(classes))
+                if self._left(index) and is_freely_placed(self.ledger, index)
+            ),
             key=lambda index: (self.problem.precedence(index), index),
         )
         found = []
@@ -203,7 +209,7 @@ class _Asking:
             if shape.gpus:
                 most += gpus // shape.gpus
             else:
-                most += gpus * (MILLI // shape.gpu_milli) if shape.gpu_milli else _MANY
+                most += gpus * (MILLI // shape.gpu_milli) if shape.gpu_milli else _MAX_REPLICAS_WITHOUT_GPU
         return most
 
     def _options(self, index: int) -> Iterator[Option]:

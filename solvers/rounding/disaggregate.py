@@ -10,27 +10,31 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role, Togetherness
+from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.gang_placement import place_job
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import fill, grow, ranking
-from gpuplan.solvers.heuristics.list_scheduling import foresee, mend
-from gpuplan.solvers.heuristics.node_scaling import close_idle, shut_unused
-from gpuplan.solvers.heuristics.preemption import Preemption, preempt, take_back
-from gpuplan.solvers.heuristics.promise_reservations import start_firm
-from gpuplan.solvers.heuristics.pull_forward import advance
-from gpuplan.solvers.improve.squeaky_wheel import book_gangs, book_later, held
-from gpuplan.solvers.rounding.domain_swaps import deal, keeps_rules
-from gpuplan.solvers.rounding.swap_repair import Relief, movable
-from gpuplan.solvers.state.assignment import Site
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, grow_placed_jobs, placement_order
+from gpuplan.solvers.heuristics.list_scheduling import cancel_broken_starts, reserve_best_starts
+from gpuplan.solvers.heuristics.node_scaling import cancel_unused_nodes, close_idle_nodes
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
+from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
+from gpuplan.solvers.improve.squeaky_wheel import (
+    firm_reservation_of,
+    reserve_gang_starts,
+    reserve_later_starts,
+)
+from gpuplan.solvers.rounding.domain_swaps import distribute_sites, satisfies_locality_rule
+from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
+from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.state.node_scoring import Board
-from gpuplan.solvers.targets.migration_cycles import undo_circles
-from gpuplan.solvers.targets.place_at import take_all
+from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
+from gpuplan.solvers.targets.place_at import take_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +44,8 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.improve.squeaky_wheel import Later
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.improve.squeaky_wheel import StartRequests
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -66,7 +70,7 @@ def disaggregate(
         now = time.monotonic()
         if not patient and is_late(deadline and deadline - (now - began)):
             break
-        attempt = _Realization(problem, aggregate, patient=patient, deadline=deadline)
+        attempt = _Rounding(problem, aggregate, patient=patient, deadline=deadline)
         if attempt.run():
             done.append(attempt)
             if not attempt.strayed:
@@ -78,7 +82,7 @@ def disaggregate(
     return best.ledger, best.missed
 
 
-class _Realization:
+class _Rounding:
     """One pass over an aggregate answer."""
 
     def __init__(
@@ -92,13 +96,13 @@ class _Realization:
         self._deadline = deadline
         amounts = zip(*(node.amounts for node in problem.nodes), strict=True)
         self._totals = [max(1, sum(column)) for column in amounts]
-        self._rank = {index: position for position, index in enumerate(ranking(problem))}
+        self._rank = {index: position for position, index in enumerate(placement_order(problem))}
         self._astray: dict[int, int] = {}
         """Jobs by class that missed their intended place and look for another at the end."""
-        self._preemption = Preemption(self.ledger)
+        self._preemption = PreemptionSearch(self.ledger)
         self.strayed = False
         """True if a job missed its intended place or slot."""
-        self._boards: dict[tuple[Tenant, tuple[int, ...]], Board] = {}
+        self._boards: dict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = {}
         self.missed = 0
         """Jobs that found no place at all."""
 
@@ -111,39 +115,39 @@ class _Realization:
         for node, gpu in sorted(aggregate.instances):
             ledger.capacity.release(node, gpu)
         self._place_astray()
-        if not self._settle_moves() or not undo_circles(ledger):
+        if not self._settle_moves() or not break_migration_cycles(ledger):
             return False
-        shut_unused(ledger)
+        cancel_unused_nodes(ledger)
         # Replicas of the answer come before jobs that may return to their places.
-        grow(ledger)
+        grow_placed_jobs(ledger)
         # No job is preempted now for a start that comes later, unless that is its own restart.
-        book_later(ledger, self._resumptions(), deadline=self._deadline)
-        take_back(ledger)
+        reserve_later_starts(ledger, self._resumptions(), deadline=self._deadline)
+        restore_preempted(ledger)
         self._book()
-        fill(ledger)
+        fill_free_capacity(ledger)
         # A missed job may be worth another preemption.
         if (
             self.missed
             and not is_late(self._deadline)
-            and preempt(ledger, self._rank, self._preemption, deadline=self._deadline)
+            and preempt_for_waiting(ledger, self._rank, self._preemption, deadline=self._deadline)
         ):
-            take_back(ledger)
-            fill(ledger)
-        close_idle(ledger)
-        mend(ledger)
+            restore_preempted(ledger)
+            fill_free_capacity(ledger)
+        close_idle_nodes(ledger)
+        cancel_broken_starts(ledger)
         if self._problem.slots > 1:
-            advance(ledger, deadline=self._deadline)
-            foresee(ledger, deadline=self._deadline)
+            pull_starts_forward(ledger, deadline=self._deadline)
+            reserve_best_starts(ledger, deadline=self._deadline)
         return True
 
-    def _resumptions(self) -> list[Later]:
+    def _resumptions(self) -> list[StartRequests]:
         """Later restarts of preempted jobs."""
         classes = self._problem.classes
-        return [each for each in self._aggregate.later if classes[each[0]].role is Role.RESUME]
+        return [each for each in self._aggregate.later if classes[each[0]].role is ClassRole.RESUME]
 
     def _book(self) -> None:
         """Reserve starts in later slots: in the slot of the answer, or in the first later one with room."""
-        late, missed = book_later(self.ledger, self._aggregate.later, deadline=self._deadline)
+        late, missed = reserve_later_starts(self.ledger, self._aggregate.later, deadline=self._deadline)
         self.missed += missed
         self.strayed |= late > 0
 
@@ -151,15 +155,15 @@ class _Realization:
         """Take leaving jobs off, open and close nodes, and keep MIG instances for the jobs that need them."""
         ledger, aggregate = self.ledger, self._aggregate
         if self._problem.bookings:
-            start_firm(ledger)
+            start_firm_reservations(ledger)
         if not self._patient:
-            book_gangs(self.ledger, aggregate.later)
+            reserve_gang_starts(self.ledger, aggregate.later)
         for index in aggregate.stopped:
-            vacate.stop(ledger, index)
+            vacate.stop_incumbent(ledger, index)
         for index in aggregate.moved:
-            vacate.leave_to_move(ledger, index)
+            vacate.vacate_for_move(ledger, index)
         for index, positions in aggregate.shrunk:
-            vacate.shrink(ledger, index, positions)
+            vacate.shrink_incumbent(ledger, index, positions)
         for pool, nodes in aggregate.opened:
             for _ in range(nodes):
                 ledger.open(pool)
@@ -179,7 +183,7 @@ class _Realization:
         of at most one GPU count as equal, whatever else they take.
         """
         job_class = self._problem.classes[batch.jobs[0][0]]
-        shape, bound = job_class.shape, job_class.together != Togetherness()
+        shape, bound = job_class.shape, job_class.together != LocalityRule()
         size = shape.quota_milli if self._patient else max(1, shape.gpus)
         share = max(map(truediv, shape.amounts, self._totals), default=0.0) if self._patient else 0.0
         return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
@@ -189,17 +193,17 @@ class _Realization:
         first = batch.jobs[0][0]
         waiting = []
         for index, jobs in sorted(batch.jobs, key=self._by_rank):
-            if (number := held(self.ledger, index)) is not None:
+            if (number := firm_reservation_of(self.ledger, index)) is not None:
                 # A held job keeps its later start if it cannot start now.
                 self.ledger.start_booked(number)
             else:
                 waiting += [index] * min(jobs, self.ledger.jobs_left(index))
         if not waiting:
             return
-        if self.ledger.tenants[first].manners != NOBODY_MINDS:
+        if self.ledger.tenants[first].manners != NO_AFFINITY:
             waiting = self._one_by_one(batch, waiting)
         else:
-            sites = list[Site]()
+            sites = list[ReplicaSite]()
             for nodes, replicas in batch.places:
                 sites += self._take(first, nodes, replicas, len(waiting))
             waiting = self._settle(batch, sites, waiting, len(waiting))
@@ -218,7 +222,7 @@ class _Realization:
         if not waiting or hopeless or is_late(self._deadline):
             return waiting
         ledger, nodes = self.ledger, sorted({node for places, _ in batch.places for node in places})
-        relief = Relief(ledger, np.array(nodes, dtype=np.int64), self._movable)
+        relief = SwapRepair(ledger, np.array(nodes, dtype=np.int64), self._movable)
         over, node = list[int](), None
         for index in waiting:
             # An exchange may make room for more than one.
@@ -232,10 +236,10 @@ class _Realization:
 
     @cached_property
     def _movable(self) -> frozenset[int]:
-        return movable(self.ledger)
+        return movable_classes(self.ledger)
 
     def _placed_on(self, batch: Batch, index: int, node: int) -> bool:
-        option = self._option(batch, index, [Site(node)])
+        option = self._option(batch, index, [ReplicaSite(node)])
         return option is not None and bool(self.ledger.place(index, option, jobs=1, nodes=np.array([node])))
 
     def _make_room(self, batch: Batch, waiting: list[int]) -> list[int]:
@@ -251,8 +255,8 @@ class _Realization:
     def _is_plain(self, batch: Batch) -> bool:
         """True if only room and price decide where the jobs go."""
         first = batch.jobs[0][0]
-        free = self._problem.classes[first].together == Togetherness()
-        return free and self.ledger.tenants[first].manners == NOBODY_MINDS
+        free = self._problem.classes[first].together == LocalityRule()
+        return free and self.ledger.tenants[first].manners == NO_AFFINITY
 
     def _batches(self) -> Iterator[Batch]:
         """The batches; unless patient, plain ones class by class, so that the most points go first."""
@@ -289,16 +293,16 @@ class _Realization:
         headroom = self.ledger.headroom_now(job_class, option, job_class.minimum)
         return headroom > 0 and place_job(self.ledger, index, option, nodes)
 
-    def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[Site]:
+    def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[ReplicaSite]:
         """Sites on some nodes, in each domain at most as many as `jobs` jobs may have there."""
         ledger, rules = self.ledger, self._problem.classes[index].together
         tenant = ledger.tenants[index]
         if rules.spread is None:
             if (tenant, nodes) not in self._boards:
-                self._boards[tenant, nodes] = Board(ledger, tenant, np.array(nodes, dtype=np.int64))
+                self._boards[tenant, nodes] = NodeScores(ledger, tenant, np.array(nodes, dtype=np.int64))
             return ledger.take(index, self._boards[tenant, nodes], replicas)
-        board = Board(ledger, tenant, np.array(nodes, dtype=np.int64))
-        of, sites = ledger.domains.of(rules.spread), list[Site]()
+        board = NodeScores(ledger, tenant, np.array(nodes, dtype=np.int64))
+        of, sites = ledger.domains.of(rules.spread), list[ReplicaSite]()
         count = np.zeros(ledger.domains.count(rules.spread), dtype=np.int64)
         while len(sites) < replicas and (node := board.best(ledger)) is not None:
             sites.append(ledger.take_one(index, node))
@@ -307,19 +311,19 @@ class _Realization:
                 board.close(of[board.nodes] == of[node])
         return sites
 
-    def _settle(self, batch: Batch, sites: list[Site], waiting: list[int], jobs: int) -> list[int]:
+    def _settle(self, batch: Batch, sites: list[ReplicaSite], waiting: list[int], jobs: int) -> list[int]:
         """Form up to `jobs` jobs from sites; returns the jobs left over."""
         ledger, taker = self.ledger, batch.jobs[0][0]
         first = self._problem.classes[taker]
         jobs = min(jobs, len(waiting), len(sites) // first.minimum)
-        hands, rest = deal(ledger, first.together, sites, jobs, first.minimum, first.maximum)
+        hands, rest = distribute_sites(ledger, first.together, sites, jobs, first.minimum, first.maximum)
         for site in rest:
             ledger.give(taker, site)
         over = []
         for position, index in enumerate(waiting):
             hand = hands[position] if position < len(hands) else []
             option = self._option(batch, index, hand)
-            if option is None or not keeps_rules(ledger, first.together, hand):
+            if option is None or not satisfies_locality_rule(ledger, first.together, hand):
                 for site in hand:
                     ledger.give(taker, site)
                 over.append(index)
@@ -327,16 +331,16 @@ class _Realization:
                 over.append(index)
         return over
 
-    def _hand_over(self, taker: int, index: int, sites: list[Site]) -> bool:
+    def _hand_over(self, taker: int, index: int, sites: list[ReplicaSite]) -> bool:
         """Hand sites taken for one class to another, which may run longer; False if that is not allowed."""
         ledger = self.ledger
         if ledger.tenants[taker] == ledger.tenants[index]:
             return True
         for site in sites:
             ledger.give(taker, site)
-        return take_all(ledger, index, sites)
+        return take_sites(ledger, index, sites)
 
-    def _option(self, batch: Batch, index: int, sites: list[Site]) -> Option | None:
+    def _option(self, batch: Batch, index: int, sites: list[ReplicaSite]) -> Option | None:
         """The option of a class to which its sites belong."""
         options = self._problem.classes[index].options
         for position in batch.options:
@@ -359,15 +363,15 @@ class _Realization:
         ledger = self.ledger
         for number, placed in sorted(ledger.placed.items()):
             index = self._problem.classes[placed.job_class].incumbent
-            if index is not None and vacate.is_back(ledger, index, placed):
+            if index is not None and vacate.is_at_old_sites(ledger, index, placed):
                 ledger.remove(number)
-        for index in ledger.fates.having(Leave.MOVE):
+        for index in ledger.fates.having(DisruptionKind.MOVE):
             job_class = self._problem.incumbents[index].move
             if job_class is None or ledger.is_placed(job_class):
                 continue
-            if not vacate.restore(ledger, index) and not vacate.stop(ledger, index):
+            if not vacate.restore_incumbent(ledger, index) and not vacate.stop_incumbent(ledger, index):
                 mark = ledger.mark()
-                if not vacate.put_back(ledger, index):
+                if not vacate.restore_by_eviction(ledger, index):
                     ledger.rollback(mark)
                     return False
         return True

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
-    from gpuplan.models.problem.jobs import Togetherness
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.models.problem.jobs import LocalityRule
+    from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def deal(
-    ledger: Ledger, rules: Togetherness, sites: list[Site], jobs: int, minimum: int, maximum: int
-) -> tuple[list[list[Site]], list[Site]]:
+def distribute_sites(
+    ledger: Ledger, rules: LocalityRule, sites: list[ReplicaSite], jobs: int, minimum: int, maximum: int
+) -> tuple[list[list[ReplicaSite]], list[ReplicaSite]]:
     """
     Sites of each of `jobs` jobs, as many as there are and as each may have; also the sites left over.
 
@@ -28,9 +28,9 @@ def deal(
     if used < jobs * minimum:
         return [], sites
     if rules.spread is not None:
-        return _in_turn(ledger, rules.spread, sites, sizes)
+        return _distribute_spread(ledger, rules.spread, sites, sizes)
     if rules.preferred is not None:
-        return _close_together(ledger, rules.preferred, sites, sizes)
+        return _distribute_compact(ledger, rules.preferred, sites, sizes)
     hands, start = [], 0
     for size in sizes:
         hands.append(sites[start : start + size])
@@ -38,7 +38,7 @@ def deal(
     return hands, sites[used:]
 
 
-def keeps_rules(ledger: Ledger, rules: Togetherness, sites: list[Site]) -> bool:
+def satisfies_locality_rule(ledger: Ledger, rules: LocalityRule, sites: list[ReplicaSite]) -> bool:
     """True if a job on these sites is in one domain of the required level and within its spread limit."""
     if rules.required is not None and len(_by_domain(ledger, rules.required, sites)) > 1:
         return False
@@ -47,9 +47,9 @@ def keeps_rules(ledger: Ledger, rules: Togetherness, sites: list[Site]) -> bool:
     )
 
 
-def _in_turn(
-    ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
-) -> tuple[list[list[Site]], list[Site]]:
+def _distribute_spread(
+    ledger: Ledger, level: Level, sites: list[ReplicaSite], sizes: list[int]
+) -> tuple[list[list[ReplicaSite]], list[ReplicaSite]]:
     """
     Deal sites domain by domain, each to the jobs in turn.
 
@@ -57,7 +57,7 @@ def _in_turn(
     """
     by_domain = _by_domain(ledger, level, sites)
     over = [max(by_domain.values(), key=len).pop() for _ in range(len(sites) - sum(sizes))]
-    hands: list[list[Site]] = [[] for _ in sizes]
+    hands: list[list[ReplicaSite]] = [[] for _ in sizes]
     position = 0
     for members in by_domain.values():
         for site in members:
@@ -68,14 +68,14 @@ def _in_turn(
     return hands, over
 
 
-def _close_together(
-    ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
-) -> tuple[list[list[Site]], list[Site]]:
+def _distribute_compact(
+    ledger: Ledger, level: Level, sites: list[ReplicaSite], sizes: list[int]
+) -> tuple[list[list[ReplicaSite]], list[ReplicaSite]]:
     """One job after the other: the tightest domain with enough sites, or else the fullest ones."""
     by_domain = _by_domain(ledger, level, sites)
     hands = []
     for size in sizes:
-        hand: list[Site] = []
+        hand: list[ReplicaSite] = []
         while len(hand) < size:
             members = [each for each in by_domain.values() if each]
             missing = size - len(hand)
@@ -87,9 +87,9 @@ def _close_together(
     return hands, [site for members in by_domain.values() for site in members]
 
 
-def _by_domain(ledger: Ledger, level: Level, sites: list[Site]) -> dict[int, list[Site]]:
+def _by_domain(ledger: Ledger, level: Level, sites: list[ReplicaSite]) -> dict[int, list[ReplicaSite]]:
     of = ledger.domains.of(level)
-    found: dict[int, list[Site]] = defaultdict(list)
+    found: dict[int, list[ReplicaSite]] = defaultdict(list)
     for site in sites:
         found[int(of[site.node])].append(site)
     return found

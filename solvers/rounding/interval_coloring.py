@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.gpu_selection import choose_gpus
 
 if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def colored(ledger: Ledger) -> dict[int, tuple[Site, ...]]:
+def color_intervals(ledger: Ledger) -> dict[int, tuple[ReplicaSite, ...]]:
     """The sites of every reservation, by number, with the indices of all GPUs."""
-    found: dict[int, list[Site]] = {number: [] for number in ledger.booked}
+    found: dict[int, list[ReplicaSite]] = {number: [] for number in ledger.booked}
     free_from: dict[int, list[int]] = {}
     classes = ledger.problem.classes
     on_node: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
         for position, site in enumerate(booked.sites):
             on_node[site.node].append((number, position))
-    chosen: dict[tuple[int, int], Site] = {}
+    chosen: dict[tuple[int, int], ReplicaSite] = {}
     for node, replicas in on_node.items():
         free_from[node] = ledger.timetable.frees(node) if ledger.timetable is not None else []
         for number, position in replicas:
@@ -36,7 +36,7 @@ def colored(ledger: Ledger) -> dict[int, tuple[Site, ...]]:
                 end = job_class.options[booked.option].ends[booked.slot]
                 free = [gpu for gpu, slot in enumerate(free_from[node]) if slot <= booked.slot]
                 groups = ledger.problem.nodes[node].gpu_groups
-                site = Site(node, choose_gpus(free, groups, job_class.shape.gpus))
+                site = ReplicaSite(node, choose_gpus(free, groups, job_class.shape.gpus))
                 for gpu in site.gpus:
                     free_from[node][gpu] = end
             chosen[number, position] = site

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Togetherness
-from gpuplan.solvers.improve.subproblem import is_free
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.models.problem.jobs import LocalityRule
+from gpuplan.solvers.improve.subproblem import is_freely_placed
+from gpuplan.solvers.state.assignment import ReplicaSite
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 
-def movable(ledger: Ledger) -> frozenset[int]:
+def movable_classes(ledger: Ledger) -> frozenset[int]:
     """Classes with jobs of one replica of whole GPUs that can be on any node of a group equally well."""
     return frozenset(
         index
         for index, job_class in enumerate(ledger.problem.classes)
         if job_class.maximum == 1
         and job_class.shape.gpus
-        and job_class.together == Togetherness()
-        and is_free(ledger, index)
+        and job_class.together == LocalityRule()
+        and is_freely_placed(ledger, index)
     )
 
 
-_PATIENCE: Final = 50
+_MAX_FAILURES: Final = 50
 """The search ends after this many nodes in a row without a useful exchange."""
 
 
-class Relief:
+class SwapRepair:
     """Exchanges between movable jobs that are newly placed on some nodes."""
 
     def __init__(self, ledger: Ledger, nodes: Ints, classes: Collection[int]) -> None:
@@ -77,7 +77,7 @@ class Relief:
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
         stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
         for position in np.flatnonzero(stuck & ~self._tried).tolist():
-            if self._in_vain >= _PATIENCE:
+            if self._in_vain >= _MAX_FAILURES:
                 break
             node = int(self._nodes[position])
             if any(self._relieve(node, heavy, lacks[position]) for heavy in self._on(node)):
@@ -127,8 +127,10 @@ class Relief:
         there, gpus = jobs[-1].sites[0].node, list(jobs[-1].sites[0].gpus)
         for job in jobs:
             ledger.give(job.job_class, job.sites[0])
-        sites = [Site(there, tuple(gpus.pop(0) for _ in range(int(self._gpus[each])))) for each in heavy]
-        sites.append(Site(node, tuple(sorted(gpu for job in jobs[:-1] for gpu in job.sites[0].gpus))))
+        sites = [
+            ReplicaSite(there, tuple(gpus.pop(0) for _ in range(int(self._gpus[each])))) for each in heavy
+        ]
+        sites.append(ReplicaSite(node, tuple(sorted(gpu for job in jobs[:-1] for gpu in job.sites[0].gpus))))
         for each, job, site in zip(both, jobs, sites, strict=True):
             if not ledger.may_take(job.job_class, site):
                 ledger.rollback(mark)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.problem.jobs import Hold, Option, Shape
+    from gpuplan.models.problem.jobs import HeldResources, Option, Shape
 
 Slice: TypeAlias = tuple[int, str, int]
 """(GPU index, profile, start) of a MIG instance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ReplicaSite:
     """A place for one replica."""
 
     node: int
@@ -25,7 +25,7 @@ class Site:
     """MIG instances."""
 
     @classmethod
-    def of(cls, hold: Hold) -> Site | None:
+    def of(cls, hold: HeldResources) -> ReplicaSite | None:
         """The site of a running job's replica; None on a node that accepts nothing new."""
         if hold.node is None:
             return None
@@ -33,14 +33,14 @@ class Site:
         return cls(hold.node, hold.gpus, slices)
 
 
-def sites_of(shape: Shape, holds: Iterable[Hold]) -> tuple[Site, ...]:
+def sites_to_reserve(shape: Shape, holds: Iterable[HeldResources]) -> tuple[ReplicaSite, ...]:
     """Sites to reserve for replicas of a shape, without the indices of whole GPUs."""
-    found = (Site.of(hold) for hold in holds)
+    found = (ReplicaSite.of(hold) for hold in holds)
     return tuple(replace(site, gpus=site.gpus if shape.gpu_milli else ()) for site in found if site)
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class FutureAssignment:
     """One job with a reserved start in a later slot."""
 
     job_class: int
@@ -48,14 +48,14 @@ class Booked:
     """Position among the options of its class."""
     slot: int
     """At least 1."""
-    sites: tuple[Site, ...]
+    sites: tuple[ReplicaSite, ...]
     """Without indices of whole GPUs: these are chosen when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class JobAssignment:
     """One job with its new sites."""
 
     job_class: int
     option: Option
-    sites: tuple[Site, ...]
+    sites: tuple[ReplicaSite, ...]

@@ -8,14 +8,14 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS, Manners
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityTraits
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.affinity import Company, Resident
+    from gpuplan.solvers.state.constraints.affinity import AffinityIndex, TraitsOnNodes
 
 
-class Leave(StrEnum):
+class DisruptionKind(StrEnum):
     """How a running job leaves its places."""
 
     STOP = "stop"
@@ -27,38 +27,41 @@ class Leave(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class JobDisruption:
     """A running job that does not keep all its places."""
 
-    leave: Leave
+    leave: DisruptionKind
     given_up: frozenset[int]
     """Positions in its `holds`."""
 
 
-class Fates:
+class Disruptions:
     """The fate of every running job that has one; all others stay as they are."""
 
-    def __init__(self, problem: Problem, company: Company) -> None:
+    def __init__(self, problem: Problem, company: AffinityIndex) -> None:
         self._incumbents = problem.incumbents
         self._company = company
-        self._fates: dict[int, Fate] = {}
-        self._standing: dict[int, list[Resident]] = defaultdict(list)
+        self._fates: dict[int, JobDisruption] = {}
+        self._standing: dict[int, list[TraitsOnNodes]] = defaultdict(list)
         """By running job that matters to others: its affinity attributes and its nodes."""
         by_job = {incumbent.job: index for index, incumbent in enumerate(problem.incumbents)}
         for standing in problem.standing:
             nodes = frozenset(standing.nodes)
             # Counted separately, since a job that shrinks may leave the node and not the domain.
-            for each in (Manners(standing.workload), Manners("", standing.carries, standing.avoids)):
+            for each in (
+                AffinityTraits(standing.workload),
+                AffinityTraits("", standing.carries, standing.avoids),
+            ):
                 manners = company.minds(each)
                 company.count(manners, nodes, 1)
-                if standing.job in by_job and manners != NOBODY_MINDS:
+                if standing.job in by_job and manners != NO_AFFINITY:
                     self._standing[by_job[standing.job]].append((manners, nodes))
         company.begin()
         self._movers: dict[int, Counter[int]] = defaultdict(Counter)
         """By node, how many migrating jobs have left each GPU."""
         self.points = 0
 
-    def __getitem__(self, incumbent: int) -> Fate | None:
+    def __getitem__(self, incumbent: int) -> JobDisruption | None:
         return self._fates.get(incumbent)
 
     @cached_property
@@ -70,11 +73,11 @@ class Fates:
                 found[node].append(index)
         return dict(found)
 
-    def having(self, *leaves: Leave) -> list[int]:
+    def having(self, *leaves: DisruptionKind) -> list[int]:
         """Running jobs that leave in one of these ways."""
         return [index for index, fate in sorted(self._fates.items()) if fate.leave in leaves]
 
-    def set(self, incumbent: int, fate: Fate | None) -> None:
+    def set(self, incumbent: int, fate: JobDisruption | None) -> None:
         """Set the fate of a running job; with None it stays."""
         old = self._fates.pop(incumbent, None)
         self.points += self._worth(incumbent, fate) - self._worth(incumbent, old)
@@ -96,13 +99,13 @@ class Fates:
         """Points lost by the fate of a running job."""
         return -self._worth(incumbent, self[incumbent])
 
-    def _count_movers(self, incumbent: int, fate: Fate | None, times: int) -> None:
-        if fate is not None and fate.leave is Leave.MOVE:
+    def _count_movers(self, incumbent: int, fate: JobDisruption | None, times: int) -> None:
+        if fate is not None and fate.leave is DisruptionKind.MOVE:
             for hold in self._incumbents[incumbent].holds:
                 if hold.node is not None:
                     self._movers[hold.node].update(dict.fromkeys(hold.gpus, times))
 
-    def standing(self, incumbent: int) -> list[Resident]:
+    def standing(self, incumbent: int) -> list[TraitsOnNodes]:
         """Affinity attributes of a running job that matter to others, with the nodes where they do now."""
         standing = self._standing.get(incumbent, ())
         return [(each[0], self._left(incumbent, each, self[incumbent])) for each in standing]
@@ -111,12 +114,12 @@ class Fates:
         """Nodes where a running job matters to others now."""
         return frozenset(node for _, nodes in self.standing(incumbent) for node in nodes)
 
-    def _left(self, incumbent: int, resident: Resident, fate: Fate | None) -> frozenset[int]:
+    def _left(self, incumbent: int, resident: TraitsOnNodes, fate: JobDisruption | None) -> frozenset[int]:
         """The nodes that are left to a running job under a fate."""
         manners, nodes = resident
         if fate is None:
             return nodes
-        if fate.leave is not Leave.SHRINK:
+        if fate.leave is not DisruptionKind.SHRINK:
             return frozenset()
         holds = list(enumerate(self._incumbents[incumbent].holds))
         kept = {hold.node for position, hold in holds if position not in fate.given_up}
@@ -124,14 +127,14 @@ class Fates:
             return nodes  # it may keep a place in a domain that one of these nodes represents
         return nodes - ({hold.node for _, hold in holds} - kept)
 
-    def _worth(self, index: int, fate: Fate | None) -> int:
+    def _worth(self, index: int, fate: JobDisruption | None) -> int:
         incumbent = self._incumbents[index]
         match fate and fate.leave:
-            case Leave.STOP:
+            case DisruptionKind.STOP:
                 return (incumbent.stop_points or 0) + incumbent.on_leaving
-            case Leave.MOVE:
+            case DisruptionKind.MOVE:
                 return incumbent.leave_points + incumbent.on_leaving
-            case Leave.SHRINK if fate is not None:
+            case DisruptionKind.SHRINK if fate is not None:
                 return incumbent.resize_points + sum(incumbent.shrink_points[: len(fate.given_up)])
             case _:
                 return 0

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from gpuplan.models.policy.policy import Profile
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS, Company
-from gpuplan.solvers.state.constraints.capacity import Capacity
-from gpuplan.solvers.state.constraints.freed_resources import Freed
-from gpuplan.solvers.state.constraints.preemption_ranks import Floors
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex
+from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+from gpuplan.solvers.state.constraints.freed_resources import FreedResources
+from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks
 from gpuplan.solvers.state.constraints.quota import QuotaLedger
-from gpuplan.solvers.state.disruption_state import Fates
-from gpuplan.solvers.state.node_scoring import Board
-from gpuplan.solvers.state.placement_profile import Tenant
-from gpuplan.solvers.state.resource_timeline import PLENTY, Timetable
-from gpuplan.solvers.state.topology import Domains
+from gpuplan.solvers.state.disruption_state import Disruptions
+from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.state.placement_profile import PlacementProfile
+from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
+from gpuplan.solvers.state.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,42 +32,42 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.node_scoring import Scorer
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
-_BOARDS_KEPT: Final = 1024
+_MAX_CACHED: Final = 1024
 """A board has two numbers per node: 25 MB for all boards at 1,500 nodes."""
 
 
-class Openings:
+class Feasibility:
     """Free capacity, jobs that share it, and the rules and prices that follow."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.domains = Domains(problem)
-        self.capacity = Capacity(problem)
+        self.domains = Topology(problem)
+        self.capacity = NodeCapacities(problem)
         self.quota = QuotaLedger(problem)
-        self.floors = Floors(problem)
-        self.freed = Freed(problem)
-        self.company = Company(problem, self.domains)
-        self.fates = Fates(problem, self.company)
+        self.floors = PreemptionRanks(problem)
+        self.freed = FreedResources(problem)
+        self.company = AffinityIndex(problem, self.domains)
+        self.fates = Disruptions(problem, self.company)
         self.group_of = [0] * len(problem.nodes)
         for index, group in enumerate(problem.groups):
             for node in group.nodes:
                 self.group_of[node] = index
         self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
         self._nodes_of: dict[tuple[int, ...], Ints] = {}
-        self.tenants = tuple(Tenant.of(problem, each, self.company) for each in problem.classes)
+        self.tenants = tuple(PlacementProfile.of(problem, each, self.company) for each in problem.classes)
         self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
         self.node_points = {
             tenant.node_points: self._by_node(tenant.node_points)
             for tenant in self.tenants
             if tenant.node_points
         }
-        """Points of a replica on each node, by `Tenant.node_points`."""
+        """Points of a replica on each node, by `PlacementProfile.node_points`."""
         self.residents: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
         """Replicas on each node, including those of running jobs that may leave."""
         for incumbent in problem.incumbents:
@@ -77,24 +77,24 @@ class Openings:
         self._optional = ~self.capacity.usable
         """Nodes that do not exist yet."""
         self._has_optional = bool(self._optional.any())
-        self.timetable = Timetable(problem) if problem.slots > 1 else None
+        self.timetable = ResourceTimeline(problem) if problem.slots > 1 else None
         """Free capacity in later slots; None if there are none."""
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
-        self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
+        self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
 
-    def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
+    def board(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
         # How long a job runs makes a difference only beside reservations.
         booked = self.timetable is not None and self.timetable.bookings
         tenant = self.tenants[index] if booked else self._endless[index]
         if nodes is not None:
-            return Board(self, tenant, self.within(option, nodes))
+            return NodeScores(self, tenant, self.within(option, nodes))
         key = (tenant, option.groups)
         if (board := self._boards.get(key)) is None:
-            board = self._boards[key] = Board(self, tenant, self.nodes_of(option))
-            if len(self._boards) > _BOARDS_KEPT:
+            board = self._boards[key] = NodeScores(self, tenant, self.nodes_of(option))
+            if len(self._boards) > _MAX_CACHED:
                 self._boards.popitem(last=False)
         self._boards.move_to_end(key)
         return board
@@ -129,7 +129,7 @@ class Openings:
                 room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
         return np.where(self.welcomes(tenant, nodes), room, 0)
 
-    def _open(self, tenant: Tenant, node: int) -> int:
+    def _open(self, tenant: PlacementProfile, node: int) -> int:
         """Replicas for which reservations and preemption leave GPUs open; at most 1 for shares."""
         shape, shut = tenant.shape, self._shut(tenant, node)
         if shape.gpus:
@@ -139,19 +139,19 @@ class Openings:
             return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in free))
         return PLENTY
 
-    def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
+    def takes(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that exist and where tenants of this rank and claim may take all that is free."""
         taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
         return taken
 
-    def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
+    def admits(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use, whatever room there is now, beside later reservations."""
         admitted = self.welcomes(tenant, nodes)
         if self.timetable is not None and self.timetable.bookings:
             admitted &= self.beside(tenant, nodes, 1) > 0
         return admitted
 
-    def beside(self, tenant: Tenant, nodes: Ints, most: int) -> Ints:
+    def beside(self, tenant: PlacementProfile, nodes: Ints, most: int) -> Ints:
         """
         Replicas, at most `most`, that reservations leave room for on each of the nodes as long as these run.
 
@@ -184,7 +184,7 @@ class Openings:
                     room[position] = 0
         return room
 
-    def ends(self, tenant: Tenant) -> Ints:
+    def ends(self, tenant: PlacementProfile) -> Ints:
         """By node, the slot before which a tenant that starts in slot 0 is gone."""
         if tenant.ends not in self._ends:
             by_model = dict(tenant.ends)
@@ -195,19 +195,19 @@ class Openings:
             )
         return self._ends[tenant.ends]
 
-    def site(self, index: int, node: int, first: Collection[int]) -> Site:
+    def site(self, index: int, node: int, first: Collection[int]) -> ReplicaSite:
         """The site that a replica of a class gets in slot 0 on a node with room for it."""
         tenant = self.tenants[index]
         return self.capacity.find(tenant.shape, node, first, self._shut(tenant, node))
 
-    def _shut(self, tenant: Tenant, node: int) -> frozenset[int]:
+    def _shut(self, tenant: PlacementProfile, node: int) -> frozenset[int]:
         """Indices of GPUs that reservations or preemption keep from a tenant in slot 0."""
         shut = frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
         return shut | self.floors.shut(self.capacity, tenant, node)
 
-    def _one_beside(self, tenant: Tenant, node: int) -> int:
+    def _one_beside(self, tenant: PlacementProfile, node: int) -> int:
         """1 if a share or MIG instances fit beside the reservations on a node."""
         timetable, capacity, shape = self.timetable, self.capacity, tenant.shape
         if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
@@ -218,7 +218,7 @@ class Openings:
         shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
-    def welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
+    def welcomes(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
         for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
@@ -233,7 +233,7 @@ class Openings:
         barred = self.company.barred(tenant.manners, own)
         return admitted if barred is None else admitted & ~barred[nodes]
 
-    def has_room_beside(self, tenant: Tenant, node: int) -> bool:
+    def has_room_beside(self, tenant: PlacementProfile, node: int) -> bool:
         """True if a tenant may take one more place beside what preemption has freed on a node."""
         if self.floors.least[tenant.claim, node] <= tenant.rank:
             return True
@@ -249,19 +249,19 @@ class Openings:
         untouched: Bools = self._optional[nodes] & (self.residents[nodes] == 0)
         return untouched
 
-    def is_priced(self, tenant: Tenant) -> bool:
+    def is_priced(self, tenant: PlacementProfile) -> bool:
         """True if some nodes cost a tenant points that others do not."""
         charges = self.problem.charges
         wasteful = bool(charges.fragmentation and tenant.shape.quota_milli)
         return bool(tenant.node_points or tenant.manners.workload or tenant.shape.mig) or wasteful
 
-    def is_plain(self, tenant: Tenant) -> bool:
+    def is_plain(self, tenant: PlacementProfile) -> bool:
         """True if only room, rank and best fit matter."""
-        packed = tenant.profile is Profile.PACK and tenant.manners == NOBODY_MINDS
+        packed = tenant.profile is Profile.PACK and tenant.manners == NO_AFFINITY
         packed = packed and self.scorer is None
         return packed and not self.is_priced(tenant) and not self.problem.power_caps
 
-    def node_price(self, tenant: Tenant, nodes: Ints) -> Ints:
+    def node_price(self, tenant: PlacementProfile, nodes: Ints) -> Ints:
         """Points, negative for a price, of one more replica on each of the nodes, without MIG layouts."""
         price: Ints = np.zeros(len(nodes), dtype=np.int64)
         if tenant.node_points:

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.resource_timeline import Timetable
+    from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
     Ints: TypeAlias = NDArray[np.int64]
 
     Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int]
     """(shape, groups, first slot, slot after the last)."""
 
-_KEPT: Final = 2048
+_MAX_CACHED: Final = 2048
 """Lookouts kept per ledger."""
 
 _NODE_WITH_GPUS: Final = 2**60
 """Jobs without GPUs use nodes with GPUs last."""
 
 
-class Lookout:
+class FeasibleNodes:
     """Room for one shape on some nodes over one span; nodes of least `tightness` are taken first."""
 
-    def __init__(self, timetable: Timetable, nodes: Ints, shape: Shape, span: tuple[int, int]) -> None:
+    def __init__(self, timetable: ResourceTimeline, nodes: Ints, shape: Shape, span: tuple[int, int]) -> None:
         self.nodes = nodes
         self._timetable = timetable
         self._shape = shape
@@ -70,22 +70,22 @@ class Lookout:
             self.tightness[positions] = cores + np.where(timetable.has_gpus[nodes], _NODE_WITH_GPUS, 0)
 
 
-class Lookouts:
+class FeasibleNodesCache:
     """The lookouts of one ledger; recently used ones are kept."""
 
-    def __init__(self, problem: Problem, timetable: Timetable) -> None:
+    def __init__(self, problem: Problem, timetable: ResourceTimeline) -> None:
         self._problem = problem
         self._timetable = timetable
-        self._found: OrderedDict[Key, Lookout] = OrderedDict()
+        self._found: OrderedDict[Key, FeasibleNodes] = OrderedDict()
 
-    def of(self, key: Key) -> Lookout:
+    def of(self, key: Key) -> FeasibleNodes:
         """The lookout of a shape on the nodes of some groups over a span, up to date."""
         if (found := self._found.get(key)) is None:
             shape, groups, first, until = key
             nodes = sorted(node for group in groups for node in self._problem.groups[group].nodes)
             where = np.array(nodes, dtype=np.int64)
-            found = self._found[key] = Lookout(self._timetable, where, shape, (first, until))
-            if len(self._found) > _KEPT:
+            found = self._found[key] = FeasibleNodes(self._timetable, where, shape, (first, until))
+            if len(self._found) > _MAX_CACHED:
                 self._found.popitem(last=False)
         self._found.move_to_end(key)
         found.refresh()

@@ -9,18 +9,18 @@ from gpuplan.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.problem.jobs import Hold, Shape
-    from gpuplan.solvers.state.constraints.capacity import Capacity
+    from gpuplan.models.problem.jobs import HeldResources, Shape
+    from gpuplan.solvers.state.constraints.capacity import NodeCapacities
 
 
-class OnPaper:
+class HypotheticalNode:
     """Free GPUs and amounts of a node; MIG instances and power are left out."""
 
-    def __init__(self, capacity: Capacity, node: int) -> None:
+    def __init__(self, capacity: NodeCapacities, node: int) -> None:
         self._gpus: list[int] = capacity.gpu_free[node].tolist()
         self._free = list(capacity.balance[node])
 
-    def leave(self, shape: Shape, holds: Iterable[Hold], times: int = 1) -> None:
+    def leave(self, shape: Shape, holds: Iterable[HeldResources], times: int = 1) -> None:
         """Remove replicas from this hypothetical node; `times` -1 adds them back."""
         milli = times * (shape.gpu_milli or MILLI)
         for hold in holds:
@@ -30,7 +30,7 @@ class OnPaper:
                 self._free[resource] += times * amount
 
     def room(self, shape: Shape) -> int:
-        """Replicas that would fit, as `Capacity.room` counts them on a usable node."""
+        """Replicas that would fit, as `NodeCapacities.room` counts them on a usable node."""
         counts = [
             max(0, free) // amount for free, amount in zip(self._free, shape.amounts, strict=True) if amount
         ]

@@ -16,34 +16,34 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role, Togetherness
+from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.heuristics import future_reservations, gang_placement
-from gpuplan.solvers.state.assignment import Placed, sites_of
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
-from gpuplan.solvers.state.disruption_state import Leave
-from gpuplan.solvers.state.pools import Pooled
+from gpuplan.solvers.state.assignment import JobAssignment, sites_to_reserve
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.pools import LedgerWithPools
 from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import Booked, Site
-    from gpuplan.solvers.state.disruption_state import Fate
-    from gpuplan.solvers.state.node_scoring import Board
+    from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite
+    from gpuplan.solvers.state.disruption_state import JobDisruption
+    from gpuplan.solvers.state.node_scoring import NodeScores
 
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class Ledger(Pooled):
+class Ledger(LedgerWithPools):
     """Free capacity of every node and queue, the jobs placed so far, and the running jobs that leave."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.placed: dict[int, Placed] = {}
+        self.placed: dict[int, JobAssignment] = {}
         """Newly placed jobs, by number."""
         self.on_node: dict[int, set[int]] = defaultdict(set)
         """Numbers of the jobs placed on each node."""
@@ -80,12 +80,12 @@ class Ledger(Pooled):
             return 0
         if self.turn is not None and job_class.priority < self.turn and not self._may_come(index):
             return 0
-        if job_class.role is Role.START or not self._left[index] or job_class.incumbent is None:
+        if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
             return self._left[index]
         fate = self.fates[job_class.incumbent]
-        if job_class.role is Role.GROW:
+        if job_class.role is ClassRole.GROW:
             return int(fate is None)
-        leave = Leave.MOVE if job_class.role is Role.MOVE else Leave.STOP
+        leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
         return int(fate is not None and fate.leave is leave)
 
     def _may_come(self, index: int) -> bool:
@@ -144,7 +144,7 @@ class Ledger(Pooled):
                 return bool(self.settle(index, option, [self.take_one(index, node)], jobs=1))
         return False
 
-    def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> list[int]:
+    def settle(self, index: int, option: Option, sites: list[ReplicaSite], *, jobs: int) -> list[int]:
         """
         Form up to `jobs` jobs from taken sites, as large as these allow; give back what is left over.
 
@@ -167,11 +167,11 @@ class Ledger(Pooled):
         for position in range(jobs):
             size = used // jobs + (position < used % jobs)
             made.append(self.next_number())
-            self.put(made[-1], Placed(index, option, tuple(sites[start : start + size])))
+            self.put(made[-1], JobAssignment(index, option, tuple(sites[start : start + size])))
             start += size
         return made
 
-    def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
+    def settle_on(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
         """
         Place one job of a class on exactly these sites; its number, or None if it may not be there.
 
@@ -190,7 +190,7 @@ class Ledger(Pooled):
             self.take_site(index, site)
         self._count(index, option, len(sites))
         number = self.next_number()
-        self.put(number, Placed(index, option, sites))
+        self.put(number, JobAssignment(index, option, sites))
         return number
 
     def grow(self, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
@@ -205,11 +205,11 @@ class Ledger(Pooled):
         if wanted <= 0:
             return
         if not self._in_bulk[placed.job_class]:
-            gang_placement.extend(self, number, wanted, nodes)
+            gang_placement.add_replicas(self, number, wanted, nodes)
         elif more := self.take(placed.job_class, self.board(placed.job_class, placed.option, nodes), wanted):
             self.enlarge(number, more)
 
-    def enlarge(self, number: int, more: list[Site]) -> None:
+    def enlarge(self, number: int, more: list[ReplicaSite]) -> None:
         """Add taken sites to a placed job that has quota for them."""
         placed = self.placed[number]
         self._count(placed.job_class, placed.option, len(more))
@@ -237,19 +237,21 @@ class Ledger(Pooled):
             if site.node == node:
                 self.give(placed.job_class, site)
 
-    def take(self, index: int, board: Board, count: int) -> list[Site]:
+    def take(self, index: int, board: NodeScores, count: int) -> list[ReplicaSite]:
         """Take up to `count` sites for replicas of a class, best fit first."""
-        sites: list[Site] = []
+        sites: list[ReplicaSite] = []
         while len(sites) < count and (node := board.best(self)) is not None:
             sites.append(self.take_one(index, node))
         return sites
 
-    def take_one(self, index: int, node: int) -> Site:
+    def take_one(self, index: int, node: int) -> ReplicaSite:
         """Take a site on a node that has room."""
         job_class = self.problem.classes[index]
         left = self.fates.left_by_movers(node)
         # A starting job may wait for GPUs that others leave; migrating jobs should not wait for each other.
-        first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
+        first = (
+            set(self.capacity.whole_gpus(node)) - left if left and job_class.role is ClassRole.MOVE else left
+        )
         if self.floors.was_left(node) and not first:
             # Other free GPUs are open to every class, so those freed by preemption are taken first.
             first = self.floors.freed(node)
@@ -257,11 +259,11 @@ class Ledger(Pooled):
         self.take_site(index, site)
         return site
 
-    def take_site(self, index: int, site: Site) -> None:
+    def take_site(self, index: int, site: ReplicaSite) -> None:
         """Take exactly this site, which is free."""
         self.step(self._enter, (index, site, 1), (index, site, -1))
 
-    def may_take(self, index: int, site: Site) -> bool:
+    def may_take(self, index: int, site: ReplicaSite) -> bool:
         """True if exactly this site is free for a class, now and until its end."""
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
@@ -270,11 +272,11 @@ class Ledger(Pooled):
         free = free and self.floors.fits(self.capacity, job_class, site)
         return free and (self.timetable is None or self.timetable.fits(shape, site, until))
 
-    def give(self, index: int, site: Site) -> None:
+    def give(self, index: int, site: ReplicaSite) -> None:
         """Give a taken site back."""
         self.step(self._enter, (index, site, -1), (index, site, 1))
 
-    def _enter(self, index: int, site: Site, times: int) -> None:
+    def _enter(self, index: int, site: ReplicaSite, times: int) -> None:
         self.capacity.charge(self.problem.classes[index].shape, site, times)
         self.residents[site.node] += times
         if self.timetable is not None:
@@ -288,12 +290,12 @@ class Ledger(Pooled):
         job_class = self.problem.classes[index]
         if milli := job_class.shape.quota_milli * replicas:
             arguments = job_class.queue, option.gpu_model
-            change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
+            change = partial(self.quota.change, new=job_class.role is not ClassRole.MOVE)
             self.step(change, (*arguments, milli), (*arguments, -milli))
             if self.problem.incumbents:
                 self.step(self.freed.count, (job_class, option, milli), (job_class, option, -milli))
             if self.quota_ahead is not None:
-                span, new = (1, option.ends[0]), job_class.role is not Role.MOVE
+                span, new = (1, option.ends[0]), job_class.role is not ClassRole.MOVE
                 self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
 
     def next_number(self) -> int:
@@ -301,11 +303,11 @@ class Ledger(Pooled):
         self._next += 1
         return self._next - 1
 
-    def put(self, number: int, placed: Placed | None) -> None:
+    def put(self, number: int, placed: JobAssignment | None) -> None:
         """Set the job of a number, change it, or remove it (None); its sites are taken already."""
         self.step(self._put, (number, placed), (number, self.placed.get(number)))
 
-    def _put(self, number: int, placed: Placed | None) -> None:
+    def _put(self, number: int, placed: JobAssignment | None) -> None:
         if (old := self.placed.pop(number, None)) is not None:
             self._account(old, -1)
             for site in old.sites:
@@ -316,13 +318,13 @@ class Ledger(Pooled):
             for site in placed.sites:
                 self.on_node[site.node].add(number)
 
-    def _account(self, placed: Placed, times: int) -> None:
+    def _account(self, placed: JobAssignment, times: int) -> None:
         self._earned += times * self.worth(placed)
         self._serve(placed.job_class, times * self._points(placed))
         self._left[placed.job_class] -= times
         self.begin(placed.job_class, 0, placed.option, times)
         tenant = self.tenants[placed.job_class]
-        if tenant.manners == NOBODY_MINDS:
+        if tenant.manners == NO_AFFINITY:
             return
         nodes = frozenset(site.node for site in placed.sites)
         self.company.count_newcomer(tenant.manners, nodes, times)
@@ -332,7 +334,7 @@ class Ledger(Pooled):
         for concerned in self.company.concerned(tenant.manners, nodes):
             self.capacity.touch(concerned)
 
-    def _points(self, placed: Placed) -> int:
+    def _points(self, placed: JobAssignment) -> int:
         return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
 
     def _serve(self, index: int, points: int) -> None:
@@ -345,14 +347,14 @@ class Ledger(Pooled):
         """True if the classes of each priority earn at least its floor."""
         return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
 
-    def worth(self, placed: Placed) -> int:
+    def worth(self, placed: JobAssignment) -> int:
         """Points of a job on its new sites, as far as they are its own."""
         job_class = self.problem.classes[placed.job_class]
         points = self._points(placed)
         if job_class.node_points:
             by_node = self.node_points[job_class.node_points]
             points += sum(int(by_node[site.node]) for site in placed.sites)
-        if job_class.together.preferred is not None and job_class.role is not Role.GROW:
+        if job_class.together.preferred is not None and job_class.role is not ClassRole.GROW:
             of = self.domains.of(job_class.together.preferred)
             spanned = len({int(of[site.node]) for site in placed.sites})
             points -= self.problem.charges.domain * (spanned - 1)
@@ -361,18 +363,18 @@ class Ledger(Pooled):
     def _goes_in_bulk(self, index: int) -> bool:
         """True if all sites are equivalent for a class's jobs: many are then taken at once."""
         job_class, tenant = self.problem.classes[index], self.tenants[index]
-        alike = job_class.together == Togetherness() and tenant.manners == NOBODY_MINDS
-        return alike and job_class.role is Role.START and not self.is_priced(tenant)
+        alike = job_class.together == LocalityRule() and tenant.manners == NO_AFFINITY
+        return alike and job_class.role is ClassRole.START and not self.is_priced(tenant)
 
     # --- future reservations -------------------------------------------------------------------------------
 
     def book(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
         """See `future_reservations.book`."""
-        return future_reservations.book(self, index, position, slot, nodes)
+        return future_reservations.reserve_start(self, index, position, slot, nodes)
 
     def unbook(self, number: int) -> None:
         """Cancel a reservation."""
-        future_reservations.unbook(self, number)
+        future_reservations.cancel_reservation(self, number)
 
     def start_booked(self, number: int) -> bool:
         """Start a reserved job in slot 0 instead, on its best option; False if it fits nowhere."""
@@ -383,7 +385,7 @@ class Ledger(Pooled):
         self.rollback(mark)
         return False
 
-    def put_booked(self, number: int, booked: Booked | None) -> None:
+    def put_booked(self, number: int, booked: FutureAssignment | None) -> None:
         """Set or remove (None) the reservation of a number; its sites are reserved already."""
         if (old := self.booked.pop(number, None)) is not None:
             self._account_booked(old, -1)
@@ -391,14 +393,14 @@ class Ledger(Pooled):
             self.booked[number] = booked
             self._account_booked(booked, 1)
 
-    def _account_booked(self, booked: Booked, times: int) -> None:
+    def _account_booked(self, booked: FutureAssignment, times: int) -> None:
         option = self.problem.classes[booked.job_class].options[booked.option]
         self._earned += times * (option.later[booked.slot] or 0)
         self._serve(booked.job_class, times * (option.later[booked.slot] or 0))
         self._left[booked.job_class] -= times
         self.begin(booked.job_class, booked.slot, option, times)
-        manners = future_reservations.manners_of(self, booked.job_class)
-        if manners != NOBODY_MINDS:
+        manners = future_reservations.traits_before_start(self, booked.job_class)
+        if manners != NO_AFFINITY:
             nodes = frozenset(site.node for site in booked.sites)
             self.company.count_newcomer(manners, nodes, times)
             self.company.count(manners, nodes, times)
@@ -410,24 +412,26 @@ class Ledger(Pooled):
         for booked in self.problem.bookings:
             if booked.slot > 0:
                 shape = self.problem.classes[booked.job_class].shape
-                sites = sites_of(shape, booked.holds)
-                future_reservations.book_at(self, booked.job_class, booked.option, booked.slot, sites)
+                sites = sites_to_reserve(shape, booked.holds)
+                future_reservations.reserve_start_at(
+                    self, booked.job_class, booked.option, booked.slot, sites
+                )
         self.forget()
 
     # --- running jobs --------------------------------------------------------------------------------------
 
-    def vacate(self, incumbent: int, site: Site, times: int) -> None:
+    def vacate(self, incumbent: int, site: ReplicaSite, times: int) -> None:
         """Remove a replica of a running job from its site; `times` -1 restores it."""
         self.step(self._vacate, (incumbent, site, times), (incumbent, site, -times))
 
-    def _vacate(self, incumbent: int, site: Site, times: int) -> None:
+    def _vacate(self, incumbent: int, site: ReplicaSite, times: int) -> None:
         shape = self.problem.incumbents[incumbent].shape
         self.capacity.charge(shape, site, -times)
         self.residents[site.node] -= times
         if self.timetable is not None:
             self.timetable.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
 
-    def fits_back(self, incumbent: int, site: Site) -> bool:
+    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
         """True if the old site of a running job's replica is free, now and until its end."""
         one = self.problem.incumbents[incumbent]
         # Running jobs that draw more than a cap allows may continue while no new job is there.
@@ -482,7 +486,7 @@ class Ledger(Pooled):
         if (node := self.problem.incumbents[index].holds[position].node) is not None:
             self.capacity.touch(node)
 
-    def set_fate(self, index: int, fate: Fate | None) -> None:
+    def set_fate(self, index: int, fate: JobDisruption | None) -> None:
         """Set the fate of a running job without its places; `heuristics.vacate` does what else that means."""
         minded = self.fates.standing(index)
         self.fates.set(index, fate)
@@ -492,6 +496,6 @@ class Ledger(Pooled):
 
     # --- result --------------------------------------------------------------------------------------------
 
-    def target(self, running: tuple[Placement, ...]) -> Target:
+    def target(self, running: tuple[Placement, ...]) -> DesiredState:
         """The desired state of the cluster, given everything that runs."""
         return target_of(self, running)

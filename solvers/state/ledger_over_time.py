@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.solvers.state.constraints.future_quota import QuotaAhead
+from gpuplan.solvers.state.constraints.future_quota import FutureQuota
 from gpuplan.solvers.state.constraints.quota import UNLIMITED
-from gpuplan.solvers.state.feasibility import Openings
-from gpuplan.solvers.state.feasible_nodes_cache import Lookouts
+from gpuplan.solvers.state.feasibility import Feasibility
+from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Problem, QueueBudget
-    from gpuplan.solvers.state.assignment import Booked, Site
+    from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite
 
 Span: TypeAlias = tuple[int, int]
 """First slot, and the slot after the last."""
 
 
-class Foreseeing(Openings):
+class LedgerOverTime(Feasibility):
     """Openings now and later; with a single slot this costs nothing."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.booked: dict[int, Booked] = {}
+        self.booked: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
         ahead = self.timetable is not None
-        self.quota_ahead = QuotaAhead(problem) if ahead else None
-        self.lookouts = Lookouts(problem, self.timetable) if self.timetable is not None else None
+        self.quota_ahead = FutureQuota(problem) if ahead else None
+        self.lookouts = FeasibleNodesCache(problem, self.timetable) if self.timetable is not None else None
         awaited = (each.job_class for one in problem.classes for each in one.predecessors)
         self.awaited = frozenset(index for index in awaited if index is not None)
         """Classes of one job that are predecessors of others."""
@@ -65,7 +65,7 @@ class Foreseeing(Openings):
         if self.quota_ahead is not None:
             self.quota_ahead.change(queue, gpu_model, milli, span, new=new)
 
-    def reserve(self, index: int, site: Site, span: Span, times: int) -> None:
+    def reserve(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
         """Reserve a site for a replica of a class in a span of slots; `times` -1 releases it."""
         if self.timetable is not None:
             self.timetable.reserve(self.problem.classes[index].shape, site, span, times)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Shape
-    from gpuplan.solvers.state.feasibility import Openings
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.state.feasibility import Feasibility
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -48,23 +48,23 @@ if TYPE_CHECKING:
     From 0 to 1, the least first; of equal ones the first node.
     """
 
-_STEPS: Final = 1e9
+_COST_SCALE: Final = 1e9
 """Costs are whole numbers of billionths: smaller differences are rounding errors."""
 
-LAST_RESORT: Final = 10 * _STEPS
+LAST_RESORT: Final = 10 * _COST_SCALE
 """Added to the cost of a node that should be used only if no other has room."""
 
 _TIGHTEST: Final = 2**24
 """More than the tightness of any node, in GPUs or thousandths of cores."""
 
 NO_ROOM: Final = 2**62
-"""Value in `Board.order` of nodes without room."""
+"""Value in `NodeScores.order` of nodes without room."""
 
-_FEW: Final = 8
+_FEW_NODES: Final = 8
 """Up to this many changed nodes are scored one by one."""
 
 
-class Stranding:
+class StrandedGpus:
     """Stranded GPUs of each node; for many nodes as arrays, and for one node in plain numbers."""
 
     def __init__(self, gpu_left: Ints, free: Ints) -> None:
@@ -83,7 +83,7 @@ class Stranding:
         """Stranding that one more replica adds on nodes with such GPUs (in thousandths) and amounts free."""
         before = self._strand(gpus, free, nodes)
         after = self._strand(gpus - shape.quota_milli, free - np.array(shape.amounts), nodes)
-        return np.floor((after - before) * _STEPS + 0.5)
+        return np.floor((after - before) * _COST_SCALE + 0.5)
 
     def _strand(self, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
         # Resources as contiguous rows, since numpy is slow at the minimum of short rows.
@@ -104,7 +104,7 @@ class Stranding:
             for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True)
         )
         after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
-        return float(math.floor((after * after - before * before) * _STEPS + 0.5))
+        return float(math.floor((after * after - before * before) * _COST_SCALE + 0.5))
 
     def uneven(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
         """Difference between the largest and least part left of GPUs, CPU and memory after one replica."""
@@ -113,18 +113,18 @@ class Stranding:
         lacks = np.column_stack([self._per_gpu[nodes] >= 1.0, self._lacking[nodes][:, :2] > 0])
         most = np.where(lacks, -np.inf, parts).max(axis=1)
         least = np.where(lacks, np.inf, parts).min(axis=1)
-        uneven: Floats = np.floor(np.maximum(0.0, most - least) * _STEPS + 0.5)
+        uneven: Floats = np.floor(np.maximum(0.0, most - least) * _COST_SCALE + 0.5)
         return uneven
 
 
-class Board:
+class NodeScores:
     """
     The nodes that a tenant may use, with the cost of one more replica on each, kept up to date.
 
     Placing a replica changes one node; a board looks again only at nodes that changed since its last look.
     """
 
-    def __init__(self, openings: Openings, tenant: Tenant, nodes: Ints) -> None:
+    def __init__(self, openings: Feasibility, tenant: PlacementProfile, nodes: Ints) -> None:
         self.tenant = tenant
         self.nodes = nodes
         self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
@@ -139,7 +139,7 @@ class Board:
         self._seen = len(openings.capacity.changes)
         self._look(openings, np.arange(len(nodes)))
 
-    def best(self, openings: Openings) -> int | None:
+    def best(self, openings: Feasibility) -> int | None:
         """The best node; None if none has room."""
         if not len(self.nodes):
             return None
@@ -159,7 +159,7 @@ class Board:
         if self.price is not None:
             self.price = self.price[~shut]
 
-    def _refresh(self, openings: Openings) -> None:
+    def _refresh(self, openings: Feasibility) -> None:
         changes = openings.capacity.changes
         if len(changes) == self._seen:
             return
@@ -171,14 +171,14 @@ class Board:
         else:
             found = self._at[list(set(changes[self._seen :]))]
             stale = found[found >= 0].tolist()
-        if self._plain and len(stale) <= _FEW:
+        if self._plain and len(stale) <= _FEW_NODES:
             for position in stale:
                 self._look_at_one(openings, position)
         elif stale:
             self._look(openings, np.array(stale, dtype=np.int64))
         self._seen = len(changes)
 
-    def _look(self, openings: Openings, positions: Ints) -> None:
+    def _look(self, openings: Feasibility, positions: Ints) -> None:
         nodes, shape, capacity = self.nodes[positions], self.tenant.shape, openings.capacity
         gpus, free = capacity.gpu_left[nodes], capacity.free[nodes]
         cost, tightness = self._preference(openings, nodes, gpus, free)
@@ -207,12 +207,12 @@ class Board:
             if shape.mig:
                 self.price[positions] -= outlook.points
 
-    def _preference(self, openings: Openings, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
+    def _preference(self, openings: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
         shape, stranding = self.tenant.shape, openings.capacity.stranding
         tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
         if openings.scorer is not None:
-            return np.floor(openings.scorer(shape, gpus, free, nodes) * _STEPS + 0.5), np.zeros_like(
+            return np.floor(openings.scorer(shape, gpus, free, nodes) * _COST_SCALE + 0.5), np.zeros_like(
                 tightness
             )
         match self.tenant.profile:
@@ -224,7 +224,7 @@ class Board:
             case Profile.BALANCED:
                 return stranding.uneven(shape, gpus, free, nodes), tightness
 
-    def _look_at_one(self, openings: Openings, position: int) -> None:
+    def _look_at_one(self, openings: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()

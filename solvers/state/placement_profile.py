@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.policy import Profile
-from gpuplan.models.problem.jobs import Role
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS, Manners
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityTraits
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.affinity import Company
+    from gpuplan.solvers.state.constraints.affinity import AffinityIndex
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class PlacementProfile:
     """Attributes of a class for placement; classes with equal tenants share a board."""
 
     shape: Shape
@@ -25,17 +25,17 @@ class Tenant:
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there)."""
     profile: Profile = Profile.PACK
-    manners: Manners = NOBODY_MINDS
+    manners: AffinityTraits = NO_AFFINITY
     own: int | None = None
     """Running job that grows; its own replicas do not conflict with the new ones."""
     ends: tuple[tuple[str | None, int], ...] = ()
     """(GPU model, slot before which it is gone if it starts in slot 0); empty with a single slot."""
 
     @classmethod
-    def of(cls, problem: Problem, job_class: JobClass, company: Company) -> Tenant:
+    def of(cls, problem: Problem, job_class: JobClass, company: AffinityIndex) -> PlacementProfile:
         """The tenant of a class, without what makes no difference in this problem."""
-        manners = company.minds(Manners(job_class.workload, job_class.carries, job_class.avoids))
-        grows = job_class.role is Role.GROW and manners != NOBODY_MINDS
+        manners = company.minds(AffinityTraits(job_class.workload, job_class.carries, job_class.avoids))
+        grows = job_class.role is ClassRole.GROW and manners != NO_AFFINITY
         return cls(
             shape=job_class.shape,
             rank=job_class.rank if problem.incumbents else 0,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.state.ledger_over_time import Foreseeing
-from gpuplan.solvers.state.undo_log import Journal
+from gpuplan.solvers.state.ledger_over_time import LedgerOverTime
+from gpuplan.solvers.state.undo_log import UndoLog
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 
-class Pooled(Foreseeing, Journal):
+class LedgerWithPools(LedgerOverTime, UndoLog):
     """Openings with nodes that may be opened and removed, step by step."""
 
     def __init__(self, problem: Problem) -> None:
-        Foreseeing.__init__(self, problem)
-        Journal.__init__(self)
+        LedgerOverTime.__init__(self, problem)
+        UndoLog.__init__(self)
         self.opened: dict[int, int] = {}
         """Opened nodes, with their pools."""
         self.closed: dict[int, int] = {}

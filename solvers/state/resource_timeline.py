@@ -22,8 +22,13 @@ import numpy as np
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.assignment import Site
-from gpuplan.solvers.state.constraints.mig_packing import Layout, best_spot, is_legal, slices_of
+from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.mig_packing import (
+    MigLayout,
+    best_instance_start,
+    is_legal,
+    memory_slices_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import Slice
-    from gpuplan.solvers.state.constraints.mig_packing import Place
+    from gpuplan.solvers.state.constraints.mig_packing import InstancePlace
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -45,7 +50,7 @@ _NOT_YET: Final = -(2**50)
 """Free amount of everything on a node that does not exist yet."""
 
 
-class Timetable:
+class ResourceTimeline:
     """Free GPUs, MIG instances, other amounts and power by slot and node; slot 0 itself is not kept."""
 
     def __init__(self, problem: Problem) -> None:
@@ -68,8 +73,8 @@ class Timetable:
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
         self.has_mig: Bools = np.array([bool(node.mig) for node in problem.nodes], dtype=bool)
         self._models = {node: group.gpu_model for group in problem.groups for node in group.nodes}
-        self._existing: dict[tuple[int, int], frozenset[Place]] = {}
-        self._used: dict[tuple[int, int], list[set[Place]]] = {}
+        self._existing: dict[tuple[int, int], frozenset[InstancePlace]] = {}
+        self._used: dict[tuple[int, int], list[set[InstancePlace]]] = {}
         """MIG instances in use by slot, for each GPU that is in MIG mode now."""
         self._switched: Counter[tuple[int, int]] = Counter()
         """MIG instances placed on GPUs that the plan switches to MIG mode."""
@@ -114,7 +119,7 @@ class Timetable:
 
     # --- jobs in slot 0 ------------------------------------------------------------------------------------
 
-    def occupy(self, shape: Shape, site: Site, until: int, times: int) -> None:
+    def occupy(self, shape: Shape, site: ReplicaSite, until: int, times: int) -> None:
         """Let a job that is there in slot 0 hold its site until before `until`; `times` -1 releases it."""
         node = site.node
         if site.gpus:
@@ -130,7 +135,7 @@ class Timetable:
         if site.gpus or site.slices:
             self._recount(node)
 
-    def fits(self, shape: Shape, site: Site, until: int) -> bool:
+    def fits(self, shape: Shape, site: ReplicaSite, until: int) -> bool:
         """True if a job may hold exactly this site from slot 0 to before `until`, beside all reservations."""
         node, span = site.node, slice(1, until)
         taken: Ints = np.zeros(self.slots, dtype=np.int64)
@@ -178,7 +183,7 @@ class Timetable:
         if not shape.gpu_milli:
             return frozenset()
         gpus = range(self.milli.shape[2])
-        return frozenset(gpu for gpu in gpus if not self.fits(shape, Site(node, (gpu,)), until))
+        return frozenset(gpu for gpu in gpus if not self.fits(shape, ReplicaSite(node, (gpu,)), until))
 
     # --- reservations --------------------------------------------------------------------------------------
 
@@ -205,19 +210,19 @@ class Timetable:
             room = np.where(self.left[first, nodes, 0] <= _NOT_YET // 2, 0, room)
         return np.maximum(room, 0)
 
-    def find(self, shape: Shape, node: int, first: int, until: int) -> Site | None:
+    def find(self, shape: Shape, node: int, first: int, until: int) -> ReplicaSite | None:
         """A site for a replica from slot `first` to before `until`, power left out; None without one."""
         if not self.room(shape, np.array([node]), first, until)[0]:
             return None
         if shape.gpu_milli:
             gpu = self._share(shape.gpu_milli, node, first, until)
-            return None if gpu is None else Site(node, (gpu,))
+            return None if gpu is None else ReplicaSite(node, (gpu,))
         if shape.mig:
             slices = self._instances(shape, node, first, until)
-            return None if slices is None else Site(node, slices=slices)
-        return Site(node)
+            return None if slices is None else ReplicaSite(node, slices=slices)
+        return ReplicaSite(node)
 
-    def holds(self, shape: Shape, site: Site, first: int, until: int) -> bool:
+    def holds(self, shape: Shape, site: ReplicaSite, first: int, until: int) -> bool:
         """True if exactly this site may be reserved; of whole GPUs only the number counts."""
         node = site.node
         if not self.room(shape, np.array([node]), first, until)[0]:
@@ -229,7 +234,7 @@ class Timetable:
             for gpu, profile, start in site.slices
         ) and self._may_coexist(node, site.slices, first, until)
 
-    def reserve(self, shape: Shape, site: Site, span: tuple[int, int], times: int) -> None:
+    def reserve(self, shape: Shape, site: ReplicaSite, span: tuple[int, int], times: int) -> None:
         """Reserve a site from the first slot of a span to before the second; `times` -1 releases it."""
         node, (first, until) = site.node, span
         if shape.gpus:
@@ -299,17 +304,17 @@ class Timetable:
         lost = self.milli[1:, node, gpu] == MILLI
         return not (lost & (self.whole[1:, node] < 1)).any()
 
-    def _layout(self, node: int, gpu: int, first: int, until: int) -> Layout:
+    def _layout(self, node: int, gpu: int, first: int, until: int) -> MigLayout:
         """A GPU in MIG mode with every instance that is in use in any of the slots."""
         used = frozenset[tuple[str, int]]().union(*self._used[node, gpu][first:until])
-        return Layout(self._models[node] or "", self._existing[node, gpu], used)
+        return MigLayout(self._models[node] or "", self._existing[node, gpu], used)
 
     def _may_coexist(self, node: int, slices: Iterable[Slice], first: int, until: int) -> bool:
         """True if GPUs in MIG mode may have these instances beside those in use, in each of the slots."""
         slices = tuple(slices)
         # Instances that never overlap in time need not be legal together, so each slot is checked by itself.
         for slot in range(first, until) if slices else ():
-            layouts = dict[int, Layout]()
+            layouts = dict[int, MigLayout]()
             for gpu, profile, start in slices:
                 layout = layouts.get(gpu) or self._layout(node, gpu, slot, slot + 1)
                 if (profile, start) in layout.used:
@@ -319,7 +324,7 @@ class Timetable:
                 return False
         return True
 
-    def _may_hold(self, node: int, gpu: int, place: Place) -> bool:
+    def _may_hold(self, node: int, gpu: int, place: InstancePlace) -> bool:
         return self._problem.charges.may_repartition or place in self._existing[node, gpu]
 
     def _instances(self, shape: Shape, node: int, first: int, until: int) -> tuple[Slice, ...] | None:
@@ -329,7 +334,7 @@ class Timetable:
         }
         profiles = sorted(
             (profile for profile, count in shape.mig for _ in range(count)),
-            key=lambda profile: (-slices_of(model, profile), profile),
+            key=lambda profile: (-memory_slices_of(model, profile), profile),
         )
         found = []
         for profile in profiles:
@@ -337,7 +342,7 @@ class Timetable:
                 (spot, gpu)
                 for gpu, layout in sorted(layouts.items())
                 if (
-                    spot := best_spot(
+                    spot := best_instance_start(
                         layout,
                         profile,
                         frozenset({profile}),
@@ -352,7 +357,7 @@ class Timetable:
             found.append((gpu, profile, spot.start))
         return tuple(found)
 
-    def _use(self, node: int, gpu: int, place: Place, slots: range, times: int) -> None:
+    def _use(self, node: int, gpu: int, place: InstancePlace, slots: range, times: int) -> None:
         for slot in slots:
             used = self._used[node, gpu][slot]
             if times > 0:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class Domains:
+class Topology:
     """The domain of every node at every level in use, and the nodes of every domain."""
 
     def __init__(self, problem: Problem) -> None:

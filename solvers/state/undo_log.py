@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Journal:
+class UndoLog:
     """The steps so far; the last one is undone first."""
 
     def __init__(self) -> None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.replica_diff import changed, held_by
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.plan.replica_diff import held_indices, replica_changes
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import start_at
+from gpuplan.solvers.targets.place_at import place_on_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
 
 
-def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozenset()) -> Ledger | None:
+def ledger_of(
+    problem: Problem, target: DesiredState, *, staying: frozenset[str] = frozenset()
+) -> Ledger | None:
     """
     The ledger of a plan of one slot; None if the problem does not allow the changes that lead to it.
 
@@ -37,14 +39,14 @@ class _LostError(Exception):
 
 
 class _Replay:
-    def __init__(self, problem: Problem, target: Target, staying: frozenset[str]) -> None:
+    def __init__(self, problem: Problem, target: DesiredState, staying: frozenset[str]) -> None:
         self.problem, self.target, self.staying = problem, target, staying
         self.ledger = Ledger(problem)
         self.node_of = {node.name: index for index, node in enumerate(problem.nodes)}
         self.class_of = {
             name: index
             for index, job_class in enumerate(problem.classes)
-            if job_class.role is Role.START
+            if job_class.role is ClassRole.START
             for name in job_class.jobs
         }
 
@@ -57,7 +59,7 @@ class _Replay:
         for name in self.target.removed:
             # A node that no job may use any more is not among the problem's nodes.
             node = self.node_of.get(name)
-            _must(node is not None and self.ledger.close(node))
+            _require(node is not None and self.ledger.close(node))
         return self.ledger
 
     def _open(self) -> None:
@@ -76,14 +78,14 @@ class _Replay:
             if incumbent.job in self.staying:
                 continue
             if (after := by_job.get(incumbent.job)) is None:
-                _must(vacate.stop(ledger, v))
+                _require(vacate.stop_incumbent(ledger, v))
                 continue
-            gone, come = changed(self.problem, incumbent, after, self.node_of)
+            gone, come = replica_changes(self.problem, incumbent, after, self.node_of)
             if gone and come:
-                _must(vacate.leave_to_move(ledger, v))
+                _require(vacate.vacate_for_move(ledger, v))
                 fresh.append((_known(incumbent.move), list(after.replicas)))
             elif gone:
-                _must(vacate.shrink(ledger, v, gone))
+                _require(vacate.shrink_incumbent(ledger, v, gone))
             elif come:
                 fresh.append((_known(incumbent.grow), come))
         return fresh
@@ -98,11 +100,11 @@ class _Replay:
     def _place(self, index: int, replicas: Iterable[Replica]) -> None:
         sites = []
         for replica in replicas:
-            node, gpus, slices = held_by(self.problem, replica, self.node_of)
+            node, gpus, slices = held_indices(self.problem, replica, self.node_of)
             if node is None:
                 raise _LostError
-            sites.append(Site(node, gpus, slices))
-        _must(start_at(self.ledger, index, sites))
+            sites.append(ReplicaSite(node, gpus, slices))
+        _require(place_on_sites(self.ledger, index, sites))
 
 
 def _known(job_class: int | None) -> int:
@@ -111,6 +113,6 @@ def _known(job_class: int | None) -> int:
     return job_class
 
 
-def _must(done: bool) -> None:
+def _require(done: bool) -> None:
     if not done:
         raise _LostError

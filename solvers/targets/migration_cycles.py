@@ -9,69 +9,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.state.assignment import Site
-from gpuplan.solvers.state.constraints.capacity import Capacity
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent
-    from gpuplan.solvers.state.assignment import Placed
+    from gpuplan.solvers.state.assignment import JobAssignment
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def undo_circles(ledger: Ledger) -> bool:
+def break_migration_cycles(ledger: Ledger) -> bool:
     """Restore jobs that can never migrate, removing new jobs on their places; False if that fails."""
-    while stuck := stuck_moves(ledger):
+    while stuck := deadlocked_moves(ledger):
         for number in stuck.values():
             ledger.remove(number)
         for index in sorted(stuck):
-            if not vacate.put_back(ledger, index):
+            if not vacate.restore_by_eviction(ledger, index):
                 return False
     return True
 
 
-def stuck_moves(ledger: Ledger) -> dict[int, int]:
+def deadlocked_moves(ledger: Ledger) -> dict[int, int]:
     """Running jobs that can never migrate, with the numbers of their new placements."""
     problem = ledger.problem
     pending: dict[int, int] = {}
     for number, placed in sorted(ledger.placed.items()):
         job_class = problem.classes[placed.job_class]
-        if job_class.role is Role.MOVE and job_class.incumbent is not None:
+        if job_class.role is ClassRole.MOVE and job_class.incumbent is not None:
             pending[job_class.incumbent] = number
     if not pending:
         return {}
-    free = _once_stopped(ledger)
+    free = _capacity_after_stops(ledger)
     moved = True
     while moved and pending:
         moved = False
         for index, number in list(pending.items()):
-            if _goes(free, problem.incumbents[index], ledger.placed[number]):
+            if _try_move(free, problem.incumbents[index], ledger.placed[number]):
                 del pending[index]
                 moved = True
     return pending
 
 
-def _once_stopped(ledger: Ledger) -> Capacity:
+def _capacity_after_stops(ledger: Ledger) -> NodeCapacities:
     """Free capacity once all preempted and shrunk jobs have left, and no others."""
-    free = Capacity(ledger.problem)
+    free = NodeCapacities(ledger.problem)
     for node in ledger.opened:
         free.set_usable(node, usable=True)
-    for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
+    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         fate, incumbent = ledger.fates[index], ledger.problem.incumbents[index]
         for position in fate.given_up if fate is not None else ():
-            if (site := Site.of(incumbent.holds[position])) is not None:
+            if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
                 free.charge(incumbent.shape, site, -1)
     return free
 
 
-def _goes(free: Capacity, incumbent: Incumbent, placed: Placed) -> bool:
+def _try_move(free: NodeCapacities, incumbent: Incumbent, placed: JobAssignment) -> bool:
     """Migrate a job if all that it takes is free; False, and nothing changes, if not."""
-    old = [site for hold in incumbent.holds if (site := Site.of(hold)) is not None]
+    old = [site for hold in incumbent.holds if (site := ReplicaSite.of(hold)) is not None]
     for site in old:
         free.charge(incumbent.shape, site, -1)
-    taken: list[Site] = []
+    taken: list[ReplicaSite] = []
     for site in placed.sites:
         if not free.fits(incumbent.shape, site):
             break

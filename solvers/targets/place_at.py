@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
+def place_on_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool:
     """Place one job of a class on exactly these sites; False, and nothing is taken, if that is impossible."""
-    if not sites or not take_all(ledger, index, sites):
+    if not sites or not take_sites(ledger, index, sites):
         return False
     group = ledger.group_of[sites[0].node]
     for option in ledger.problem.classes[index].options:
@@ -24,7 +24,7 @@ def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
     return False
 
 
-def take_all(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
+def take_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool:
     """Take exactly these sites for replicas of a class; False, and none is taken, if one is not free."""
     for number, site in enumerate(sites):
         if not ledger.may_take(index, site):

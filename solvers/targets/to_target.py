@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Planned, Target
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.solvers.rounding.interval_coloring import colored
+from gpuplan.solvers.rounding.interval_coloring import color_intervals
 from gpuplan.solvers.state.constraints import coscheduled_groups
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
+def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> DesiredState:
     """
     The desired state of the cluster: running jobs stay unless the ledger says otherwise.
 
@@ -30,9 +30,9 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
     """
     problem = ledger.problem
     by_job = {placement.job: placement for placement in running}
-    for index in ledger.fates.having(Leave.STOP, Leave.MOVE):
+    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.MOVE):
         by_job.pop(problem.incumbents[index].job, None)
-    for index in ledger.fates.having(Leave.SHRINK):
+    for index in ledger.fates.having(DisruptionKind.SHRINK):
         job, fate = problem.incumbents[index].job, ledger.fates[index]
         kept = (
             replica
@@ -48,37 +48,39 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
         job_class = problem.classes[placed.job_class]
         replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in placed.sites)
         job = next(next_job[placed.job_class])
-        if job_class.role is Role.GROW:
+        if job_class.role is ClassRole.GROW:
             replicas = (*by_job[job].replicas, *replicas)
         by_job[job] = Placement(job=job, replicas=replicas)
-    return Target(
+    return DesiredState(
         placements=tuple(placement for _, placement in sorted(by_job.items())),
         added=tuple(node for _, node in sorted(added.items())),
         removed=tuple(sorted(problem.nodes[node].name for node in ledger.closed)),
-        planned=_planned(ledger, names, next_job) if ledger.booked else (),
+        planned=_later_starts(ledger, names, next_job) if ledger.booked else (),
     )
 
 
-def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]]) -> tuple[Planned, ...]:
+def _later_starts(
+    ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]]
+) -> tuple[LaterStart, ...]:
     """
     The reservations; within a class the first job in order gets the earliest one.
 
     Jobs that must have a promise get one first; then the reservations made first, as many as the depth
     allows.
     """
-    problem, sites = ledger.problem, colored(ledger)
-    promised = _promised(ledger)
+    problem, sites = ledger.problem, color_intervals(ledger)
+    promised = _promised_numbers(ledger)
     found = []
     # Within a class and slot the promised ones have the lower numbers, so that names follow the order.
     for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
         job_class = problem.classes[booked.job_class]
         replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in sites[number])
         job = next(next_job[booked.job_class])
-        found.append(Planned(job, booked.slot, replicas, promised=number in promised))
+        found.append(LaterStart(job, booked.slot, replicas, promised=number in promised))
     return tuple(sorted(found, key=lambda planned: planned.job))
 
 
-def _promised(ledger: Ledger) -> set[int]:
+def _promised_numbers(ledger: Ledger) -> set[int]:
     """
     Numbers of the reservations that are promises, no more than the depth allows with those already made.
 
@@ -90,7 +92,7 @@ def _promised(ledger: Ledger) -> set[int]:
     problem = ledger.problem
     if problem.depth is None:
         return set(ledger.booked)
-    party_of = coscheduled_groups.party_of(problem)
+    party_of = coscheduled_groups.groups_by_class(problem)
     number_of = {booked.job_class: number for number, booked in ledger.booked.items()}
     company = {
         number: {
@@ -104,7 +106,7 @@ def _promised(ledger: Ledger) -> set[int]:
     first = {
         number
         for number, booked in ledger.booked.items()
-        if (job_class := problem.classes[booked.job_class]).firm or job_class.role is Role.RESUME
+        if (job_class := problem.classes[booked.job_class]).firm or job_class.role is ClassRole.RESUME
     }
     promised = set[int]().union(*(company[number] for number in first))
     room = problem.depth - len(promised)
@@ -132,7 +134,7 @@ def _added(ledger: Ledger) -> dict[int, Node]:
     return found
 
 
-def replica_of(problem: Problem, job_class: JobClass, site: Site, node: str) -> Replica:
+def replica_of(problem: Problem, job_class: JobClass, site: ReplicaSite, node: str) -> Replica:
     """A replica of a class on a site, as a placement has it; `node` is the name of the site's node."""
     shape = job_class.shape
     cpu_milli, memory_mib, disk_mib, *further = job_class.asked or shape.amounts

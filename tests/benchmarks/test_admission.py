@@ -7,7 +7,7 @@ from benchmarks.instances import Instance
 from gpuplan.models.cluster import Level
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 
 SMALL = Admission(gpus=2_560, jobs=400)
@@ -20,7 +20,7 @@ def snapshot():
 
 @pytest.fixture(scope="module")
 def problem(snapshot):
-    return pose(snapshot, policy_of())
+    return build_problem(snapshot, policy_of())
 
 
 def waiting(snapshot):

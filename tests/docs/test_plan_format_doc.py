@@ -14,8 +14,8 @@ from gpuplan.models.plan.precondition import Precondition
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.incumbent import LAST_PLAN, NOBODY
-from gpuplan.solvers.portfolio import GREEDY, REFINER
+from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER
+from gpuplan.solvers.portfolio import GREEDY, LNS
 from gpuplan.solvers.solver_child import RELAXATION
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text(encoding="utf-8")
@@ -68,10 +68,10 @@ def test_every_source_of_a_plan_is_in_the_document():
     assert set(re.findall(r"`([^`]+)`", told)) == {
         *SolverName,
         GREEDY,
-        REFINER,
+        LNS,
         RELAXATION,
         LAST_PLAN,
-        NOBODY,
+        NO_SOLVER,
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry, profile_milli
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 from tests.oracle.encoding import encoded
 from tests.oracle.index import SLICES, Candidate, ReferenceIndex
@@ -14,11 +14,11 @@ from tests.oracle.index import SLICES, Candidate, ReferenceIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.mig import MigGeometry
-    from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.problem.problem import Standing
+    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.problem.problem import AffinityNeighbour
 
 Entity: TypeAlias = "tuple[str, str, tuple[Hashable, ...]]"
 """Job, workload class, and what its columns `present` are named after but for the domain."""
@@ -73,7 +73,7 @@ class ReferenceColumns(ReferenceIndex):
 
     def grow(self, index: int) -> list[int]:
         """Columns that are 1 if an incumbent grows."""
-        return self._follow(index, Role.GROW)
+        return self._follow(index, ClassRole.GROW)
 
     def away(self, index: int) -> list[int]:
         """Columns of which one is 1 if an incumbent leaves all its places."""
@@ -81,13 +81,13 @@ class ReferenceColumns(ReferenceIndex):
 
     def moved(self, index: int) -> list[int]:
         """Columns that are 1 if an incumbent is moved."""
-        return self._follow(index, Role.MOVE)
+        return self._follow(index, ClassRole.MOVE)
 
     def leaving(self, index: int, position: int) -> list[int]:
         """Columns of which one is 1 if an incumbent leaves one of its places."""
         return [*self.away(index), self.index["gives", index, position]]
 
-    def leaving_to(self, index: int, position: int, below: View | None) -> list[int]:
+    def leaving_to(self, index: int, position: int, below: VictimView | None) -> list[int]:
         """The same, as far as it leaves the place to the classes that a view binds, if one is given."""
         if below is None:
             return self.leaving(index, position)
@@ -95,14 +95,14 @@ class ReferenceColumns(ReferenceIndex):
         shrinks = not below.keeps(self.problem.incumbents[index])
         return [*self.away_to(index, below), *(gives if shrinks else ())]
 
-    def away_to(self, index: int, below: View) -> list[int]:
+    def away_to(self, index: int, below: VictimView) -> list[int]:
         """Columns of which one is 1 if an incumbent leaves its places, to classes that a view binds."""
         stop, move = [self.index["stop", index]], self.problem.incumbents[index].move
         moves = move is not None and below.binds(self.problem.classes[move])
         stops = not below.keeps(self.problem.incumbents[index])
         return [*(stop if stops else ()), *(self.moved(index) if moves else ())]
 
-    def _follow(self, index: int, role: Role) -> list[int]:
+    def _follow(self, index: int, role: ClassRole) -> list[int]:
         return [
             self.index["placed", *candidate.key]
             for candidate in self.candidates
@@ -131,7 +131,7 @@ class ReferenceColumns(ReferenceIndex):
         free = self.problem.nodes[node].gpus[gpu]
         return MILLI - free - sum(milli for _, _, milli in holders), holders
 
-    def places_in(self, standing: Standing, level: Level, domain: int) -> list[int]:
+    def places_in(self, standing: AffinityNeighbour, level: Level, domain: int) -> list[int]:
         """
         Positions of an incumbent's replicas in a domain.
 
@@ -151,7 +151,7 @@ class ReferenceColumns(ReferenceIndex):
         ]
 
     def usage(
-        self, counts: Callable[[str | None], bool], below: View | None = None
+        self, counts: Callable[[str | None], bool], below: VictimView | None = None
     ) -> Iterator[tuple[int, int, int]]:
         """
         (queue, column, thousandths of GPUs) of everything that takes GPUs that count, or gives back.
@@ -211,7 +211,7 @@ class ReferenceColumns(ReferenceIndex):
                         [(self.index[*a, node], self.index[*b, node]) for a, b in _pairs(here, one, other)],
                     )
 
-    def encode(self, target: Target) -> Ints:
+    def encode(self, target: DesiredState) -> Ints:
         """
         Values of all columns at a target, legal or not.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.structure.parts import fill
+from gpuplan.models.formulation.structure.parts import fill_tiers
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.structure.parts import Part
+    from gpuplan.models.formulation.structure.parts import ValueTier
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.problem.jobs import Hold
-    from gpuplan.models.problem.problem import QueueBudget, Standing
+    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.problem.jobs import HeldResources
+    from gpuplan.models.problem.problem import AffinityNeighbour, QueueBudget
     from tests.oracle.columns import ReferenceColumns
     from tests.oracle.index import Candidate
 
 Place: TypeAlias = tuple[object, ...]
 
 
-def encoded(x: ReferenceColumns, target: Target) -> Ints:
+def encoded(x: ReferenceColumns, target: DesiredState) -> Ints:
     """Values of all columns; KeyError if the target does what has no column."""
     return _Encoding(x).of(target)
 
@@ -40,10 +40,12 @@ class _Encoding:
         self.values: Ints = np.zeros(len(x.upper), dtype=np.int64)
         self.node_of = {node.name: index for index, node in enumerate(x.problem.nodes)}
         self.starts = {
-            candidate.name: candidate for candidate in x.candidates if candidate.job_class.role is Role.START
+            candidate.name: candidate
+            for candidate in x.candidates
+            if candidate.job_class.role is ClassRole.START
         }
 
-    def of(self, target: Target) -> Ints:
+    def of(self, target: DesiredState) -> Ints:
         x, values = self.x, self.values
         for node in target.added:
             values[x["open", self.node_of[node.name]]] = 1
@@ -71,7 +73,7 @@ class _Encoding:
         if before == after:
             return
         if before.total() == after.total():
-            self._place(self._follower(index, Role.MOVE), placement.replicas)
+            self._place(self._follower(index, ClassRole.MOVE), placement.replicas)
             return
         lost, new = before - after, after - before
         for position, hold in enumerate(holds):
@@ -89,14 +91,14 @@ class _Encoding:
                 new[self._place_of(replica)] -= 1
                 more.append(replica)
         if more:
-            self._place(self._follower(index, Role.GROW), more)
+            self._place(self._follower(index, ClassRole.GROW), more)
 
     def _is_off(self, index: int) -> bool:
         """True if an incumbent gives up all that it has on nodes that take nothing new."""
         outside = self.x.outside(index)
         return bool(outside) and all(self.values[self.x["gives", index, position]] for position in outside)
 
-    def _follower(self, index: int, role: Role) -> Candidate:
+    def _follower(self, index: int, role: ClassRole) -> Candidate:
         for candidate in self.x.candidates:
             if candidate.job_class.incumbent == index and candidate.job_class.role is role:
                 return candidate
@@ -141,8 +143,8 @@ class _Encoding:
         for model, count in on.items():
             self._count(x.further.get((*candidate.key, model), ()), count - candidate.job_class.minimum)
 
-    def _count(self, found: Iterable[Part], replicas: int) -> None:
-        for column, value in fill(found, replicas).items():
+    def _count(self, found: Iterable[ValueTier], replicas: int) -> None:
+        for column, value in fill_tiers(found, replicas).items():
             self.values[column] += value
 
     # --- what follows from the decisions -------------------------------------------------------------------
@@ -176,7 +178,7 @@ class _Encoding:
                     if self._stands(standing, level, x.domain(level, node)):
                         values[x["present", "standing", standing.job, level, x.domain(level, node)]] = 1
 
-    def _stands(self, standing: Standing, level: Level, domain: int) -> bool:
+    def _stands(self, standing: AffinityNeighbour, level: Level, domain: int) -> bool:
         """True if a running job keeps a replica in a domain."""
         if standing.incumbent is None:
             return True
@@ -222,7 +224,7 @@ class _Encoding:
             values[x["blocks", node]] = max(0, free) // self.problem.charges.reference_gpus
 
 
-def _place_of_hold(hold: Hold) -> Place:
+def _place_of_hold(hold: HeldResources) -> Place:
     if hold.node is None:
         return (None,)
     return (

@@ -31,15 +31,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.eligibility.preemption_order import views
-from gpuplan.models.formulation.structure.parts import parts
+from gpuplan.models.eligibility.preemption_order import victim_views
+from gpuplan.models.formulation.structure.parts import value_tiers
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from gpuplan.models.eligibility.preemption_order import View
-    from gpuplan.models.formulation.structure.parts import Part
+    from gpuplan.models.eligibility.preemption_order import VictimView
+    from gpuplan.models.formulation.structure.parts import ValueTier
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
     from gpuplan.models.problem.nodes import MigGpu
     from gpuplan.models.problem.problem import Problem
@@ -75,9 +75,9 @@ class ReferenceIndex:
         self.problem = problem
         self.upper: list[int] = []
         self.index: dict[Hashable, int] = {}
-        self.further: dict[Hashable, tuple[Part, ...]] = {}
+        self.further: dict[Hashable, tuple[ValueTier, ...]] = {}
         """By class, job and GPU model, where further replicas bring unequal points."""
-        self.fewer: dict[int, tuple[Part, ...]] = {}
+        self.fewer: dict[int, tuple[ValueTier, ...]] = {}
         """By incumbent, where the replicas that it may give up cost unequal points."""
         self.candidates = tuple(
             Candidate(index, name, job_class)
@@ -126,7 +126,7 @@ class ReferenceIndex:
         for option in candidate.job_class.options:
             self._add(("on", *candidate.key, option.gpu_model), 1)
             if option.further:
-                self.further[*candidate.key, option.gpu_model] = parts(option.further, 2, self._new)
+                self.further[*candidate.key, option.gpu_model] = value_tiers(option.further, 2, self._new)
             for node in self.nodes(option):
                 self._add(("replicas", *candidate.key, node), candidate.most)
                 for gpu in range(len(self.problem.nodes[node].gpus)):
@@ -145,7 +145,7 @@ class ReferenceIndex:
         for position in range(len(incumbent.holds)):
             self._add(("gives", index, position), 1)
         if incumbent.scaled:
-            self.fewer[index] = parts(incumbent.shrink_points, 1, self._new)
+            self.fewer[index] = value_tiers(incumbent.shrink_points, 1, self._new)
 
     def _add_presence(self) -> None:
         """Where a required, preferred or forbidden domain, or interference, depends on where jobs are."""
@@ -191,9 +191,9 @@ class ReferenceIndex:
                 self._add(("blocks", node), len(free.gpus) // problem.charges.reference_gpus)
 
     @cached_property
-    def views(self) -> tuple[View, ...]:
+    def views(self) -> tuple[VictimView, ...]:
         """Sets of victims that classes may follow none of."""
-        return views(self.problem.incumbents)
+        return victim_views(self.problem.incumbents)
 
     @cached_property
     def optional(self) -> frozenset[int]:

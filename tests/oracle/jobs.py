@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass
-    from gpuplan.models.problem.problem import Problem, Standing
+    from gpuplan.models.problem.problem import AffinityNeighbour, Problem
     from tests.oracle.columns import ReferenceColumns
 
 
@@ -140,7 +140,9 @@ def presence(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
                     yield row("presence", (standing.job, level, domain, position), terms, lower=1)
 
 
-def _ways_to_leave(x: ReferenceColumns, standing: Standing, level: Level, domain: int) -> Iterator[list[int]]:
+def _ways_to_leave(
+    x: ReferenceColumns, standing: AffinityNeighbour, level: Level, domain: int
+) -> Iterator[list[int]]:
     """For each replica in a domain: columns of which one is 1 if it leaves."""
     if standing.incumbent is None:
         yield []
@@ -171,7 +173,7 @@ def anti_affinity(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
 
         present[a,l,d] + present[b,l,d]  ≤  1     ∀ a avoiding b at level l, not both standing
     """
-    new: list[tuple[str, tuple[str | int, ...], JobClass | Standing, bool]] = [
+    new: list[tuple[str, tuple[str | int, ...], JobClass | AffinityNeighbour, bool]] = [
         (each.name, each.key, each.job_class, True) for each in x.candidates
     ]
     old = [(each.job, ("standing", each.job), each, False) for each in problem.standing]
@@ -186,6 +188,6 @@ def anti_affinity(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
                     yield row("anti_affinity", (*one[1], *other[1], level, domain), terms, upper=1)
 
 
-def _kept_apart(one: JobClass | Standing, other: JobClass | Standing) -> set[Level]:
+def _kept_apart(one: JobClass | AffinityNeighbour, other: JobClass | AffinityNeighbour) -> set[Level]:
     """Levels at which one avoids the other."""
     return {level for tag, level in one.avoids if tag in other.carries}

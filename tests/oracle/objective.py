@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuplan.models.formulation.rows import Row, row
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _of_candidate(problem: Problem, x: ReferenceColumns, candidate: Candidate) -
         for node in x.nodes(option):
             each = option.points if job_class.per_replica else 0
             yield x["replicas", *key, node], each + node_points.get(x.group_of[node], 0)
-    if (level := job_class.together.preferred) is not None and job_class.role is not Role.GROW:
+    if (level := job_class.together.preferred) is not None and job_class.role is not ClassRole.GROW:
         yield x["placed", *key], problem.charges.domain
         for domain in {x.domain(level, node) for node in x.nodes_of(candidate)}:
             yield x["present", *key, level, domain], -problem.charges.domain

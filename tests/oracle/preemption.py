@@ -14,7 +14,7 @@ from tests.oracle.index import SLICES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Term
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from tests.oracle.columns import ReferenceColumns
@@ -164,7 +164,7 @@ def _in_racks(
             yield from _if(x, ("rack", position, number, index), terms, preempted, max(0, cap.left))
 
 
-def _drawn(x: ReferenceColumns, there: dict[int, int], view: View) -> Iterator[Term]:
+def _drawn(x: ReferenceColumns, there: dict[int, int], view: VictimView) -> Iterator[Term]:
     for node, watts in there.items():
         for candidate, _ in x.on_node(node):
             if view.binds(candidate.job_class):
@@ -172,7 +172,7 @@ def _drawn(x: ReferenceColumns, there: dict[int, int], view: View) -> Iterator[T
 
 
 def _freed(
-    problem: Problem, x: ReferenceColumns, there: dict[int, int], elsewhere: dict[int, int], view: View
+    problem: Problem, x: ReferenceColumns, there: dict[int, int], elsewhere: dict[int, int], view: VictimView
 ) -> Iterator[Term]:
     for node, watts in there.items():
         for index, position in x.holds_on(node):

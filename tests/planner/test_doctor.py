@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gpuplan.planner import doctor
-from gpuplan.planner.doctor import Finding, chain
+from gpuplan.planner.doctor import DoctorCheck, check_solver_chain
 from gpuplan.solvers import SOLVERS
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
@@ -19,7 +19,7 @@ def findings(monkeypatch):
     def found(**replaced):
         for name, double in replaced.items():
             monkeypatch.setitem(SOLVERS, name, f"{doubles}:{double}")
-        return {finding.subject: finding for finding in doctor.checkup()}
+        return {finding.subject: finding for finding in doctor.run_checks()}
 
     return found
 
@@ -32,7 +32,7 @@ def test_each_solver_tells_its_library_and_version(findings):
     assert found["solver cbc"].detail.startswith("pulp 3.")
     assert found["SCIP by MathOpt"].works
     assert found["solvers together"].detail == "both import orders"
-    assert found["a plan uses"] == Finding(
+    assert found["a plan uses"] == DoctorCheck(
         "a plan uses", works=True, detail="milp, then cpsat, at last greedy"
     )
 
@@ -55,10 +55,10 @@ def test_a_solver_that_fails_is_told_with_its_reason_and_what_plans_use(findings
 
 
 def test_without_an_exact_solver_of_the_policy_a_plan_is_greedys():
-    assert chain(["cbc"]).detail == "greedy alone; milp fails; cpsat fails"
-    assert "solvers: [cbc]" in chain(["cbc"]).advice
-    assert chain(["cbc"]).works is chain([]).works is False
-    assert "constraints.txt" in chain([]).advice
+    assert check_solver_chain(["cbc"]).detail == "greedy alone; milp fails; cpsat fails"
+    assert "solvers: [cbc]" in check_solver_chain(["cbc"]).advice
+    assert check_solver_chain(["cbc"]).works is check_solver_chain([]).works is False
+    assert "constraints.txt" in check_solver_chain([]).advice
 
 
 def test_scip_is_not_needed(monkeypatch):

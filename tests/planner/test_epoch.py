@@ -11,12 +11,12 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Running
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
 from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner import epoch
-from gpuplan.planner.apply.progress import done_in
+from gpuplan.planner.apply.progress import actions_done_in
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.plan_file.integrity import contradictions
 from tests.support.builders import build
@@ -74,7 +74,7 @@ def test_whatever_a_cluster_has_the_plan_says_what_the_verifier_finds(kind):
         assert found.violations == ()
         assert found.terms == plan.solution.terms
         assert list(contradictions(plan)) == []
-        assert done_in(plan, snapshot) == frozenset()
+        assert actions_done_in(plan, snapshot) == frozenset()
         kinds_seen |= {action.type for action in plan.actions}
     assert {"start", "keep", "preempt", "wait"} <= kinds_seen
 
@@ -134,13 +134,13 @@ def test_one_more_node_or_a_larger_quota_never_worsens_the_optimum():
 
 
 def test_the_time_limit_counts_what_it_takes_to_pose_the_question(monkeypatch):
-    pose = epoch.pose
+    pose = epoch.build_problem
 
     def slow(*arguments):
         time.sleep(0.3)
         return pose(*arguments)
 
-    monkeypatch.setattr(epoch, "pose", slow)
+    monkeypatch.setattr(epoch, "build_problem", slow)
     jobs = [build.job("small", gpus=1, priority=2), build.job("large", gpus=2, priority=1)]
     policy = Policy(budget=BudgetPolicy(time_limit="200ms"))
 
@@ -160,7 +160,7 @@ def test_neither_the_best_plan_nor_the_last_one_is_judged_again(monkeypatch):
 
     monkeypatch.setattr(verifier, "verify_target", counting)
     placements = [Placement(job=name, replicas=(build.replica(gpus=(at,)),)) for at, name in enumerate("abc")]
-    best, *worse = (Target(tuple(placements[:count])) for count in (3, 2, 1, 0))
+    best, *worse = (DesiredState(tuple(placements[:count])) for count in (3, 2, 1, 0))
     check = verifier.Verifier(snapshot, Policy())
 
     for target in (best, *worse, worse[-1], best):
@@ -176,7 +176,7 @@ def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
     def lying(*arguments, **options):
         solution = honest(*arguments, **options)
         nowhere = Placement(job="a", replicas=(build.replica("nowhere", gpus=(0,)),))
-        return dataclasses.replace(solution, target=Target((nowhere,)))
+        return dataclasses.replace(solution, target=DesiredState((nowhere,)))
 
     monkeypatch.setattr(epoch.portfolio, "solve", lying)
 

@@ -14,8 +14,8 @@ from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.problem_builder import pose
-from gpuplan.planner.warm_start import recognized
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.warm_start import reuse_equal_nouns
 from tests.support.builders import build
 from tests.support.strategies import instances, time_strategies
 
@@ -110,12 +110,12 @@ def test_a_question_edited_is_the_question_posed_anew(make, seed, changes):
     instance, chance = make(seed), random.Random(seed)
     last = instance.snapshot.canonical()
     cache = EpochCache()
-    pose(last, instance.policy, cache)
+    build_problem(last, instance.policy, cache)
     for change in changes:
         later = last.model_copy(update={"taken_at": last.taken_at + timedelta(minutes=7)})
         live = read_anew(change(chance, later))
-        known = recognized(live, last)
-        assert pose(known, instance.policy, cache) == pose(read_anew(live), instance.policy)
+        known = reuse_equal_nouns(live, last)
+        assert build_problem(known, instance.policy, cache) == build_problem(read_anew(live), instance.policy)
         last = known
 
 
@@ -123,10 +123,10 @@ def test_what_is_known_of_running_jobs_is_taken_over():
     running = build.job("a", gpus=2, at=[build.replica("n0", gpus=(0, 1))])
     last = build.snapshot(jobs=[running, build.job("b", gpus=8, priority=1)]).canonical()
     cache = EpochCache()
-    before = pose(last, Policy(), cache).incumbents
-    known = recognized(read_anew(last), last)
+    before = build_problem(last, Policy(), cache).incumbents
+    known = reuse_equal_nouns(read_anew(last), last)
 
-    (after,) = pose(known, Policy(), cache).incumbents
+    (after,) = build_problem(known, Policy(), cache).incumbents
 
     assert after.holds is before[0].holds
 
@@ -138,12 +138,12 @@ def test_what_is_no_longer_asked_for_is_forgotten():
     ]
     last = build.snapshot(jobs=[*jobs, build.job("c", gpus=8, priority=1)]).canonical()
     cache = EpochCache()
-    before = pose(last, Policy(), cache).incumbents
-    live = recognized(last.model_copy(update={"jobs": last.jobs[1:]}), last)
-    pose(live, Policy(), cache)
+    before = build_problem(last, Policy(), cache).incumbents
+    live = reuse_equal_nouns(last.model_copy(update={"jobs": last.jobs[1:]}), last)
+    build_problem(live, Policy(), cache)
 
     back = live.model_copy(update={"jobs": last.jobs})
-    after = pose(back, Policy(), cache).incumbents
+    after = build_problem(back, Policy(), cache).incumbents
 
     assert after == before
     assert [one.holds is other.holds for one, other in zip(after, before, strict=True)] == [False, True]

@@ -10,13 +10,13 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
 from gpuplan.models.plan.actions import Grow, JobAction, Keep, Preempt, Release, Start, Wait
 from gpuplan.models.policy.policy import Drift, Policy
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.validation.finding import FindingOutcome
 from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.apply.progress import done_in, verify_rest
+from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -85,14 +85,14 @@ def test_a_random_damaged_world_is_planned_and_every_loss_is_named(number, tmp_p
         if plan.has_changes:
             applied(plan, live, tmp_path / "audit.jsonl")
         after = live.snapshot()
-    assert not any(loss.released for loss in survey(after).losses.values())
-    assert verify_rest(plan, after, done_in(plan, after)).violations == ()
+    assert not any(loss.released for loss in survey_damage(after).losses.values())
+    assert verify_remaining(plan, after, actions_done_in(plan, after)).violations == ()
 
 
 def test_random_worlds_lose_places_in_every_way():
     worlds = [random_world(number)[0] for number in range(150)]
 
-    losses = [loss for world in worlds for loss in survey(world.found).losses.values()]
+    losses = [loss for world in worlds for loss in survey_damage(world.found).losses.values()]
     kinds = Counter(damage.kind.value for loss in losses for damage in loss.damages)
 
     assert sum(bool(world.lost) for world in worlds) >= 50

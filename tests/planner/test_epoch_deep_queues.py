@@ -11,7 +11,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import QueueLimits
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.explain.queue import below, explain_queue
+from gpuplan.planner.explain.queue import explain_queue, queue_subtree
 from gpuplan.planner.problem_builder.queues import limited_trees
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.plan.unmet_guarantees import missed_guarantees
@@ -36,7 +36,7 @@ def test_a_deep_tree_is_planned_shown_and_explained(plan):
     assert [action.job for action in plan.actions if action.type == "start"] == ["b"]
     assert missed_guarantees(plan) == []
     assert "Plan: 1 to start" in plan_text(plan, verbose=False, **LAYOUT)
-    assert len(below(plan, "q1")) == DEPTH - 1
+    assert len(queue_subtree(plan, "q1")) == DEPTH - 1
     assert explain_queue(plan, "q0").running == 2
 
 

@@ -19,7 +19,7 @@ from tests.support.doubles.broken_solvers import apart_in_this_process
 @pytest.fixture
 def planned(monkeypatch):
     """Plans under the two orders."""
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
 
     def plan(snapshot, order="tiers"):
         policy = build.by_value(priority={"order": order}, solvers=("cpsat",))

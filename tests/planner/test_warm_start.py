@@ -10,16 +10,16 @@ import pytest
 from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import Plan
-from gpuplan.models.plan.solution import Ended
+from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import BudgetPolicy, Policy, PoolPolicy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_file.plan_file import plan_document
-from gpuplan.planner.problem_builder import pose
-from gpuplan.planner.warm_start import first_target, newcomers, recognized
-from gpuplan.solvers.targets.warm_start import carry_on
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.warm_start import initial_target, new_waiting_jobs, reuse_equal_nouns
+from gpuplan.solvers.targets.warm_start import extend_last_plan
 from tests.support.builders import build
 from tests.support.builders.solution_builders import drafted
 from tests.support.strategies import instances
@@ -80,7 +80,7 @@ def test_a_job_that_fits_starts_and_nothing_else_is_touched(at_rest):
 
     assert changes(plan) == {"start/new"}
     assert plan.solution.solver == "last plan"
-    assert plan.solution.ended is Ended.TIME
+    assert plan.solution.ended is StopReason.TIME
     assert plan.solution.bound >= plan.solution.objective
 
 
@@ -176,7 +176,7 @@ def test_another_policy_begins_anew(at_rest):
     live = with_jobs(at_rest.snapshot, build.job("new", gpus=1))
     other = HURRIED.model_copy(update={"prices": HURRIED.prices.model_copy(update={"resize": 11})})
 
-    assert first_target(live, other, at_rest) is None
+    assert initial_target(live, other, at_rest) is None
     assert planned(live, at_rest, other).solution.solver != "last plan"
 
 
@@ -198,7 +198,7 @@ def test_what_has_not_changed_is_the_same_object(at_rest):
 
     cache = EpochCache()
     told = planned(at_rest.snapshot, at_rest, cache=cache)
-    found = recognized(live, at_rest.snapshot)
+    found = reuse_equal_nouns(live, at_rest.snapshot)
     plan = planned(live, at_rest, cache=cache)
 
     assert found == live
@@ -270,7 +270,7 @@ def test_a_job_asked_for_in_other_words_is_new(at_rest):
     )
     live = with_jobs(at_rest.snapshot.model_copy(update={"jobs": dearer}), build.job("new", gpus=1))
 
-    assert newcomers(live, at_rest.snapshot) == {"large", "new"}
+    assert new_waiting_jobs(live, at_rest.snapshot) == {"large", "new"}
 
 
 def test_carried_on_a_plan_breaks_no_rule_and_is_worth_no_less():
@@ -283,9 +283,9 @@ def test_carried_on_a_plan_breaks_no_rule_and_is_worth_no_less():
             new = waits.model_copy(update={"priority": waits.priority + 3})
             last = planned(without(snapshot, new.name), policy=policy)
             live = with_jobs(without(snapshot, new.name), new).canonical()
-            before, fresh = first_target(live, policy, last), newcomers(live, last.snapshot)
+            before, fresh = initial_target(live, policy, last), new_waiting_jobs(live, last.snapshot)
 
-            after = carry_on(pose(live, policy), live.running_placements, before, fresh)
+            after = extend_last_plan(build_problem(live, policy), live.running_placements, before, fresh)
 
             was, now = (verify_target(live, policy, target) for target in (before, after))
             assert was.violations == now.violations == ()

@@ -11,12 +11,12 @@ from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
-from gpuplan.models.plan.solution import Ended
+from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_snapshot
-from gpuplan.planner.warm_start import first_target, is_settled, newcomers
+from gpuplan.planner.warm_start import initial_target, is_settled, new_waiting_jobs
 from tests.support.builders import build
 
 GREEDY = Policy(solvers=())
@@ -60,7 +60,7 @@ def test_a_cluster_at_rest_stays_at_rest():
     again, anew = planned(live, EXACT, first), planned(live, EXACT)
 
     assert not again.has_changes
-    assert again.solution.ended is Ended.SETTLED
+    assert again.solution.ended is StopReason.SETTLED
     assert again.solution.bound >= again.solution.objective
     assert "greedy" not in again.solution.phases
     assert "greedy" in anew.solution.phases
@@ -73,7 +73,7 @@ def test_that_nothing_better_is_left_is_proven_at_rest_too():
 
     again = planned(carried_out(first, later=timedelta(minutes=5)), EXACT, first)
 
-    assert again.solution.ended is Ended.SETTLED
+    assert again.solution.ended is StopReason.SETTLED
     assert again.solution.status == "OPTIMAL"
     assert again.solution.gap == 0
 
@@ -117,7 +117,7 @@ def test_a_cluster_is_at_rest_after_a_preemption_until_the_running_job_was_preem
         "low": (True, 1),
         "high": (False, 0),
     }
-    assert newcomers(live, first.snapshot) == set()
+    assert new_waiting_jobs(live, first.snapshot) == set()
     again = planned(live, GREEDY, first)
     assert is_settled(live, GREEDY, again)
     assert not is_settled(live.model_copy(update={"jobs": often}), GREEDY, again)
@@ -294,7 +294,7 @@ def test_a_plan_not_carried_out_is_begun_with_and_kept_among_equals():
 
     again = planned(snapshot, EXACT, first)
 
-    assert first_target(first.snapshot, EXACT, first) == first.target
+    assert initial_target(first.snapshot, EXACT, first) == first.target
     assert again.target == first.target
     assert again.solution.solver == "last plan"
 

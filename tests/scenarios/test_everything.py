@@ -12,7 +12,7 @@ from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.documents.scenario_folder import scenario_files
 from gpuplan.planner.sources.files import load_policy
-from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ BY_WORK = BudgetPolicy(mode="deterministic")
 
 @pytest.fixture(scope="module")
 def everything():
-    return generate(load_profile(EVERYTHING / "profile.yaml"), seed=SEED)
+    return generate_snapshot(load_workload_profile(EVERYTHING / "profile.yaml"), seed=SEED)
 
 
 def test_the_generator_makes_the_shipped_files_to_the_byte(everything):

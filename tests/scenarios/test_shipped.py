@@ -7,12 +7,12 @@ import pytest
 
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.documents.scenario_folder import scenario_files
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.traces.openb import read_openb
 
 pytestmark = pytest.mark.slow
@@ -27,12 +27,12 @@ TRACE = os.environ.get("GPUPLAN_OPENB_DIR")
 
 @pytest.fixture(scope="module")
 def profile():
-    return load_profile(PRODUCTION / "profile.yaml")
+    return load_workload_profile(PRODUCTION / "profile.yaml")
 
 
 @pytest.fixture(scope="module")
 def production(profile):
-    return generate(profile, seed=SEED)
+    return generate_snapshot(profile, seed=SEED)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def quickstart():
 def test_every_scenario_loads_and_what_runs_in_it_breaks_no_rule(folder):
     source = str(SCENARIOS / folder)
 
-    snapshot, policy = survey(load_snapshot(source)).sound, load_policy(default_policy_path(source))
+    snapshot, policy = survey_damage(load_snapshot(source)).sound, load_policy(default_policy_path(source))
 
     assert default_policy_path(source)
     assert snapshot.running_placements
@@ -79,7 +79,7 @@ def test_the_documents_that_the_docs_show_are_read(tmp_path):
     assert len(load_snapshot(str(complete.parent)).running_placements) == 1
     cluster = load_snapshot(str(calendar.parent)).cluster
     assert (len(cluster.reservations), len(cluster.tariffs)) == (2, 1)
-    assert len(generate(load_profile(profile), seed=0).jobs) == 42
+    assert len(generate_snapshot(load_workload_profile(profile), seed=0).jobs) == 42
 
 
 def test_the_generator_makes_the_shipped_files_to_the_byte(production):

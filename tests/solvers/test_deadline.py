@@ -9,9 +9,9 @@ import pytest
 
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.models.verifier.verify import verify_target
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, portfolio
-from gpuplan.solvers.improve.squeaky_wheel import book_all
+from gpuplan.solvers.improve.squeaky_wheel import reserve_all_starts
 from gpuplan.solvers.portfolio import Limits
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
@@ -63,7 +63,7 @@ def crowd(priorities=(0,)):
 
 def run(snapshot, policy, seconds, *solvers):
     check = partial(verify_target, snapshot, policy)
-    solution = portfolio.solve(pose(snapshot, policy), (), Limits(seconds, solvers), check)
+    solution = portfolio.solve(build_problem(snapshot, policy), (), Limits(seconds, solvers), check)
     assert check(solution.target).violations == ()
     return solution
 
@@ -95,7 +95,7 @@ def test_priorities_in_order_are_not_planned_one_by_one_once_the_time_is_up(cloc
 
 
 def test_what_a_solver_found_takes_no_longer_to_place_than_was_set_aside(clock, monkeypatch):
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
     clock.seconds = 0.01
     snapshot, policy = crowd(), ahead(SLOTS)
     limit = 10.0
@@ -117,16 +117,16 @@ def test_what_a_solver_found_takes_no_longer_to_place_than_was_set_aside(clock, 
 
 
 def test_no_round_of_booking_begins_that_would_not_be_over_in_time(clock):
-    problem = pose(crowd(), ahead(SLOTS))
+    problem = build_problem(crowd(), ahead(SLOTS))
     wanted = [(index, 0, 1) for index, one in enumerate(problem.classes) for _ in one.jobs]
-    book_all(Ledger(problem), wanted)
+    reserve_all_starts(Ledger(problem), wanted)
     all_rounds = clock.bookings
     clock.bookings = 0
 
-    book_all(Ledger(problem), wanted, deadline=clock.now + all_rounds / 2)
+    reserve_all_starts(Ledger(problem), wanted, deadline=clock.now + all_rounds / 2)
     some_rounds = clock.bookings
     clock.bookings = 0
-    late, missed = book_all(Ledger(problem), wanted, deadline=clock.now + 3)
+    late, missed = reserve_all_starts(Ledger(problem), wanted, deadline=clock.now + 3)
 
     assert 3 < some_rounds <= all_rounds / 2
     assert clock.bookings == 3

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.formulation.rows import Formulation, row
-from gpuplan.solvers.dual_bound import Certifier, exact_bound
+from gpuplan.solvers.dual_bound import DualBound, exact_bound
 
 FAMILIES = ("assignment", "eviction", "horizon", "gpu_capacity", "gang")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -68,8 +68,8 @@ def optimum(program):
 
 
 def by_definition(program, multipliers):
-    """The formula of `Certifier.bound`, in fractions and by trying everything."""
-    kept = set(Certifier(program).choice.tolist()) - {-1}
+    """The formula of `DualBound.bound`, in fractions and by trying everything."""
+    kept = set(DualBound(program).choice.tolist()) - {-1}
     best = None
     for values in box(program):
         if any(not program.rows[index].holds(values) for index in kept):
@@ -104,7 +104,7 @@ def test_bound_is_that_of_the_formula_to_the_last_point(case):
 @given(programs())
 @settings(max_examples=150)
 def test_choices_share_no_column_and_are_all_the_rows_of_their_columns_say(program):
-    choice = Certifier(program).choice
+    choice = DualBound(program).choice
     for index in set(choice.tolist()) - {-1}:
         kept = program.rows[index]
         assert set(np.flatnonzero(choice == index)) == set(kept.columns.tolist())
@@ -183,7 +183,7 @@ def test_of_choices_that_share_a_column_the_longest_is_kept():
         ),
     )
 
-    assert Certifier(program).choice.tolist() == [-1, 1, 1, 1]
+    assert DualBound(program).choice.tolist() == [-1, 1, 1, 1]
     assert exact_bound(program, np.zeros(2)) == 9 + 2
     assert exact_bound(program, np.array([1.0, 0.0])) == 1 + 2
 

@@ -20,7 +20,7 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
@@ -67,7 +67,7 @@ def instant_world(seed):
     """(best objective, objective of doing nothing, ceiling, formulation) of an instance of one slot."""
     instance = instances.tiny(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     best = best_of_all(snapshot, policy, fates=offered(problem)).objective
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
     return best, nothing, problem.ceiling, formulate(problem, Columns(problem))
@@ -76,7 +76,7 @@ def instant_world(seed):
 def timed_world(seed):
     """The same of an instance of several slots."""
     world = timely(seed)
-    problem = pose(world.snapshot, world.policy)
+    problem = build_problem(world.snapshot, world.policy)
     stopping = {each.job for each in problem.incumbents if each.stop_points is not None}
     _, best = exhaustive_schedules.best_schedule(world.snapshot, world.policy, stopping=stopping)
     nothing = exhaustive_schedules.judged(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.exact_run import Inquiry
+from gpuplan.solvers.exact_run import ExactRun
 from tests.support.oracles import bound_records
 from tests.support.oracles.bound_records import Found, Record
 
@@ -77,7 +77,7 @@ def test_solver_that_claims_too_low_a_bound_is_noticed(monkeypatch):
     known = bound_records.load(name)
     monkeypatch.setitem(SOLVERS, "milp", f"{bound_records.__name__}:bound_of_the_hint")
     # A better plan than greedy's, placed meanwhile, would show what the claim is worth.
-    monkeypatch.setattr(Inquiry, "_has_time", lambda _: False)
+    monkeypatch.setattr(ExactRun, "_has_time", lambda _: False)
 
     found = bound_records.search(known.source, 30.0)
 

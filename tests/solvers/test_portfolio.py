@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.solution import Ended, SolveStatus
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import SolveStatus, StopReason
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
-from gpuplan.solvers.incumbent import Search
+from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.portfolio import Limits, solve
-from gpuplan.solvers.worker import Outcome, messages
+from gpuplan.solvers.worker import ChildOutcome, read_messages
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import __name__ as doubles
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.processes
 def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None, began=None):
     check = check or partial(judged, snapshot)
     limits = Limits(seconds, solvers)
-    return solve(pose(snapshot, POLICY), snapshot.running_placements, limits, check, began=began)
+    return solve(build_problem(snapshot, POLICY), snapshot.running_placements, limits, check, began=began)
 
 
 def use(monkeypatch, name, double):
@@ -85,7 +85,7 @@ def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("said", [b"License ok\n", b"cfoo\nbar\n.", b"\x80", b"("])
 def test_bytes_that_are_no_answer_are_no_answer(said):
-    assert list(messages(io.BytesIO(said))) == []
+    assert list(read_messages(io.BytesIO(said))) == []
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_bound_counts_what_is_missing_anyway():
     greedy, solved = run(snapshot, solvers=()), run(snapshot)
 
     assert greedy.objective == solved.objective == 100 - 100_000
-    assert greedy.bound == 100 - 100_000 < -200_000 + pose(snapshot, POLICY).ceiling == 200
+    assert greedy.bound == 100 - 100_000 < -200_000 + build_problem(snapshot, POLICY).ceiling == 200
     assert (solved.bound, solved.status) == (solved.objective, SolveStatus.OPTIMAL)
 
 
@@ -168,7 +168,7 @@ def test_leaving_all_as_it_is_may_be_the_best_there_is():
 
     solution = run(snapshot, solvers=())
 
-    assert solution.target == Target(())
+    assert solution.target == DesiredState(())
     assert solution.objective == 0
 
 
@@ -178,7 +178,7 @@ def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
 
     solution = run(snapshot, solvers=(), check=partial(judged, full))
 
-    assert (solution.solver, solution.target) == ("none", Target(()))
+    assert (solution.solver, solution.target) == ("none", DesiredState(()))
     assert solution.rejected[0].solver == "greedy"
 
 
@@ -191,7 +191,7 @@ def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
         return encode(x, target)
 
     monkeypatch.setattr(solver_child.Columns, "encode", only_doing_nothing)
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
 
     assert run(contested()).solver == "milp"
 
@@ -207,15 +207,15 @@ def test_solver_that_begins_while_greedy_plans_reaches_the_optimum(monkeypatch):
 def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
     class Broken:
         def follow(self, listen):
-            return Outcome(failure="ended with code -6: no message")
+            return ChildOutcome(failure="ended with code -6: no message")
 
     @contextmanager
     def begun(*question):
         yield Broken()
 
     monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
-    monkeypatch.setattr(exact_run, "begun", begun)
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "start_child", begun)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
 
     solution = run(contested(), seconds=30.0)
 
@@ -226,7 +226,7 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
 @pytest.mark.parametrize("many", [0, 10**9])
 def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
     monkeypatch.setattr(portfolio, "_MANY_NODES", many)
-    monkeypatch.setattr(exact_run, "begun", None)
+    monkeypatch.setattr(exact_run, "start_child", None)
 
     solution = run(contested(), seconds=30.0, began=time.monotonic() - 60)
 
@@ -239,16 +239,16 @@ def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
 
 def test_where_no_time_is_left_to_refine_it_is_the_clock_that_ended_the_search():
     snapshot = contested()
-    search = Search(pose(snapshot, POLICY), (), Limits(0.0, ()), partial(judged, snapshot))
+    search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(0.0, ()), partial(judged, snapshot))
 
-    portfolio._refine(search)
+    portfolio._run_lns(search)
 
-    assert search.solution().ended is Ended.TIME
+    assert search.solution().ended is StopReason.TIME
 
 
 def test_a_plan_that_is_proven_optimal_has_missed_no_job():
     snapshot = contested()
-    search = Search(pose(snapshot, POLICY), (), Limits(10.0, ()), partial(judged, snapshot))
+    search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(10.0, ()), partial(judged, snapshot))
 
     search.offer("milp", search.idle, missed=2)
 
@@ -268,7 +268,7 @@ def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
             time.sleep(0.2)
         return judged(snapshot, target)
 
-    search = Search(pose(snapshot, POLICY), (), Limits(10.0, ()), check)
+    search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(10.0, ()), check)
     for _ in range(9):
         search.offer("greedy", search.idle)
 

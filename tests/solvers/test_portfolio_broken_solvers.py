@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.plan.solution import Ended, SolveStatus
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.plan.solution import SolveStatus, StopReason
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.portfolio import Limits, solve
 from tests.support.doubles import broken_solvers
@@ -58,7 +58,7 @@ def run(double, *, solvers=("milp",), seconds=30.0, watch=None, ticks=1):
     SOLVERS["milp"] = f"{broken_solvers.__name__}:{double}"
     # Ticks end what would otherwise go on until the time is up; only what hangs gets to that.
     limits = Limits(seconds, solvers, ticks=ticks)
-    return solve(pose(snapshot, POLICY), (), limits, partial(judged, snapshot), watch)
+    return solve(build_problem(snapshot, POLICY), (), limits, partial(judged, snapshot), watch)
 
 
 @cache
@@ -171,7 +171,7 @@ def test_an_interruption_ends_the_solver_and_keeps_the_best_plan(monkeypatch, tm
 
     solution = run("hang_in_c", seconds=300.0, watch=watch)
 
-    assert solution.ended is Ended.INTERRUPTED
+    assert solution.ended is StopReason.INTERRUPTED
     assert (solution.objective, solution.solver) == (GREEDY, "greedy")
     assert not alive(int(here.read_text()))
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.plan.violation import Rule
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
@@ -44,12 +44,12 @@ def plain_optimum(snapshot, policy, problem):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
-    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         instance = instances.tiny(seed)
         snapshot, policy = instance.snapshot, instance.policy
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         try:
             best = best_of_all(snapshot, policy, fates=offered(problem))
         except TooLargeError:

@@ -12,9 +12,9 @@ from functools import partial
 
 import pytest
 
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.strategies import instances
@@ -27,7 +27,7 @@ CHUNKS, PLANS = 2, 500
 
 def plan(instance, solvers):
     check = partial(judged, instance.snapshot, instance.policy)
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
     solution = portfolio.solve(problem, instance.snapshot.running_placements, Limits(20.0, solvers), check)
     assert solution.rejected == ()
     return solution.target
@@ -53,7 +53,7 @@ def restored(target, *placements):
     """The target with running jobs as they are now; no node they are on is removed."""
     names = {each.job for each in placements}
     nodes = {replica.node for each in placements for replica in each.replicas}
-    return Target(
+    return DesiredState(
         sorted_by_job((*(each for each in target.placements if each.job not in names), *placements)),
         target.added,
         tuple(name for name in target.removed if name not in nodes),
@@ -72,7 +72,7 @@ def without_followers(snapshot, target, nodes):
             kept.append(each)
         elif before:
             kept.append(before)
-    return Target(sorted_by_job(kept), target.added, target.removed)
+    return DesiredState(sorted_by_job(kept), target.added, target.removed)
 
 
 def check_plan(instance, target, tally):
@@ -108,7 +108,7 @@ def check_plans(seeds, solvers):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
-    monkeypatch.setattr(portfolio, "_improve", lambda _: None)
+    monkeypatch.setattr(portfolio, "_run_improvers", lambda _: None)
 
     tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ())
 

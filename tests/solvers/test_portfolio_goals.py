@@ -17,8 +17,8 @@ from gpuplan.models.policy.objective import Blend, Goal, Objective
 from gpuplan.models.policy.policy import Disruption, Policy, SolverName, Weights
 from gpuplan.models.progress import Progress
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.problem_builder import pose
-from gpuplan.planner.render.plan.header import cares, header_lines
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.render.plan.header import header_lines, search_remarks
 from gpuplan.planner.render.style import Style
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits
@@ -137,11 +137,11 @@ def with_times(seed):
 
 @pytest.mark.slow
 def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
-    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
     tally = Counter()
     for seed in range(400 if EVERY_SEED else 16):
         snapshot, policy = with_times(seed)
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         try:
             best = best_of_all(snapshot, policy, fates=offered(problem))
         except TooLargeError:
@@ -189,7 +189,7 @@ def test_the_header_tells_of_weights_that_count_with_another_goal_only():
     def told(goal, **weights):
         policy = Policy(objective=Objective(goal=goal), weights=Weights(**weights), solvers=())
         plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
-        return any("without effect" in line for line in cares(plan))
+        return any("without effect" in line for line in search_remarks(plan))
 
     assert told(Goal.COMPLETION, basis="job")
     assert told(Goal.COMPLETION, ageing={"cap": 3})

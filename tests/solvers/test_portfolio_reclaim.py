@@ -15,10 +15,10 @@ import pytest
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.answers.remedies import RemedyKind
-from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder import draft
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
@@ -39,7 +39,7 @@ ALONE = {RemedyKind.STOP, RemedyKind.DEFER}
 def answered(snapshot, policy):
     """(the search's answer, its plan), none of its answers rejected."""
     check = partial(judged, snapshot, policy)
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     solution = portfolio.solve(problem, snapshot.running_placements, Limits(30.0, ("cpsat",)), check)
     assert solution.rejected == ()
     terms = check(solution.target).terms
@@ -48,7 +48,7 @@ def answered(snapshot, policy):
 
 def pays_by_itself(plan):
     """Changes of `ALONE`, allowed to a plan, that gain points; and starts that fit as things are."""
-    ground, jobs = Ground(plan), plan.snapshot.job_by_name
+    ground, jobs = PlanFeasibility(plan), plan.snapshot.job_by_name
     may_be_stopped = reclaim_worlds.stoppable(plan.snapshot, plan.policy)
     for waiting in plan.waiting:
         found = remedies(ground, jobs[waiting.job])
@@ -63,8 +63,8 @@ def pays_by_itself(plan):
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
-    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot, policy = reclaim_worlds.world(seed)
@@ -83,14 +83,14 @@ def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
             assert list(pays_by_itself(plan)) == [], seed
         tally[solution.status] += 1
         tally["changed"] += best.target != nothing_changed(snapshot)
-        tally["claims"] += pose(snapshot, policy).claims > 1
+        tally["claims"] += build_problem(snapshot, policy).claims > 1
     assert tally[SolveStatus.OPTIMAL] >= SEEDS * 3 // 4, tally
     assert tally["changed"] >= SEEDS // 3, tally
     assert tally["claims"] >= SEEDS // 8, tally
 
 
 def plan_of(monkeypatch, queues, *jobs, nodes=2, policy=None):
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
     snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=jobs, queues=queues)
     return answered(snapshot, policy or Policy())[1]
 

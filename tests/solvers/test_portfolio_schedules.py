@@ -10,9 +10,9 @@ import pytest
 
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import BudgetPolicy, Policy, SolverName
-from gpuplan.planner.apply.promises import carry_over
+from gpuplan.planner.apply.promises import carry_over_promises
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.oracles import exhaustive_schedules
 from tests.support.strategies.schedule_instances import FEATURES, timely
 
@@ -30,7 +30,9 @@ def best(seed):
 
 def best_of(snapshot, policy):
     """The objective of the best legal schedule; None if there are too many."""
-    offered = {each.job for each in pose(snapshot, policy).incumbents if each.stop_points is not None}
+    offered = {
+        each.job for each in build_problem(snapshot, policy).incumbents if each.stop_points is not None
+    }
     try:
         found = exhaustive_schedules.best_schedule(snapshot, policy, stopping=offered)
     except exhaustive_schedules.TooLargeError:
@@ -54,7 +56,7 @@ def with_promises(seed):
     # Those that wait depend on smaller names only, so the first ones depend on none that is left out.
     early = tuple(job for job in jobs if job.running or job in waiting[:2])
     plan = planned(given.snapshot.model_copy(update={"jobs": early}), given.policy)
-    snapshot = carry_over(given.snapshot, plan)
+    snapshot = carry_over_promises(given.snapshot, plan)
     return (snapshot, given.policy) if any(job.promise for job in snapshot.jobs) else None
 
 

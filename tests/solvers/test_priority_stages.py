@@ -12,7 +12,7 @@ import pytest
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
@@ -48,11 +48,11 @@ def worlds(chunk):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
-    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
     tally = Counter()
     for seed, snapshot, policy in worlds(chunk):
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         try:
             best, tried = best_in_order(snapshot, policy, problem, offered(problem))
         except TooLargeError:
@@ -93,7 +93,7 @@ def test_verifier_reports_each_job_that_could_have_had_the_place_of_a_lower_one(
     policy = Policy(priority=IN_ORDER)
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot = world(seed)
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         try:
             _, tried = best_in_order(snapshot, policy, problem, offered(problem))
         except TooLargeError:
@@ -115,14 +115,14 @@ def test_verifier_reports_each_job_that_could_have_had_the_place_of_a_lower_one(
 
 
 def test_one_gpu_of_high_priority_is_served_before_eight_of_low_priority(monkeypatch):
-    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
     jobs = [build.job("large", gpus=8, priority=1), build.job("small", gpus=1, priority=10)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
 
     def started(order):
         policy = build.by_value(priority=PriorityPolicy(order=order))
         check = partial(judged, snapshot, policy)
-        solution = portfolio.solve(pose(snapshot, policy), (), Limits(30.0, ("cpsat",)), check)
+        solution = portfolio.solve(build_problem(snapshot, policy), (), Limits(30.0, ("cpsat",)), check)
         assert solution.status is SolveStatus.OPTIMAL
         return [placement.job for placement in solution.target.placements]
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.verifier.verify import verify_target
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS, exact_run, solver_child
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.portfolio import Limits, solve
@@ -31,14 +31,17 @@ def asked_apart(monkeypatch):
         asked.append(arguments[0].solver)
         return apart_in_this_process(entry, arguments, seconds, listen)
 
-    monkeypatch.setattr(exact_run, "run_apart", run_apart)
+    monkeypatch.setattr(exact_run, "run_in_child", run_apart)
     return asked
 
 
 def run(snapshot, policy=POLICY, *, solvers=("milp",)):
     check = partial(verify_target, snapshot, policy)
     return solve(
-        pose(snapshot, policy), snapshot.running_placements, Limits(60.0, solvers, ticks=TICKS), check
+        build_problem(snapshot, policy),
+        snapshot.running_placements,
+        Limits(60.0, solvers, ticks=TICKS),
+        check,
     )
 
 
@@ -82,8 +85,8 @@ def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(monkeypatch, as
 
 
 def test_a_large_question_is_not_even_stated_in_this_process(monkeypatch, asked_apart):
-    monkeypatch.setattr(solver_child, "_SMALL", 0)
-    monkeypatch.setattr(exact_run, "consult_here", None)
+    monkeypatch.setattr(solver_child, "_FEW_CHOICES", 0)
+    monkeypatch.setattr(exact_run, "solve_in_process", None)
 
     run(contested())
 
@@ -120,7 +123,7 @@ def test_a_question_is_answered_here_as_well_as_apart(monkeypatch, seed, solvers
     one = instances.everything(seed)
 
     here = run(one.snapshot, one.policy, solvers=solvers)
-    monkeypatch.setattr(solver_child, "_SMALL", 0)
+    monkeypatch.setattr(solver_child, "_FEW_CHOICES", 0)
     apart = run(one.snapshot, one.policy, solvers=solvers)
 
     assert (here.objective, here.bound, here.status) == (apart.objective, apart.bound, apart.status)

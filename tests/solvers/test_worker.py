@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.solvers.worker import run_apart
+from gpuplan.solvers.worker import run_in_child
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 
 def heard(entry, *arguments, seconds=30.0):
     told = []
-    outcome = run_apart(entry, arguments, seconds, told.append)
+    outcome = run_in_child(entry, arguments, seconds, told.append)
     return outcome, [message for message in told if message is not None]
 
 
@@ -70,7 +70,7 @@ def test_a_listener_that_raises_ends_the_child():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_apart(f"{doubles}:tell_pid_and_hang", (), 60.0, listen)
+        run_in_child(f"{doubles}:tell_pid_and_hang", (), 60.0, listen)
 
     assert gone_within(pids[0], 10)
 

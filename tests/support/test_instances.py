@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.models.verifier.context import Case
+from gpuplan.models.verifier.context import Context
 from gpuplan.models.verifier.objective import TERMS
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.oracle.reference import ReferenceColumns, reference
@@ -45,8 +45,8 @@ def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():
     for number in range(400):
         instance = FULL_MAKERS[number % 2](number)
         snapshot, policy = instance.snapshot, instance.policy
-        target = best(snapshot, pose(snapshot, policy))
-        case = Case(snapshot, policy, target.placements, target.added, target.removed)
+        target = best(snapshot, build_problem(snapshot, policy))
+        case = Context(snapshot, policy, target.placements, target.added, target.removed)
         done.update(str(each.change) for each in case.occupants)
         done.update({"stopped": len(case.stopped)})
         done.update({"node added": len(target.added), "node removed": len(target.removed)})

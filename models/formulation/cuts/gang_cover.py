@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import dense
+from gpuplan.models.formulation.rows import row_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     Floats: TypeAlias = NDArray[np.float64]
 
-_BROKEN: Final = 1e-3
+_LEAST_VIOLATION: Final = 1e-3
 """Smallest violation, in replicas, for which a row is added."""
 
-_MOST_CUTS: Final = 8
+_MAX_CUTS: Final = 8
 """Rows added per domain at a time: those with the largest violation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class GangCover:
     """
     Replicas of one shape, of gangs of several types, in one domain d.
 
@@ -81,8 +81,8 @@ class Gathering:
         elsewhere = int(self.most.sum()) - np.cumsum(self.most[order])
         needed = np.maximum(0, self.least[:, np.newaxis] - elsewhere)
         excess = values[self.gangs] @ needed - np.cumsum(room[order])
-        for last in np.argsort(-excess, kind="stable")[:_MOST_CUTS].tolist():
-            if excess[last] > _BROKEN:
+        for last in np.argsort(-excess, kind="stable")[:_MAX_CUTS].tolist():
+            if excess[last] > _LEAST_VIOLATION:
                 yield tuple(sorted(order[: last + 1].tolist()))
 
     def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
@@ -91,7 +91,7 @@ class Gathering:
         inside[list(chosen)] = True
         elsewhere = int(self.most.sum()) - int(self.most[: len(inside)][inside].sum())
         changing = inside[self.node]
-        return dense(
+        return row_of_arrays(
             "locality",
             key,
             np.append(self.gangs, self.columns[changing]),
@@ -100,7 +100,7 @@ class Gathering:
         )
 
 
-def gang_cover(problem: Problem, x: Columns) -> Iterator[Gathering]:
+def gang_covers(problem: Problem, x: Columns) -> Iterator[GangCover]:
     """Gang cover structures of all domains that some gang requires."""
     users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int]]] = defaultdict(list)
     for (index, tier, domain), column in x.whole.items():
@@ -116,7 +116,7 @@ def gang_cover(problem: Problem, x: Columns) -> Iterator[Gathering]:
             for cell in x.cells.of_group[group]
             if problem.domain_of(level)[x.cells.all[cell].nodes[0]] == domain
         ]
-        yield _gathered(x, cells, shape, gangs, losses)
+        yield _cover_of(x, cells, shape, gangs, losses)
 
 
 def _losses(problem: Problem) -> Floats:
@@ -130,9 +130,9 @@ def _losses(problem: Problem) -> Floats:
     return losses
 
 
-def _gathered(
+def _cover_of(
     x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int]], losses: Floats
-) -> Gathering:
+) -> GangCover:
     nodes = sorted({node for cell in cells for node in x.cells.all[cell].nodes})
     most, fixed = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64)
     known = np.ones(len(nodes), dtype=bool)
@@ -153,7 +153,7 @@ def _gathered(
     columns, where, gained = (np.concatenate(each) for each in zip(*changes, strict=True))
     known &= most > 0
     counts = known[where] & (gained != 0)
-    return Gathering(
+    return GangCover(
         gangs=np.array([column for column, _ in gangs], dtype=np.int64),
         least=np.array([least for _, least in gangs], dtype=np.int64),
         most=np.append(most[known], most[~known]),

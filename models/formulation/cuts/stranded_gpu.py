@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, row_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.problem.problem import Problem
 
-_MOST_UNITS: Final = 256
+_MAX_UNITS: Final = 256
 """Limit on the units in which a node's amount of a resource is counted."""
 
 
@@ -48,7 +48,7 @@ def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
             if (taken == gpus).all():
                 continue
             supplies = [_supply(x, cell, usable[whole, free]) for cell in cells]
-            yield dense(
+            yield row_of_arrays(
                 "stranded_gpu",
                 ("group", group, name),
                 np.concatenate([columns, *(givers for _, givers, _ in supplies)]),
@@ -77,7 +77,7 @@ def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints,
 
 def _unit(amounts: Ints, largest: int) -> int:
     """Greatest common divisor of all amounts, or a larger unit if a node has too many of these."""
-    return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // _MOST_UNITS))
+    return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // _MAX_UNITS))
 
 
 def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints, Ints]:

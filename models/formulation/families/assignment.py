@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.formulation.rows import Row, row
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def assignment(problem: Problem, x: Columns) -> Iterator[Row]:
                 for tier in range(len(kind.tiers))
                 if (column := x.jobs.get((index, tier))) is not None
             ]
-            if job_class.role is Role.MOVE and job_class.incumbent is not None:
+            if job_class.role is ClassRole.MOVE and job_class.incumbent is not None:
                 moved = [*columns, (x.move[job_class.incumbent], -1)]
                 yield row("assignment", (index,), moved, lower=0, upper=0)
             elif len(columns) > 1:

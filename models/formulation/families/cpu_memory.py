@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, row_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.formulation.columns import Columns, ReplicaColumns
     from gpuplan.models.problem.problem import Problem
 
-MOST_PER_NODE: Final = 8
+MAX_REPLICAS_PER_NODE: Final = 8
 """Rows are stated for replicas of which at most this many fit a node; the total covers smaller ones."""
 
 
@@ -40,14 +40,14 @@ def cpu_memory(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _rows_of(
-    problem: Problem, x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+    problem: Problem, x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: ReplicaColumns
 ) -> Iterator[Row]:
     states = x.cells.states[x.cells.all[cells[0]].group]
     for resource, name in enumerate(problem.resources):
         amounts = members.amounts[:, resource]
         most = int(amounts.max(initial=0))
         largest = int(states.amounts[:, resource].max(initial=0))
-        units = {1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}
+        units = {1, *(largest // (per + 1) + 1 for per in range(1, MAX_REPLICAS_PER_NODE + 1))}
         if (amounts == most).all():
             units = {most}
         for unit in sorted(units):
@@ -60,7 +60,7 @@ def _rows_of(
                 upper += constant
                 columns.append(givers)
                 coefficients.append(-given)
-            yield dense(
+            yield row_of_arrays(
                 "cpu_memory",
                 (*key, name, unit),
                 np.concatenate(columns),

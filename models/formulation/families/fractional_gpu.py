@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, row_of_arrays
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.formulation.columns import Columns, ReplicaColumns
     from gpuplan.models.problem.problem import Problem
 
 
@@ -39,7 +39,7 @@ def fractional_gpu(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG0
 
 
 def _rows_of(
-    x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+    x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: ReplicaColumns
 ) -> Iterator[Row]:
     shares = members.milli[members.milli > 0]
     opened = np.array([x.opened[cell] for cell in cells if cell in x.opened], dtype=np.int64)
@@ -55,6 +55,6 @@ def _rows_of(
             upper += constant
             columns.append(givers)
             coefficients.append(-given)
-        yield dense(
+        yield row_of_arrays(
             "fractional_gpu", (*key, unit), np.concatenate(columns), np.concatenate(coefficients), upper=upper
         )

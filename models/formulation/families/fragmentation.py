@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, row_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fragmentation(problem: Problem, x: Columns) -> Iterator[Row]:
         constant, givers, given = x.cells.supply(cell, whole)
         columns, sizes = x.block_users(cell)
         single = x.single_gpus(cell)
-        yield dense(
+        yield row_of_arrays(
             "fragmentation",
             (cell,),
             np.concatenate([[waste, x.phantom[cell]], columns, single, givers]).astype(np.int64),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.formulation.rows import Row, row, row_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,9 @@ def _supplied(
 ) -> Row:
     """Usage is at most what the states of the node class's nodes offer."""
     constant, givers, given = x.cells.supply(cell, by_state)
-    return dense("gpu_capacity", key, np.append(columns, givers), np.append(blocks, -given), upper=constant)
+    return row_of_arrays(
+        "gpu_capacity", key, np.append(columns, givers), np.append(blocks, -given), upper=constant
+    )
 
 
 def _cheapest(amounts: Ints, gpus: Ints, users: Ints, size: int) -> Iterator[tuple[int, int, int]]:

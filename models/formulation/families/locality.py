@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Term
-    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType
     from gpuplan.models.problem.problem import Problem
 
 
@@ -55,7 +55,7 @@ def locality(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - e
                 yield row("locality", (index, "spread", domain), at_most, upper=0)
 
 
-def _required(x: Columns, index: int, kind: Kind, level: Level) -> Iterator[Row]:
+def _required(x: Columns, index: int, kind: ReplicaType, level: Level) -> Iterator[Row]:
     for tier in range(len(kind.tiers)):
         if (kind.classes[0], tier) not in x.jobs:
             continue
@@ -77,7 +77,7 @@ def _required(x: Columns, index: int, kind: Kind, level: Level) -> Iterator[Row]
 
 
 def _preferred(
-    x: Columns, index: int, kind: Kind, jobs: list[int], by_domain: dict[int, list[int]]
+    x: Columns, index: int, kind: ReplicaType, jobs: list[int], by_domain: dict[int, list[int]]
 ) -> Iterator[Row]:
     touched: list[Term] = []
     for domain, columns in by_domain.items():
@@ -89,7 +89,7 @@ def _preferred(
     yield row("locality", (index, "preferred"), [*touched, *((job, -1) for job in jobs)], lower=0)
 
 
-def _by_domain(x: Columns, index: int, kind: Kind, level: Level) -> dict[int, list[int]]:
+def _by_domain(x: Columns, index: int, kind: ReplicaType, level: Level) -> dict[int, list[int]]:
     """Columns of the replicas of a type in each domain of a level."""
     found: dict[int, list[int]] = defaultdict(list)
     for tier in range(len(kind.tiers)):

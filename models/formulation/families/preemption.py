@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.preemption_order import views
-from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.eligibility.preemption_order import victim_views
+from gpuplan.models.formulation.rows import Row, row, row_of_arrays
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Term
     from gpuplan.models.problem.jobs import Incumbent
@@ -37,19 +37,19 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
         usage_ρ[r,q]  ≤  limit_rq    ∀ r, q, ρ
         Σ_{c in the rack} watts_c · ( Σ_{i bound by ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
 
-    ρ stands for a set of victims (`views`); without claims, these are the victims of rank ρ or above. A set
-    binds the classes that may follow none of its victims. An index ρ excludes usage of all other classes, and
-    capacity freed by preempting or shrinking the victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that
-    are free for the bound classes. Capacity freed by migration is free for any class, and the migrating job
-    still counts against quota where it counted. A queue passes up at least what it uses beyond what it does
-    not lend. The victims considered are those on the node group, in the queue, or in the rack. Where replicas
-    are assigned to node classes by size only, those of the other classes are subtracted from the sum of a
-    rack as if all of the node group were in it.
+    ρ stands for a set of victims (`victim_views`); without claims, these are the victims of rank ρ or above.
+    A set binds the classes that may follow none of its victims. An index ρ excludes usage of all other
+    classes, and capacity freed by preempting or shrinking the victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of
+    a node that are free for the bound classes. Capacity freed by migration is free for any class, and the
+    migrating job still counts against quota where it counted. A queue passes up at least what it uses beyond
+    what it does not lend. The victims considered are those on the node group, in the queue, or in the rack.
+    Where replicas are assigned to node classes by size only, those of the other classes are subtracted from
+    the sum of a rack as if all of the node group were in it.
     """
     for group in range(len(problem.groups)):
         yield from _nodes(problem, x, group)
     for budget in problem.budgets:
-        for at, view in enumerate(views(_preemptable(_counted(problem, budget)))):
+        for at, view in enumerate(victim_views(_preemptible(_counted(problem, budget)))):
             yield from _queues(problem, x, budget, view, at)
     for number, cap in enumerate(problem.power_caps):
         there, elsewhere = set(cap.nodes), {v for v, _ in cap.elsewhere}
@@ -58,7 +58,9 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
             for v, each in enumerate(problem.incumbents)
             if v in elsewhere or any(hold.node in there for hold in each.holds)
         )
-        for at, view in enumerate(views(_preemptable(each for each in holders if each.shape.quota_milli))):
+        for at, view in enumerate(
+            victim_views(_preemptible(each for each in holders if each.shape.quota_milli))
+        ):
             if terms := _watts(problem, x, cap, view):
                 yield row("preemption", ("rack", number, at), terms, upper=max(0, cap.left))
 
@@ -71,7 +73,7 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
     for cell in x.cells.of_group[group]:
         members += x.located_members(cell)
     kinds = [x.kind_of[column] for column in members.columns.tolist()]
-    for at, view in enumerate(views(_preemptable(problem.incumbents[v] for v in present))):
+    for at, view in enumerate(victim_views(_preemptible(problem.incumbents[v] for v in present))):
         below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
         if not below.any():
             continue
@@ -89,7 +91,7 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
                 upper, given = free.supply(offer)
                 columns = np.append(members.columns[below], np.array(list(given), dtype=np.int64))
                 minus = -np.array(list(given.values()), dtype=np.int64)
-                yield dense(
+                yield row_of_arrays(
                     "preemption",
                     ("group", group, at, *key),
                     columns,
@@ -101,7 +103,7 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
 class _Free:
     """Capacity free for the classes that a view binds on some nodes: a constant and a sum over columns."""
 
-    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: View) -> None:
+    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: VictimView) -> None:
         self._base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
         self._after: list[tuple[int, State, State]] = []
         """(column, state of a node with it, base state of the node)."""
@@ -146,14 +148,14 @@ def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
     return (each for each in problem.incumbents if each.shape.quota_milli and budget.counts(each.gpu_model))
 
 
-def _preemptable(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
+def _preemptible(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
     """Running jobs that a plan may preempt or shrink."""
     return (each for each in incumbents if each.stop_points is not None or each.shrinkable)
 
 
-def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: int) -> Iterator[Row]:
+def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: VictimView, at: int) -> Iterator[Row]:
     """Limits of the queues at which a victim of this view may count."""
-    concerned = _above(problem, budget, view)
+    concerned = _limited_queues(problem, budget, view)
     terms = [[*counted] for counted in x.usage(budget.resource, view)]
     fixed = list(budget.own)
     for queue in budget.leaves_first:
@@ -166,7 +168,7 @@ def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: i
             fixed[parent] += fixed[queue] - budget.kept[queue]
 
 
-def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
+def _limited_queues(problem: Problem, budget: QueueBudget, view: VictimView) -> set[int]:
     """Queues of the lowest-ranked victims of a view, and all queues above these."""
     found: set[int] = set()
     for incumbent in problem.incumbents:
@@ -179,7 +181,7 @@ def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
     return found
 
 
-def _watts(problem: Problem, x: Columns, cap: PowerCap, view: View) -> list[Term]:
+def _watts(problem: Problem, x: Columns, cap: PowerCap, view: VictimView) -> list[Term]:
     """Thousandths of watts that the classes bound by a view add in a rack; empty if none may be placed."""
     watts = dict(zip(cap.nodes, cap.watts, strict=True))
     taken = list(_drawn(x, watts, view))
@@ -188,7 +190,7 @@ def _watts(problem: Problem, x: Columns, cap: PowerCap, view: View) -> list[Term
     return [*taken, *_given_back(problem, x, watts, view), *_elsewhere(problem, x, cap, view)]
 
 
-def _drawn(x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
+def _drawn(x: Columns, watts: dict[int, int], view: VictimView) -> Iterator[Term]:
     groups: dict[int, int] = {}
     for position, cell in enumerate(x.cells.all):
         if cell.nodes[0] not in watts:
@@ -206,7 +208,7 @@ def _drawn(x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
                 yield column, -per_gpu * shape.gpus
 
 
-def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
+def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: VictimView) -> Iterator[Term]:
     incumbents = problem.incumbents
     for departure, column in x.out.items():
         if departure.node in watts:
@@ -221,7 +223,7 @@ def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: View)
                 yield x.fates.given[v, node], -freed
 
 
-def _elsewhere(problem: Problem, x: Columns, cap: PowerCap, view: View) -> Iterator[Term]:
+def _elsewhere(problem: Problem, x: Columns, cap: PowerCap, view: VictimView) -> Iterator[Term]:
     for v, drawn in cap.elsewhere:
         yield from ((column, -drawn) for column in x.fates.leaves(v, view))
         if v in x.shrink and not view.keeps(problem.incumbents[v]):

@@ -20,22 +20,22 @@ from gpuplan.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
 
-MOST_PER_NODE: Final = 1_024
+MAX_PATTERNS_PER_NODE: Final = 1_024
 """Limit on eviction patterns of one node; a node with more is crowded."""
 
-MOST_IN_ALL: Final = 6_000
+MAX_PATTERNS: Final = 6_000
 """Limit on eviction patterns of all nodes; nodes with the most patterns become crowded until it is met …"""
 
-MOST_ON_AVERAGE: Final = 8
+MAX_AVERAGE_PATTERNS: Final = 8
 """… or until the average per node is at most this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class EvictionPattern:
     """Running jobs that leave one node together, wholly or in part."""
 
     node: int
@@ -52,7 +52,7 @@ class Departure:
         return len(self.stopped) + len(self.moved) + len(self.shrunk)
 
 
-class Departures:
+class EvictionPatterns:
     """All eviction patterns of every node."""
 
     def __init__(self, problem: Problem) -> None:
@@ -80,13 +80,13 @@ class Departures:
             if len(equal) > 1
         }
         """The equal running jobs of each job that has some, the cheapest to evict first."""
-        self.by_node: dict[int, tuple[Departure, ...]] = {
+        self.by_node: dict[int, tuple[EvictionPattern, ...]] = {
             node: tuple(sorted((_joined(node, chosen) for chosen in product(*choices)), key=_order))[1:]
             for node, choices in parts.items()
             if node not in self.crowded
         }
 
-    def _crowded(self, parts: dict[int, list[list[Departure]]]) -> frozenset[int]:
+    def _crowded(self, parts: dict[int, list[list[EvictionPattern]]]) -> frozenset[int]:
         """Nodes with too many patterns, given the options of each group of equal running jobs."""
         counts = {node: prod(map(len, choices)) - 1 for node, choices in parts.items()}
         # For shares and MIG instances it matters which replica is given up first.
@@ -94,12 +94,12 @@ class Departures:
             node
             for node, present in self.holds.items()
             for index, positions in present.items()
-            if counts[node] > MOST_PER_NODE
+            if counts[node] > MAX_PATTERNS_PER_NODE
             or (len(positions) > 1 and self.problem.incumbents[index].shrinkable and not self._plain(index))
         }
         left = sum(count for node, count in counts.items() if node not in crowded)
         for node in sorted(counts, key=lambda node: (-counts[node], node)):
-            if left <= max(MOST_IN_ALL, MOST_ON_AVERAGE * len(self.problem.nodes)):
+            if left <= max(MAX_PATTERNS, MAX_AVERAGE_PATTERNS * len(self.problem.nodes)):
                 break
             if node not in crowded:
                 crowded.add(node)
@@ -157,19 +157,19 @@ class Departures:
             else None,
         )
 
-    def _parts(self, node: int, group: tuple[int, ...]) -> Iterator[Departure]:
+    def _parts(self, node: int, group: tuple[int, ...]) -> Iterator[EvictionPattern]:
         """Options of a group of equal running jobs on a node; to stay is the first."""
         first = self.problem.incumbents[group[0]]
         may_stop, may_move = first.stop_points is not None, first.move is not None
         for leaving in range(len(group) + 1):
             for stopped in range(leaving + 1) if may_stop else (0,):
                 if may_move or stopped == leaving:
-                    yield Departure(node, stopped=group[:stopped], moved=group[stopped:leaving])
+                    yield EvictionPattern(node, stopped=group[:stopped], moved=group[stopped:leaving])
         if first.shrinkable:
             here = self.holds[node][group[0]]
             most = min(len(here), len(first.holds) - first.fewest)
             for replicas in range(1, most + 1):
-                yield Departure(node, shrunk=((group[0], replicas),))
+                yield EvictionPattern(node, shrunk=((group[0], replicas),))
 
     def canonical(self, index: int, fate: dict[int, str]) -> int:
         """
@@ -183,7 +183,9 @@ class Departures:
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
-    def free(self, departure: Departure, below: View | None = None) -> tuple[list[int], list[int]]:
+    def free(
+        self, departure: EvictionPattern, below: VictimView | None = None
+    ) -> tuple[list[int], list[int]]:
         """
         (thousandths free by GPU, amounts free by resource) of the node under an eviction pattern.
 
@@ -201,7 +203,9 @@ class Departures:
             amounts = [max(0, free - owed) for free, owed in zip(amounts, node.overdrawn, strict=True)]
         return gpus, amounts
 
-    def given_up(self, departure: Departure, below: View | None = None) -> Iterator[tuple[int, int]]:
+    def given_up(
+        self, departure: EvictionPattern, below: VictimView | None = None
+    ) -> Iterator[tuple[int, int]]:
         """
         (running job, position in its `holds`) of every replica that leaves the node.
 
@@ -216,11 +220,11 @@ class Departures:
                 for position in positions:
                     yield index, position
 
-    def all_leave(self, node: int) -> Departure:
+    def all_leave(self, node: int) -> EvictionPattern:
         """The pattern in which all running jobs that may leave a node have left."""
-        return Departure(node, moved=tuple(self.holds[node]))
+        return EvictionPattern(node, moved=tuple(self.holds[node]))
 
-    def empties(self, departure: Departure) -> bool:
+    def empties(self, departure: EvictionPattern) -> bool:
         """True if every running job of the node migrates."""
         here = self.holds[departure.node]
         return departure.node not in self.held_fast and len(departure.moved) == len(here)
@@ -243,8 +247,8 @@ def _may_leave(incumbent: Incumbent) -> bool:
     return incumbent.stop_points is not None or incumbent.move is not None or incumbent.shrinkable
 
 
-def _joined(node: int, chosen: tuple[Departure, ...]) -> Departure:
-    return Departure(
+def _joined(node: int, chosen: tuple[EvictionPattern, ...]) -> EvictionPattern:
+    return EvictionPattern(
         node,
         stopped=tuple(sorted(index for part in chosen for index in part.stopped)),
         moved=tuple(sorted(index for part in chosen for index in part.moved)),
@@ -252,5 +256,5 @@ def _joined(node: int, chosen: tuple[Departure, ...]) -> Departure:
     )
 
 
-def _order(departure: Departure) -> tuple[object, ...]:
+def _order(departure: EvictionPattern) -> tuple[object, ...]:
     return (departure.leavers, departure.stopped, departure.moved, departure.shrunk)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.formulation.structure.parts import parts
+from gpuplan.models.formulation.structure.parts import value_tiers
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpuplan.models.eligibility.preemption_order import View
-    from gpuplan.models.formulation.structure.eviction_patterns import Departure, Departures
+    from gpuplan.models.eligibility.preemption_order import VictimView
+    from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern, EvictionPatterns
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
 
 
-class Fates:
+class IncumbentColumns:
     """Columns of eviction patterns, and of each running job separately."""
 
-    def __init__(self, problem: Problem, departures: Departures, new: Callable[[int], int]) -> None:
+    def __init__(self, problem: Problem, departures: EvictionPatterns, new: Callable[[int], int]) -> None:
         """Create the columns; `new` makes a column with an upper bound."""
         incumbents = problem.incumbents
         self._problem = problem
         self._resources = len(problem.resources)
         self.departures = departures
-        self.out: dict[Departure, int] = {
+        self.out: dict[EvictionPattern, int] = {
             departure: new(1) for leaving in departures.by_node.values() for departure in leaving
         }
         self.stopped_with = self._stopped_with()
@@ -43,7 +43,9 @@ class Fates:
         shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
         self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
         """Number of replicas given up."""
-        self.fewer = {v: parts(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled}
+        self.fewer = {
+            v: value_tiers(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled
+        }
         """The same by parts, where replicas have unequal points."""
         self.resized = {v: new(1) for v in shrinkable}
         self.given = {
@@ -91,7 +93,7 @@ class Fates:
             if at == node:
                 yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
 
-    def stays_for(self, node: int, view: View) -> Iterator[int]:
+    def stays_for(self, node: int, view: VictimView) -> Iterator[int]:
         """Columns that free nothing of a crowded node for the classes that a view binds."""
         for v in self.departures.holds[node]:
             if view.keeps(self._problem.incumbents[v]):
@@ -108,7 +110,7 @@ class Fates:
                     found[v].append(column)
         return dict(found)
 
-    def leaves(self, v: int, below: View | None = None) -> Sequence[int]:
+    def leaves(self, v: int, below: VictimView | None = None) -> Sequence[int]:
         """
         Columns of which at most one is 1: each means that a running job leaves all its nodes.
 
@@ -130,7 +132,7 @@ def _stands_alone(incumbent: Incumbent) -> bool:
 
 
 def _sharers(
-    problem: Problem, departures: Departures, node: int
+    problem: Problem, departures: EvictionPatterns, node: int
 ) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
     held: dict[int, list[tuple[int, int]]] = {}
     for v, positions in departures.holds[node].items():

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.cluster import MigInstance
-    from gpuplan.models.formulation.structure.eviction_patterns import Departure, Departures
-    from gpuplan.models.formulation.structure.incumbent_variables import Fates
-    from gpuplan.models.formulation.structure.node_classes import Cells
+    from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern, EvictionPatterns
+    from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
+    from gpuplan.models.formulation.structure.node_classes import NodeClasses
     from gpuplan.models.problem.nodes import MigGpu
     from gpuplan.models.problem.problem import Problem
 
@@ -50,8 +50,8 @@ class MigState:
 
 def mig_states(
     problem: Problem,
-    cells: Cells,
-    fates: Fates,
+    cells: NodeClasses,
+    fates: IncumbentColumns,
     new: Callable[[int], int],
 ) -> Iterator[MigState]:
     """All MIG states of a problem; `new` makes a column with an upper bound."""
@@ -90,7 +90,7 @@ def mig_states(
 
 
 def _switched(
-    position: int, cells: Cells, geometry: MigGeometry, profiles: set[str], new: Callable[[int], int]
+    position: int, cells: NodeClasses, geometry: MigGeometry, profiles: set[str], new: Callable[[int], int]
 ) -> Iterator[MigState]:
     """Wholly free GPUs of a node class that may be switched to MIG mode."""
     cell = cells.all[position]
@@ -155,11 +155,11 @@ def _wanted_profiles(problem: Problem) -> list[set[str]]:
 
 
 def _used(
-    problem: Problem, departures: Departures, node: int, gpu: MigGpu
-) -> dict[Departure | None, set[Position]]:
+    problem: Problem, departures: EvictionPatterns, node: int, gpu: MigGpu
+) -> dict[EvictionPattern | None, set[Position]]:
     """Used instances of a GPU under each eviction pattern of its node; None: while all running jobs stay."""
     base = {(each.profile, each.start) for each in gpu.used}
-    used: dict[Departure | None, set[Position]] = {None: base}
+    used: dict[EvictionPattern | None, set[Position]] = {None: base}
     for departure in departures.by_node.get(node, ()):
         left = {
             (instance.profile, instance.start)
@@ -174,8 +174,8 @@ def _used(
 def _slices(
     count: int,
     layout: _Layout,
-    used: dict[Departure | None, set[Position]],
-    out: dict[Departure, int],
+    used: dict[EvictionPattern | None, set[Position]],
+    out: dict[EvictionPattern, int],
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
     """Number of GPUs on which each slice is free, as a function of the eviction patterns."""
     base = _free(layout, used[None])
@@ -194,7 +194,7 @@ def _slices(
 
 
 def _crowded_slices(
-    problem: Problem, fates: Fates, layout: _Layout, node: int, gpu: MigGpu
+    problem: Problem, fates: IncumbentColumns, layout: _Layout, node: int, gpu: MigGpu
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
     """The same for a GPU of a crowded node, where each running job frees its own slices."""
     base = _free(layout, {(each.profile, each.start) for each in gpu.used})

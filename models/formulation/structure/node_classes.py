@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.structure.node_states import StateList
+from gpuplan.models.formulation.structure.node_states import ObservedStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.structure.eviction_patterns import Departure
-    from gpuplan.models.formulation.structure.incumbent_variables import Fates
-    from gpuplan.models.formulation.structure.node_states import States
-    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern
+    from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
+    from gpuplan.models.formulation.structure.node_states import NodeStates
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class NodeClass:
     """Nodes of one node group in the same domains."""
 
     group: int
@@ -49,7 +49,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class PoolExpansion:
     """Nodes of a pool that may be opened, all in the same domains."""
 
     pool: int
@@ -58,7 +58,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class PoolReduction:
     """Equal nodes of a pool, in the same domains, that may be removed when empty."""
 
     pool: int
@@ -71,14 +71,14 @@ class Closing:
     """(node, column that is 1 if it is emptied)."""
 
 
-class Cells:
+class NodeClasses:
     """All node classes of a problem, and the states of their nodes."""
 
     def __init__(
         self,
         problem: Problem,
-        kinds: Sequence[Kind],
-        fates: Fates,
+        kinds: Sequence[ReplicaType],
+        fates: IncumbentColumns,
         new: Callable[[int], int],
     ) -> None:
         """Create the node classes; `new` makes a column with an upper bound."""
@@ -87,24 +87,24 @@ class Cells:
         self._departures = fates.departures
         self._new = new
         self._pool_of = {node: pool for pool, option in enumerate(problem.pools) for node in option.closable}
-        self.states: list[States] = []
+        self.states: list[NodeStates] = []
         """By node group."""
-        self.all: list[Cell] = []
+        self.all: list[NodeClass] = []
         self.of_group: dict[int, tuple[int, ...]] = {}
         """Node classes of each node group."""
         self.of: dict[int, int] = {}
         """Node class of each node."""
-        self.openings: list[Opening] = []
-        self.closings: list[Closing] = []
+        self.openings: list[PoolExpansion] = []
+        self.closings: list[PoolReduction] = []
         levels = _levels_by_group(problem, kinds)
         for group in range(len(problem.groups)):
             self._add_group(group, [problem.domain_of(level) for level in sorted(levels[group])])
 
     def _add_group(self, group: int, domains: list[tuple[int, ...]]) -> None:
         problem, nodes = self.problem, self.problem.groups[group].nodes
-        states = StateList(problem, group)
+        states = ObservedStates(problem, group)
         base = {node: states.add(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes}
-        of_departure: dict[Departure, int] = {}
+        of_departure: dict[EvictionPattern, int] = {}
         gains: dict[int, list[tuple[int, int]]] = {}
         for node in nodes:
             for departure in self._departures.by_node.get(node, ()):
@@ -125,7 +125,7 @@ class Cells:
                 self._add_part(group, members, base, of_departure, gains)
             else:
                 column = self._new(len(members))
-                self.openings.append(Opening(pool, column, tuple(members)))
+                self.openings.append(PoolExpansion(pool, column, tuple(members)))
                 swaps = [(column, base[members[0]], self.states[group].nothing, -1)]
                 reachable = [(node, base[node]) for node in members]
                 self._add(group, members, [], swaps, reachable)
@@ -135,7 +135,7 @@ class Cells:
         group: int,
         nodes: list[int],
         base: dict[int, int],
-        of_departure: dict[Departure, int],
+        of_departure: dict[EvictionPattern, int],
         gains: dict[int, list[tuple[int, int]]],
     ) -> None:
         nothing, departures = self.states[group].nothing, self._departures
@@ -177,7 +177,7 @@ class Cells:
             column = self._new(len(nodes))
             idle = tuple(node for node in nodes if node not in emptied_by)
             emptied = tuple((node, emptied_by[node]) for node in nodes if node in emptied_by)
-            self.closings.append(Closing(pool, column, points, idle, emptied))
+            self.closings.append(PoolReduction(pool, column, points, idle, emptied))
             swaps.append((column, states.nothing, empty[nodes[0]], -1))
         return swaps
 
@@ -196,7 +196,7 @@ class Cells:
         states = np.array(constant, dtype=np.int64)
         pairs = np.array([(at[node], state) for node, state in reachable], dtype=np.int64).reshape(-1, 2)
         columns, brought, taken, changed = table.T
-        self.all.append(Cell(group, tuple(nodes), states, columns, brought, taken, changed, pairs))
+        self.all.append(NodeClass(group, tuple(nodes), states, columns, brought, taken, changed, pairs))
         self.of_group[group] = (*self.of_group.get(group, ()), position)
         self.of |= dict.fromkeys(nodes, position)
 
@@ -222,7 +222,7 @@ class Cells:
         return int(most.sum())
 
 
-def _levels_by_group(problem: Problem, kinds: Sequence[Kind]) -> list[set[Level]]:
+def _levels_by_group(problem: Problem, kinds: Sequence[ReplicaType]) -> list[set[Level]]:
     """Levels at which the domain of a replica matters, for each node group."""
     levels: list[set[Level]] = [set() for _ in problem.groups]
     for kind in kinds:

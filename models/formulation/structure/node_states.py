@@ -25,7 +25,7 @@ _MIG_SLICES = 7
 """Upper bound on the MIG instances of one GPU."""
 
 
-class StateList:
+class ObservedStates:
     """States of the nodes of one group while they are collected; equal states are merged."""
 
     def __init__(self, problem: Problem, group: int) -> None:
@@ -41,12 +41,12 @@ class StateList:
         """
         return self._found.setdefault((tuple(gpus), tuple(amounts), rounded), len(self._found))
 
-    def closed(self) -> States:
+    def closed(self) -> NodeStates:
         """All states as arrays."""
-        return States(self._problem, self._group, tuple(self._found))
+        return NodeStates(self._problem, self._group, tuple(self._found))
 
 
-class States:
+class NodeStates:
     """All states of the nodes of one group; in the last one nothing is free."""
 
     def __init__(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-class Part(NamedTuple):
+class ValueTier(NamedTuple):
     """Replicas of equal points, counted by one column."""
 
     column: int
@@ -19,13 +19,13 @@ class Part(NamedTuple):
     """Number of replicas of one job."""
 
 
-def parts(points: Iterable[int], jobs: int, new: Callable[[int], int]) -> tuple[Part, ...]:
+def value_tiers(points: Iterable[int], jobs: int, new: Callable[[int], int]) -> tuple[ValueTier, ...]:
     """Split replicas with these points, in order, into parts for `jobs` jobs; `new` makes a column."""
     runs = ((each, sum(1 for _ in run)) for each, run in groupby(points))
-    return tuple(Part(new(width * jobs), each, width) for each, width in runs)
+    return tuple(ValueTier(new(width * jobs), each, width) for each, width in runs)
 
 
-def fill(found: Iterable[Part], replicas: int) -> dict[int, int]:
+def fill_tiers(found: Iterable[ValueTier], replicas: int) -> dict[int, int]:
     """Value of each column for one job with this many replicas: the first parts fill up first."""
     values: dict[int, int] = {}
     for part in found:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
-    from gpuplan.models.problem.jobs import JobClass, Shape, Togetherness
+    from gpuplan.models.problem.jobs import JobClass, LocalityRule, Shape
     from gpuplan.models.problem.problem import Problem
 
 Tier: TypeAlias = tuple[int, ...]
@@ -22,7 +22,7 @@ Tier: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ReplicaType:
     """Job classes that differ only in points and queue."""
 
     classes: tuple[int, ...]
@@ -32,7 +32,7 @@ class Kind:
     maximum: int
     rank: int
     claim: int
-    together: Togetherness
+    together: LocalityRule
     tiers: tuple[Tier, ...]
     groups: tuple[tuple[int, ...], ...]
     """Node groups of each tier."""
@@ -51,7 +51,7 @@ class Kind:
         return rules.required is None and rules.preferred is None and rules.spread is None
 
 
-def kinds_of(problem: Problem) -> tuple[Kind, ...]:
+def replica_types_of(problem: Problem) -> tuple[ReplicaType, ...]:
     """All replica types of a problem, in the order of their first class."""
     members: dict[Any, list[int]] = defaultdict(list)
     tiers: dict[Any, tuple[Tier, ...]] = {}
@@ -63,7 +63,7 @@ def kinds_of(problem: Problem) -> tuple[Kind, ...]:
         members[key].append(index)
         tiers[key] = split
     return tuple(
-        Kind(
+        ReplicaType(
             classes=tuple(indices),
             shape=first.shape,
             minimum=first.minimum,

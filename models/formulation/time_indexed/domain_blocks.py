@@ -17,12 +17,12 @@ from gpuplan.models.units import MILLI
 if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.time_indexed.early_release import Gains, Place
-    from gpuplan.models.formulation.time_indexed.future_capacity import Prospects
+    from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, Place
+    from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
     from gpuplan.models.formulation.time_indexed.time_variables import Area
 
 
-class Gang(NamedTuple):
+class BlockGang(NamedTuple):
     """Attributes of a gang that decide where it can be placed."""
 
     level: Level
@@ -31,10 +31,10 @@ class Gang(NamedTuple):
     """GPUs of each replica."""
 
 
-class Bundles:
+class DomainBlocks:
     """Bundles for one gang on one area, by slot; a bundle is the set of blocks of one gang in one domain."""
 
-    def __init__(self, ahead: Prospects, area: Area, gang: Gang) -> None:
+    def __init__(self, ahead: FutureCapacity, area: Area, gang: BlockGang) -> None:
         self._ahead, self._gang, self._nodes = ahead, gang, ahead.on(area)
         self.place: Place = ("bundles", *area, *gang)
         self._of = np.array(ahead.problem.domain_of(gang.level), dtype=np.int64)
@@ -44,7 +44,7 @@ class Bundles:
         self.free: Ints = (self._held // gang.replicas).sum(axis=1)
         """Bundles by slot while all running jobs stay."""
 
-    def note_gains(self, gains: Gains) -> None:
+    def note_gains(self, gains: EarlyReleases) -> None:
         """
         Register the gains of columns, in thousandths of a bundle.
 

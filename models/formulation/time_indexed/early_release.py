@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.time_indexed.inventory_balance import flow
+from gpuplan.models.formulation.time_indexed.inventory_balance import balance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.time_indexed.inventory_balance import Flow
+    from gpuplan.models.formulation.time_indexed.inventory_balance import InventoryBalance
 
     Place: TypeAlias = tuple[int | str, ...]
     """What a gain belongs to, such as the sums over one node group."""
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
-_MUCH: Final = 1_000_000
+_MAX_COEFFICIENTS: Final = 1_000_000
 """Number of coefficients in rows without gain columns above which gains are counted slot by slot."""
 
 
 @dataclass(slots=True)
-class _Gain:
+class _ReleaseColumns:
     """Columns that start or stop releasing a certain amount."""
 
     unit: tuple[int, ...]
@@ -44,7 +44,7 @@ class _Gain:
     columns: Ints
     amounts: Ints
     """Units by which a unit of each column changes the release from its slot on."""
-    flow: Flow | None = None
+    flow: InventoryBalance | None = None
     """Number of units by slot, if it is counted in columns."""
 
     def units(self, slot: int) -> tuple[Ints, Ints]:
@@ -55,22 +55,22 @@ class _Gain:
         return self.columns[so_far], self.amounts[so_far]
 
 
-class Gains:
+class EarlyReleases:
     """All gains, by place."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._at: dict[Place, list[_Gain]] = defaultdict(list)
+        self._at: dict[Place, list[_ReleaseColumns]] = defaultdict(list)
 
     def close(self, upper: Sequence[int], new: Callable[[int], int]) -> None:
         """Finish collecting: `upper` bounds existing columns, `new` makes a column with an upper bound."""
         gains = [gain for found in self._at.values() for gain in found]
-        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MUCH:
+        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MAX_COEFFICIENTS:
             for gain in gains:
-                gain.flow = flow((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
+                gain.flow = balance_of((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
 
     @property
-    def flows(self) -> Iterator[Flow]:
+    def flows(self) -> Iterator[InventoryBalance]:
         """The gains that are counted in columns."""
         return (gain.flow for found in self._at.values() for gain in found if gain.flow is not None)
 
@@ -109,11 +109,11 @@ class Gains:
         ends = np.searchsorted(number[order], np.arange(len(distinct) + 1))
         for key, first, last in zip(distinct.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
             own = order[first:last]
-            gain = _Gain(tuple(key[1:]), slot[own], columns[entry[own]], (signs * times)[own])
+            gain = _ReleaseColumns(tuple(key[1:]), slot[own], columns[entry[own]], (signs * times)[own])
             self._at[places[key[0]]].append(gain)
 
 
-class Changes:
+class CapacityChanges:
     """Columns with the free amounts of a node that each leads to, or with its gain if rounded."""
 
     def __init__(self, slots: int, measures: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.time_indexed.early_release import Changes
+from gpuplan.models.formulation.time_indexed.early_release import CapacityChanges
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.units import MILLI
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import MigInstance
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.time_indexed.early_release import Gains, Place
+    from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, Place
     from gpuplan.models.formulation.time_indexed.time_variables import Area
-    from gpuplan.models.problem.jobs import Hold, Incumbent
+    from gpuplan.models.problem.jobs import HeldResources, Incumbent
 
     Bools: TypeAlias = NDArray[np.bool_]
 
@@ -28,7 +28,7 @@ WHOLE, SHARED, SLICES, FIRST_RESOURCE = 0, 1, 2, 3
 """Measures of a node: wholly free GPUs, thousandths of GPUs, memory slices; then the resources."""
 
 
-class Prospects:
+class FutureCapacity:
     """
     Free capacity by slot and node if all running jobs stay until their expected end, and its changes by
     columns.
@@ -57,10 +57,10 @@ class Prospects:
         for number, group in enumerate(problem.groups):
             group_of[list(group.nodes)] = number
         self.group_of = group_of
-        self.departing = Changes(problem.slots, 1)
+        self.departing = CapacityChanges(problem.slots, 1)
         """Changes of the blocks of whole GPUs."""
         self._departures(x, self.departing)
-        self.leaving = Changes(problem.slots, self._measures)
+        self.leaving = CapacityChanges(problem.slots, self._measures)
         """Changes of all measures that add up."""
         self._incumbents(x, self.leaving)
         self._pools(x)
@@ -95,7 +95,7 @@ class Prospects:
         steps: Ints = np.where(changes.rounded[:, None], -(-after // size), after // size - free // size)
         return steps
 
-    def note_gains(self, gains: Gains, sizes: Sequence[int]) -> None:
+    def note_gains(self, gains: EarlyReleases, sizes: Sequence[int]) -> None:
         """Register the changes of sums, and of blocks of these sizes, per node group."""
         groups = range(len(self.problem.groups))
         sums, blocks = self.leaving, self.departing
@@ -105,7 +105,7 @@ class Prospects:
         steps = np.stack([self.blocks_gained(size) for size in sizes], axis=2)
         gains.note(places, self.group_of[blocks.node], blocks.column, steps)
 
-    def _departures(self, x: Columns, blocks: Changes) -> None:
+    def _departures(self, x: Columns, blocks: CapacityChanges) -> None:
         for departure, column in x.out.items():
             holds = x.departures.holds[departure.node]
             gone = {v: len(holds[v]) for v in (*departure.stopped, *departure.moved)}
@@ -120,7 +120,7 @@ class Prospects:
                 gain[:until] = sum(milli > 0 for milli in gpus)
                 blocks.note(column, node, gain, rounded=True)
 
-    def _incumbents(self, x: Columns, sums: Changes) -> None:
+    def _incumbents(self, x: Columns, sums: CapacityChanges) -> None:
         for v, incumbent in enumerate(self.problem.incumbents):
             by_node: dict[int, Ints] = {}
             for hold in incumbent.holds:
@@ -137,7 +137,7 @@ class Prospects:
                 for node in groups.values():
                     sums.note(x.shrink[v], node, one, rounded=True)
 
-    def _held(self, incumbent: Incumbent, hold: Hold, node: int) -> Ints:
+    def _held(self, incumbent: Incumbent, hold: HeldResources, node: int) -> Ints:
         """Amounts that a replica releases if it leaves before its end, shape (slots, measures)."""
         geometry = self._geometry[node]
         slices = self._slices(node, (instance for _, instance in hold.slices))
@@ -234,5 +234,5 @@ class Prospects:
         return sum(known[each.profile].memory_slices for each in instances if each.profile in known)
 
 
-def _places(hold: Hold) -> tuple[object, ...]:
+def _places(hold: HeldResources) -> tuple[object, ...]:
     return hold.gpus, hold.slices

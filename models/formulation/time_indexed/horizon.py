@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.formulation.rows import Row, row, row_of_arrays
 from gpuplan.models.formulation.time_indexed.future_capacity import FIRST_RESOURCE, SHARED, SLICES, WHOLE
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.time_indexed.domain_blocks import Gang
-    from gpuplan.models.formulation.time_indexed.time_variables import Area, Presence
+    from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang
+    from gpuplan.models.formulation.time_indexed.time_variables import Area, PresenceClass
     from gpuplan.models.problem.problem import Problem, QueueBudget
 
 
@@ -73,7 +73,7 @@ def _once(problem: Problem, x: Columns) -> Iterator[Row]:
         if index in booked:
             terms = [(column, 1) for column, slot, _ in starts if slot <= booked[index]]
             yield row("horizon", ("booked", index), terms, lower=1, upper=1)
-        elif job_class.role is Role.RESUME and job_class.incumbent is not None:
+        elif job_class.role is ClassRole.RESUME and job_class.incumbent is not None:
             stops = x.fates.stops(job_class.incumbent)
             terms = [*((column, 1) for column, _, _ in starts), *((column, -1) for column in stops)]
             yield row("horizon", ("resumed", index), terms, upper=0)
@@ -85,17 +85,17 @@ def _once(problem: Problem, x: Columns) -> Iterator[Row]:
 def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
     for number, each in enumerate(x.later.flows):
         for slot in range(1, problem.slots):
-            yield dense("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
+            yield row_of_arrays("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
 
 
-def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterator[Row]:
+def _room(x: Columns, area: Area, slot: int, present: list[PresenceClass]) -> Iterator[Row]:
     """Rows of all measures on the nodes of an area in one slot."""
     problem, later, ahead = x.problem, x.later, x.later.ahead
     takers = np.array([one.flow.there[slot] for one in present], dtype=np.int64)
     most = np.array([x.upper[column] for column in takers.tolist()], dtype=np.int64)
 
     def fits(
-        name: str, each: Callable[[Presence], int], free: int, gained: tuple[Ints, Ints]
+        name: str, each: Callable[[PresenceClass], int], free: int, gained: tuple[Ints, Ints]
     ) -> Iterator[Row]:
         taken = np.array([each(one) for one in present], dtype=np.int64)
         givers, given = gained
@@ -105,9 +105,9 @@ def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterato
         if int(taken @ most) > free + int(lost):
             key = name, "-".join(map(str, area)), slot
             columns, amounts = np.append(takers, givers), np.append(taken, -given)
-            yield dense("horizon", key, columns, amounts, upper=free)
+            yield row_of_arrays("horizon", key, columns, amounts, upper=free)
 
-    def sums(name: str, each: Callable[[Presence], int], measure: int) -> Iterator[Row]:
+    def sums(name: str, each: Callable[[PresenceClass], int], measure: int) -> Iterator[Row]:
         gained = later.gains.of((("sums", group) for group in area), measure, slot)
         yield from fits(name, each, ahead.total(area, slot, measure), gained)
 
@@ -144,18 +144,18 @@ def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterato
         )
 
 
-def _bundles(one: Presence, gang: Gang) -> int:
+def _bundles(one: PresenceClass, gang: BlockGang) -> int:
     """Lower bound on the bundles for a gang that a presence takes."""
     if one.required != gang.level:
         return 0
     return one.replicas * (one.shape.gpus // gang.gpus) // gang.replicas
 
 
-def _milli(one: Presence) -> int:
+def _milli(one: PresenceClass) -> int:
     return one.replicas * (one.shape.gpus * MILLI + one.shape.gpu_milli)
 
 
-def _slices(one: Presence, sizes: dict[str, int]) -> int:
+def _slices(one: PresenceClass, sizes: dict[str, int]) -> int:
     return one.replicas * sum(sizes.get(profile, 0) * count for profile, count in one.shape.mig)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class InventoryBalance:
     """One column per later slot; a job that comes and stays has two coefficients, however long it stays."""
 
     there: tuple[int, ...]
@@ -41,9 +41,9 @@ class Flow:
             values[column] = there
 
 
-def flow(
+def balance_of(
     changes: tuple[Ints, Ints, Ints], slots: int, upper: Sequence[int], new: Callable[[int], int]
-) -> Flow | None:
+) -> InventoryBalance | None:
     """
     Make a flow from (slots, columns, amounts); None if its count is always 0.
 
@@ -56,4 +56,4 @@ def flow(
         return None
     there = (-1, *(new(most) for _ in range(1, slots)))
     at = [np.flatnonzero(when == slot) for slot in range(slots)]
-    return Flow(there, tuple((columns[chosen], amounts[chosen]) for chosen in at))
+    return InventoryBalance(there, tuple((columns[chosen], amounts[chosen]) for chosen in at))

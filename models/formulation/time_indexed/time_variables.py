@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.time_indexed.domain_blocks import Bundles, Gang
-from gpuplan.models.formulation.time_indexed.early_release import Gains
-from gpuplan.models.formulation.time_indexed.future_capacity import Prospects
-from gpuplan.models.formulation.time_indexed.inventory_balance import flow
+from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang, DomainBlocks
+from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases
+from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
+from gpuplan.models.formulation.time_indexed.inventory_balance import balance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.formulation.time_indexed.early_release import Place
-    from gpuplan.models.formulation.time_indexed.inventory_balance import Flow
+    from gpuplan.models.formulation.time_indexed.inventory_balance import InventoryBalance
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import QueueBudget
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class PresenceClass:
     """Jobs with the same demand, queue and area while they are present."""
 
-    flow: Flow
+    flow: InventoryBalance
     """Number present in each slot."""
     replicas: int
     """Replicas of each counted unit."""
@@ -52,14 +52,14 @@ class Presence:
     """Level at which all replicas must be in one domain."""
 
     @property
-    def gang(self) -> Gang | None:
+    def gang(self) -> BlockGang | None:
         """Demand in one domain; None if no whole GPUs are needed in one."""
         if self.required is None or not self.shape.gpus:
             return None
-        return Gang(self.required, self.replicas, self.shape.gpus)
+        return BlockGang(self.required, self.replicas, self.shape.gpus)
 
 
-class Later:
+class LaterStarts:
     """Columns of later starts; none if the problem has a single slot."""
 
     def __init__(self, x: Columns, new: Callable[[int], int]) -> None:
@@ -68,10 +68,10 @@ class Later:
         self.starts: dict[Start, int] = {}
         self.now: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """By class: (column, end) of its jobs that start in slot 0."""
-        self.presences: tuple[Presence, ...] = ()
+        self.presences: tuple[PresenceClass, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: usage of a queue beyond what it does not lend."""
-        self.gains = Gains(problem.slots)
+        self.gains = EarlyReleases(problem.slots)
         self._note_starts_of_now(x)
         if problem.slots == 1:
             return
@@ -85,9 +85,9 @@ class Later:
         self.areas = sorted({each.area for each in self.presences})
         self.sizes = sorted({each.shape.gpus for each in self.presences if each.shape.gpus} | {1})
         """Numbers of whole GPUs per replica."""
-        self.ahead = Prospects(x)
+        self.ahead = FutureCapacity(x)
         self.bundles = {
-            (area, gang): Bundles(self.ahead, area, gang)
+            (area, gang): DomainBlocks(self.ahead, area, gang)
             for area in self.areas
             for gang in sorted({each.gang for each in self.inside(area) if each.gang is not None})
         }
@@ -104,7 +104,7 @@ class Later:
                 end = self.problem.classes[member].options[kind.tiers[tier][0]].ends[0]
                 self.now[member].append((x.jobs[member, tier], end))
 
-    def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[Presence]:
+    def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[PresenceClass]:
         problem = self.problem
         limited = bool(problem.budgets)
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
@@ -133,9 +133,9 @@ class Later:
             changes = [(max(1, slot), column, 1) for column, slot, _ in lasting]
             changes += [(end, column, -1) for column, _, end in lasting]
             when, columns, amounts = np.array(changes, dtype=np.int64).reshape(-1, 3).T
-            there = flow((when, columns, amounts), problem.slots, x.upper, new)
+            there = balance_of((when, columns, amounts), problem.slots, x.upper, new)
             if there is not None:
-                yield Presence(there, replicas, shape, queue, model, area, required)
+                yield PresenceClass(there, replicas, shape, queue, model, area, required)
 
     def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
         """Register the early releases of all columns."""
@@ -164,7 +164,7 @@ class Later:
         ]
         self.gains.note(places, queues, columns, (there * held[:, None])[:, :, None])
 
-    def inside(self, area: Area) -> list[Presence]:
+    def inside(self, area: Area) -> list[PresenceClass]:
         """Presences with an area inside an area."""
         groups = set(area)
         return [each for each in self.presences if groups.issuperset(each.area)]
@@ -195,7 +195,7 @@ class Later:
         return terms, fixed
 
     @property
-    def flows(self) -> Iterator[Flow]:
+    def flows(self) -> Iterator[InventoryBalance]:
         """All flows: of presences and of gains."""
         yield from (each.flow for each in self.presences)
         yield from self.gains.flows

@@ -13,13 +13,13 @@ from gpuplan.models.verifier.messages import (
     CORES,
     DISK,
     MEMORY,
-    amounts,
-    in_gpus,
-    in_watts,
-    in_words,
-    listed,
+    amounts_by_unit,
+    format_amount,
+    format_gpus,
+    format_watts,
+    truncated_names,
 )
-from gpuplan.models.verifier.quota_usage import gpu_milli
+from gpuplan.models.verifier.quota_usage import held_gpu_milli
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def staircase(case: Case) -> Iterator[Violation]:
+def gpu_capacity(case: Context) -> Iterator[Violation]:
     """A GPU that one replica holds whole has no other holder."""
     for subject, shares in _overfull_gpus(case):
         if any(milli == MILLI for _, milli in shares):
-            found = f"{len(shares)} holders: {listed(job for job, _ in shares)}"
+            found = f"{len(shares)} holders: {truncated_names(job for job, _ in shares)}"
             yield Violation(Rule.GPU_CAPACITY, subject, found, "1 holder")
 
 
-def sharing(case: Case) -> Iterator[Violation]:
+def fractional_gpu(case: Context) -> Iterator[Violation]:
     """Shares of one GPU without a holder of the whole add up to at most the GPU."""
     for subject, shares in _overfull_gpus(case):
         if all(milli < MILLI for _, milli in shares):
-            total = in_gpus(sum(milli for _, milli in shares))
-            found = f"{total}: {listed(job for job, _ in shares)}"
+            total = format_gpus(sum(milli for _, milli in shares))
+            found = f"{total}: {truncated_names(job for job, _ in shares)}"
             yield Violation(Rule.FRACTIONAL_GPU, subject, found, "1 GPU")
 
 
-def _overfull_gpus(case: Case) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+def _overfull_gpus(case: Context) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """GPUs of which more than the whole is held, with (job, thousandths) of every holder."""
     for (name, index), holders in case.newly_used_gpus.items():
         shares = [(holder.job, holder.held.milli) for holder in holders if isinstance(holder.held, GpuShare)]
@@ -55,7 +55,7 @@ def _overfull_gpus(case: Case) -> Iterator[tuple[str, list[tuple[str, int]]]]:
             yield f"node {name} gpu {index}", shares
 
 
-def compute(case: Case) -> Iterator[Violation]:
+def cpu_memory(case: Context) -> Iterator[Violation]:
     """
     CPU, memory, disk and countable resources of a node suffice.
 
@@ -72,7 +72,7 @@ def compute(case: Case) -> Iterator[Violation]:
             allowed = max(offered.get(unit, 0), staying[name][unit] if name in staying else 0)
             if amount > allowed:
                 yield Violation(
-                    Rule.CPU_MEMORY, f"node {name}", in_words(amount, unit), in_words(allowed, unit)
+                    Rule.CPU_MEMORY, f"node {name}", format_amount(amount, unit), format_amount(allowed, unit)
                 )
 
 
@@ -81,9 +81,9 @@ def offered_amounts(node: Node) -> dict[str, int]:
     return {CORES: node.cpu_milli, MEMORY: node.memory_mib, DISK: node.disk_mib, **node.resources}
 
 
-def charged_amounts(case: Case, job: Job | None, replica: Replica) -> dict[str, int]:
+def charged_amounts(case: Context, job: Job | None, replica: Replica) -> dict[str, int]:
     """Amounts that a replica counts for besides GPUs: CPU and memory divided by the overcommit ratio."""
-    held = amounts(replica)
+    held = amounts_by_unit(replica)
     if (
         job
         and job.qos is not QosClass.GUARANTEED
@@ -95,7 +95,7 @@ def charged_amounts(case: Case, job: Job | None, replica: Replica) -> dict[str, 
 
 
 def _held_by_node(
-    case: Case, placements: Iterable[Placement], names: Collection[str]
+    case: Context, placements: Iterable[Placement], names: Collection[str]
 ) -> dict[str, dict[str, int]]:
     """Amounts that replicas count for besides GPUs on some nodes, by node and unit."""
     held: dict[str, dict[str, int]] = {}
@@ -111,7 +111,7 @@ def _held_by_node(
     return held
 
 
-def power(case: Case) -> Iterator[Violation]:
+def power(case: Context) -> Iterator[Violation]:
     """
     The GPUs held on a node, and on all nodes of a rack, draw at most the cap of the node and of the rack.
 
@@ -131,10 +131,10 @@ def power(case: Case) -> Iterator[Violation]:
     for subject, names, watts in caps:
         allowed = max(watts * MILLI, sum(drawn_by_staying[name] for name in names))
         if (found := sum(drawn[name] for name in names)) > allowed:
-            yield Violation(Rule.POWER, subject, in_watts(found), in_watts(allowed))
+            yield Violation(Rule.POWER, subject, format_watts(found), format_watts(allowed))
 
 
-def rack_caps(case: Case) -> list[tuple[str, frozenset[str], int]]:
+def rack_caps(case: Context) -> list[tuple[str, frozenset[str], int]]:
     """(subject, names of its nodes, watts) of every rack with a cap."""
     caps = []
     for rack in case.snapshot.cluster.rack_power:
@@ -146,11 +146,11 @@ def rack_caps(case: Case) -> list[tuple[str, frozenset[str], int]]:
     return caps
 
 
-def watts_drawn(case: Case, placements: Iterable[Placement]) -> dict[str, int]:
+def watts_drawn(case: Context, placements: Iterable[Placement]) -> dict[str, int]:
     """Thousandths of watts drawn by the GPUs held on each node."""
     drawn: dict[str, int] = defaultdict(int)
     for placement in placements:
         for replica in placement.replicas:
             if (node := case.nodes.get(replica.node)) and node.gpus and node.gpus.watts:
-                drawn[replica.node] += gpu_milli(replica) * node.gpus.watts
+                drawn[replica.node] += held_gpu_milli(replica) * node.gpus.watts
     return drawn

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import DependencyKind, Outcome
+from gpuplan.models.dependency import DependencyKind, JobOutcome
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.messages import listed
+from gpuplan.models.verifier.messages import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuplan.models.dependency import Dependency
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.timeline import Stay
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.timeline import Interval
 
 _HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
 
 
-def dependencies(case: Case) -> Iterator[Violation]:
+def dependencies(case: Context) -> Iterator[Violation]:
     """
     A job starts not before its earliest start, with its data available, after enough of its dependencies.
 
@@ -27,18 +27,18 @@ def dependencies(case: Case) -> Iterator[Violation]:
     longer counts.
     """
     for stay in (*case.time.starting, *case.time.later):
-        for found, allowed in too_early(case, stay, case.time.starts):
+        for found, allowed in unmet_start_conditions(case, stay, case.time.starts):
             yield Violation(Rule.DEPENDENCIES, stay.subject, found, allowed)
     for name, members in sorted(co_start_groups(case).items()):
         slots = {job: start.slot if (start := case.time.starts.get(job)) else None for job in members}
         if len(set(slots.values())) > 1:
-            found = listed(
+            found = truncated_names(
                 f"{job} waits" if slot is None else f"{job} in slot {slot}" for job, slot in slots.items()
             )
             yield Violation(Rule.DEPENDENCIES, f"co-start group {name}", found, "all in one slot, or none")
 
 
-def co_start_groups(case: Case) -> dict[str, list[str]]:
+def co_start_groups(case: Context) -> dict[str, list[str]]:
     """Pending jobs that are not held, by the name of their co-start group."""
     groups: dict[str, list[str]] = defaultdict(list)
     for job in case.snapshot.waiting:
@@ -48,7 +48,9 @@ def co_start_groups(case: Case) -> dict[str, list[str]]:
     return {name: members for name, members in groups.items() if name not in over}
 
 
-def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tuple[str, str]]:
+def unmet_start_conditions(
+    case: Context, stay: Interval, starts: Mapping[str, Interval]
+) -> Iterator[tuple[str, str]]:
     """Unmet conditions of a start as (found, allowed), if the jobs in `starts` start."""
     job, time = stay.job, case.time
     earliest = [("", job.not_before)] if job.not_before else []
@@ -61,14 +63,14 @@ def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tu
         if stay.start < (second := time.seconds_to(instant)):
             yield f"starts at {time.in_words(stay.start)}", f"from {time.in_words(second)} on{why}"
     if job.depends_on:
-        missing = [each for each in job.depends_on if not _holds(case, each, stay.slot, starts)]
+        missing = [each for each in job.depends_on if not _is_satisfied(case, each, stay.slot, starts)]
         needed = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least
         if (held := len(job.depends_on) - len(missing)) < needed:
-            names = listed(f"{each.job} {each.kind}" for each in missing)
+            names = truncated_names(f"{each.job} {each.kind}" for each in missing)
             yield f"starts before {names}", f"after {needed - held} more of them"
 
 
-def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, Stay]) -> bool:
+def _is_satisfied(case: Context, dependency: Dependency, slot: int, starts: Mapping[str, Interval]) -> bool:
     """
     True if a dependency is satisfied by the beginning of a slot.
 
@@ -79,7 +81,7 @@ def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, S
     job = case.jobs.get(dependency.job)
     if job is None:
         outcome = time.outcomes.get(dependency.job)
-        return outcome is Outcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
+        return outcome is JobOutcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
     if kind is DependencyKind.STARTED and job.has_run:
         return True
     if kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at:

@@ -8,16 +8,16 @@ from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import counted, replica_in_words
+from gpuplan.models.verifier.messages import format_count, format_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def eviction(case: Case) -> Iterator[Violation]:
+def eviction(case: Context) -> Iterator[Violation]:
     """
     A running job is preempted, resized or migrated only if policy and job allow it, and not changed
     otherwise.
@@ -34,12 +34,12 @@ def eviction(case: Case) -> Iterator[Violation]:
         if (job := occupant.job) is None or job.running is None:
             continue
         before, after = job.running.replicas, occupant.placement.replicas
-        found, allowed = counted(len(after), "replica"), counted(len(before), "replica")
+        found, allowed = format_count(len(after), "replica"), format_count(len(before), "replica")
         match occupant.change:
             case Change.MOVED:
                 reasons = _against_leaving(case, job, "migrate", allowed=rules.migrate)
-                found = replica_in_words(after[unmatched(after, before)[0]])
-                allowed = replica_in_words(before[unmatched(before, after)[0]])
+                found = format_replica(after[unmatched(after, before)[0]])
+                allowed = format_replica(before[unmatched(before, after)[0]])
             case Change.SHRUNK:
                 reasons = _against_shrinking(case, job)
             case Change.GROWN:
@@ -54,7 +54,7 @@ def eviction(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.EVICTION, f"job {job.name}", found, f"{allowed}, since {reason}")
 
 
-def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
+def _against_leaving(case: Context, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
     """Reasons why a running job may not be preempted or migrated."""
     if not job.preemptible:
         yield "it is not preemptible"
@@ -65,7 +65,7 @@ def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Ite
     yield from _against_disturbing(case, job)
 
 
-def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
+def _against_shrinking(case: Context, job: Job) -> Iterator[str]:
     if not case.policy.disruption.resize:
         yield "disruption.resize is off"
     if not job.preemptible:
@@ -73,7 +73,7 @@ def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
     yield from _against_disturbing(case, job)
 
 
-def _against_growing(case: Case, job: Job) -> Iterator[str]:
+def _against_growing(case: Context, job: Job) -> Iterator[str]:
     if not case.policy.disruption.resize:
         yield "disruption.resize is off"
     if job.locality.required:
@@ -83,7 +83,7 @@ def _against_growing(case: Case, job: Job) -> Iterator[str]:
     yield from _against_resizing_again(case, job)
 
 
-def _against_resizing_again(case: Case, job: Job) -> Iterator[str]:
+def _against_resizing_again(case: Context, job: Job) -> Iterator[str]:
     if job.running is None or job.running.resized_at is None:
         return
     passed = int((case.snapshot.taken_at - job.running.resized_at).total_seconds())
@@ -91,7 +91,7 @@ def _against_resizing_again(case: Case, job: Job) -> Iterator[str]:
         yield f"it was resized {print_seconds(passed)} ago, less than {print_seconds(dwell)}"
 
 
-def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
+def _against_disturbing(case: Context, job: Job) -> Iterator[str]:
     rules = case.policy.disruption
     least, most = rules.minimum_runtime, rules.max_preemptions
     if job.running:
@@ -99,5 +99,5 @@ def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
         if ran < least:
             yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
     if most is not None and job.preemptions >= most:
-        yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
+        yield f"it was preempted {format_count(job.preemptions, 'time')}, and {most:,} is the most"
     yield from _against_resizing_again(case, job)

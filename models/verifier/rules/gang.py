@@ -13,24 +13,32 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import CORES, DISK, MEMORY, amounts, counted, in_words, listed
+from gpuplan.models.verifier.messages import (
+    CORES,
+    DISK,
+    MEMORY,
+    amounts_by_unit,
+    format_amount,
+    format_count,
+    truncated_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import ResourceRequest
     from gpuplan.models.placement import Replica
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def assignment(case: Case) -> Iterator[Violation]:
+def assignment(case: Context) -> Iterator[Violation]:
     """Each placement names a job of the snapshot, once, in slot 0; a held job does not start."""
     for name, times in case.times_placed.items():
         subject = f"job {name}"
         if name not in case.jobs:
             yield Violation(Rule.ASSIGNMENT, subject, "no such job in the snapshot", "a job of the snapshot")
         if times > 1:
-            yield Violation(Rule.ASSIGNMENT, subject, counted(times, "placement"), "1 placement")
+            yield Violation(Rule.ASSIGNMENT, subject, format_count(times, "placement"), "1 placement")
     for job, _ in case.with_change(Change.STARTED):
         if job.held:
             yield Violation(Rule.ASSIGNMENT, f"job {job.name}", "a held job that starts", "a held job waits")
@@ -39,31 +47,33 @@ def assignment(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.ASSIGNMENT, f"job {placement.job}", f"slot {placement.slot}", "slot 0")
 
 
-def gang(case: Case) -> Iterator[Violation]:
+def gang(case: Context) -> Iterator[Violation]:
     """The number of replicas is within the gang's range, and all with GPUs are on one GPU model."""
     for job, occupant in case.changed:
         replicas = occupant.placement.replicas
         count, least, most = len(replicas), job.gang.minimum, job.gang.maximum
         if not least <= count <= most:
-            allowed = f"{least} to {most} replicas" if job.gang.elastic else counted(most, "replica")
-            yield Violation(Rule.GANG, f"job {job.name}", counted(count, "replica"), allowed)
+            allowed = f"{least} to {most} replicas" if job.gang.elastic else format_count(most, "replica")
+            yield Violation(Rule.GANG, f"job {job.name}", format_count(count, "replica"), allowed)
         models = case.gpu_models(replicas)
         if len(models) > 1:
-            yield Violation(Rule.GANG, f"job {job.name}", f"GPU models {listed(models)}", "1 GPU model")
+            yield Violation(
+                Rule.GANG, f"job {job.name}", f"GPU models {truncated_names(models)}", "1 GPU model"
+            )
 
 
-def request(case: Case) -> Iterator[Violation]:
+def request(case: Context) -> Iterator[Violation]:
     """Each new replica holds exactly the request, with whole GPUs on distinct indices."""
     for job, occupant in case.arrivals:
         wanted_gpus, wanted = _requested_gpus(job.request), _requested_amounts(job.request)
         for number in occupant.new:
             replica = occupant.placement.replicas[number]
-            held_gpus, held = _held_gpus(replica), amounts(replica)
+            held_gpus, held = _held_gpus(replica), amounts_by_unit(replica)
             faults = [(_in_words(held_gpus), _in_words(wanted_gpus))] if held_gpus != wanted_gpus else []
             faults += [(f"gpu {index} more than once", "each GPU once") for index in _repeated(replica)]
             if held != wanted:
                 faults += [
-                    (in_words(held.get(unit, 0), unit), in_words(wanted.get(unit, 0), unit))
+                    (format_amount(held.get(unit, 0), unit), format_amount(wanted.get(unit, 0), unit))
                     for unit in held.keys() | wanted.keys()
                     if held.get(unit, 0) != wanted.get(unit, 0)
                 ]
@@ -98,7 +108,7 @@ def _share_kind(milli: int) -> str:
 
 
 def _in_words(kinds: list[str]) -> str:
-    return ", ".join(counted(count, kind) for kind, count in Counter(kinds).items()) or "no GPU"
+    return ", ".join(format_count(count, kind) for kind, count in Counter(kinds).items()) or "no GPU"
 
 
 def _requested_amounts(request: ResourceRequest) -> dict[str, int]:

@@ -6,16 +6,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.messages import counted, listed
+from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.plan.desired_state import Planned
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.plan.desired_state import LaterStart
+    from gpuplan.models.verifier.context import Context
 
 
-def horizon(case: Case) -> Iterator[Violation]:
+def horizon(case: Context) -> Iterator[Violation]:
     """
     A later start is of a job that is pending or preempted now, once, in a later slot of the horizon.
 
@@ -27,7 +27,7 @@ def horizon(case: Case) -> Iterator[Violation]:
     for each in case.planned:
         subject = f"job {each.job} in slot {each.slot}"
         if times[each.job] > 1:
-            found = counted(times[each.job], "later start")
+            found = format_count(times[each.job], "later start")
             yield Violation(Rule.HORIZON, f"job {each.job}", found, "1 later start")
         if each.job in placed:
             yield Violation(Rule.HORIZON, subject, "a job that is placed now too", "one start")
@@ -35,13 +35,13 @@ def horizon(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.HORIZON, subject, found, allowed)
 
 
-def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
+def _faults(case: Context, planned: LaterStart) -> Iterator[tuple[str, str]]:
     """Faults of one later start as (found, allowed)."""
     last = case.time.slots.count - 1
     if not 1 <= planned.slot <= last:
         yield f"slot {planned.slot}", f"slots 1 to {last}" if last else "no later start: there is one slot"
     if removed := sorted({replica.node for replica in planned.replicas} & case.gone):
-        yield f"on {listed(removed)}, which is removed", "nodes that stay"
+        yield f"on {truncated_names(removed)}, which is removed", "nodes that stay"
     job = case.jobs.get(planned.job)
     if job is None:
         yield "no such job in the snapshot", "a job of the snapshot"
@@ -49,4 +49,4 @@ def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
     if job.held:
         yield "a held job", "a held job waits"
     if (count := len(planned.replicas)) != job.gang.minimum:
-        yield counted(count, "replica"), counted(job.gang.minimum, "replica")
+        yield format_count(count, "replica"), format_count(job.gang.minimum, "replica")

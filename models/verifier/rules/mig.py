@@ -9,16 +9,16 @@ from gpuplan.models.cluster import MigInstance
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.messages import listed, mig_in_words
+from gpuplan.models.verifier.messages import format_mig_instance, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.policy.policy import MigPolicy
-    from gpuplan.models.verifier.context import Case, Holder
+    from gpuplan.models.verifier.context import Context, GpuHolding
 
 
-def mig(case: Case) -> Iterator[Violation]:
+def mig(case: Context) -> Iterator[Violation]:
     """
     A GPU with a newly used MIG instance is in MIG mode, or is switched to it, and has no other use.
 
@@ -33,7 +33,7 @@ def mig(case: Case) -> Iterator[Violation]:
 
 
 def _faults(
-    policy: MigPolicy, present: tuple[MigInstance, ...] | None, holders: list[Holder], model: str
+    policy: MigPolicy, present: tuple[MigInstance, ...] | None, holders: list[GpuHolding], model: str
 ) -> Iterator[tuple[str, str]]:
     """
     Faults in the use of one GPU as (found, allowed).
@@ -56,9 +56,12 @@ def _faults(
             yield f"held by {holder.job} as a GPU", f"MIG instances: MIG mode is {mode}"
     for instance in new:
         if offered := _instead(policy, present, instance, model):
-            yield mig_in_words(instance), offered
+            yield format_mig_instance(instance), offered
         if len(users[instance]) > 1:
-            found = f"{len(users[instance])} users of {mig_in_words(instance)}: {listed(users[instance])}"
+            found = (
+                f"{len(users[instance])} users of {format_mig_instance(instance)}: "
+                f"{truncated_names(users[instance])}"
+            )
             yield found, "1 user"
     # If the geometry of a model is unknown, only the present instances count.
     if new and (geometry := mig_geometry(model)):
@@ -77,4 +80,4 @@ def _instead(
         return None if policy.switch_mode else "no instances: MIG mode is off"
     if instance in present or (policy.repartition and known):
         return None
-    return f"instances present: {listed(map(mig_in_words, present)) or 'none'}"
+    return f"instances present: {truncated_names(map(format_mig_instance, present)) or 'none'}"

@@ -11,7 +11,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import listed, mig_in_words
+from gpuplan.models.verifier.messages import format_mig_instance, truncated_names
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.placement import MigSlice, Replica
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 _MEMORY_SLICES: Final = 8
 """Memory slices that model any GPU; enough for all MIG geometries."""
@@ -39,7 +39,7 @@ class _Move:
     new: Counter[_Part]
 
 
-def order(case: Case) -> Iterator[Violation]:
+def feasible_move_order(case: Context) -> Iterator[Violation]:
     """
     After all preemptions and shrinks, each migration in some order finds the resources it takes free.
 
@@ -76,7 +76,7 @@ def order(case: Case) -> Iterator[Violation]:
     queue = deque(moves)
     while queue:
         move = queue.popleft()
-        if move.job not in gone and _goes(move, held, room):
+        if move.job not in gone and _try_move(move, held, room):
             gone.add(move.job)
             again = {taker.job: taker for part in move.old for taker in takers.get(part, ())}
             queue.extend(taker for name, taker in sorted(again.items()) if name not in gone)
@@ -86,11 +86,11 @@ def order(case: Case) -> Iterator[Violation]:
             part for part, amount in move.new.items() if held[part] - move.old[part] + amount > room[part]
         }
         blockers = [other.job for other in waiting if other is not move and not short.isdisjoint(other.old)]
-        found = f"waits for {listed(blockers)} to move"
+        found = f"waits for {truncated_names(blockers)} to move"
         yield Violation(Rule.ORDER, f"job {move.job}", found, "an order in which every move finds room")
 
 
-def _onto_its_own_slices(case: Case, job: Job, after: Iterable[Replica]) -> Iterator[Violation]:
+def _onto_its_own_slices(case: Context, job: Job, after: Iterable[Replica]) -> Iterator[Violation]:
     """A new instance cannot be created before the job has left an old one that it overlaps."""
     old = _instances(job.running.replicas if job.running else ())
     for name, new in sorted(_instances(after) - old, key=str):
@@ -98,7 +98,8 @@ def _onto_its_own_slices(case: Case, job: Job, after: Iterable[Replica]) -> Iter
         for _, held in sorted((each for each in old if each[0] == name), key=str):
             if held.index == new.index and taken & {*_slices(case, name, held)}:
                 found = (
-                    f"needs slices of its own {held.profile} at slice {held.start} for {mig_in_words(new)}"
+                    f"needs slices of its own {held.profile} at slice {held.start} for "
+                    f"{format_mig_instance(new)}"
                 )
                 yield Violation(
                     Rule.ORDER, f"job {job.name}", found, "instances that do not overlap its old ones"
@@ -114,7 +115,7 @@ def _instances(replicas: Iterable[Replica]) -> set[tuple[str, MigSlice]]:
     }
 
 
-def _goes(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
+def _try_move(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
     """Carry out a migration if all that it takes is free; False if it is not."""
     if any(held[part] - move.old[part] + amount > room[part] for part, amount in move.new.items()):
         return False
@@ -123,7 +124,7 @@ def _goes(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
     return True
 
 
-def _held_by_others(case: Case) -> Counter[_Part]:
+def _held_by_others(case: Context) -> Counter[_Part]:
     """Holdings of jobs that do not migrate, after all preemptions and shrinks."""
     held: Counter[_Part] = Counter()
     for occupant in case.occupants:
@@ -134,7 +135,7 @@ def _held_by_others(case: Case) -> Counter[_Part]:
     return held
 
 
-def _room(case: Case, moves: list[_Move], held: Counter[_Part]) -> Counter[_Part]:
+def _room(case: Context, moves: list[_Move], held: Counter[_Part]) -> Counter[_Part]:
     """
     Maximum usage of each part that a migration takes.
 
@@ -153,14 +154,14 @@ def _room(case: Case, moves: list[_Move], held: Counter[_Part]) -> Counter[_Part
     return Counter({part: max(_offered(case, part), before[part], after[part]) for part in taken})
 
 
-def _offered(case: Case, part: _Part) -> int:
+def _offered(case: Context, part: _Part) -> int:
     if len(part) == 3:
         return 1 if part[2] == _MEDIA else MILLI
     node = case.nodes.get(part[0])
     return offered_amounts(node).get(part[1], 0) if node else 0
 
 
-def _parts(case: Case, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
+def _parts(case: Context, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
     """
     All holdings of replicas.
 
@@ -185,7 +186,7 @@ def _parts(case: Case, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
     return parts
 
 
-def _slices(case: Case, name: str, held: MigSlice) -> range:
+def _slices(case: Context, name: str, held: MigSlice) -> range:
     """Memory slices of an instance; of an unknown profile only the first, where no other instance starts."""
     node = case.nodes.get(name)
     geometry = mig_geometry(node.gpu_model) if node and node.gpu_model else None

@@ -11,7 +11,7 @@ from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.messages import counted, listed
+from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.job import Job, NodeMatch
     from gpuplan.models.placement import MigSlice
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.job_changes import Occupant
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
 _LEVEL_WORDS: Final = {
     Level.NODE: "node",
@@ -34,7 +34,7 @@ _Residents: TypeAlias = dict[tuple[str, ...], dict[str, bool]]
 """By domain: the jobs in it, each with whether it has a new replica there."""
 
 
-def selection(case: Case) -> Iterator[Violation]:
+def selection(case: Context) -> Iterator[Violation]:
     """
     The node of each new replica exists, accepts jobs and suits the job; each GPU exists and suits the job.
 
@@ -74,7 +74,10 @@ def _node_faults(job: Job, node: Node) -> Iterator[tuple[str, str]]:
         if not match.holds(node.labels):
             yield _label(node, match.key), _condition(match)
     if job.regions and node.region not in job.regions:
-        yield f"region {node.region}" if node.region else "no region", f"region {listed(job.regions)}"
+        yield (
+            f"region {node.region}" if node.region else "no region",
+            f"region {truncated_names(job.regions)}",
+        )
     for taint in node.taints:
         if not job.tolerates(taint):
             yield f"taint {taint.key}={taint.value}:{taint.effect}", "tolerated taints"
@@ -87,9 +90,9 @@ def _label(node: Node, key: str) -> str:
 def _condition(match: NodeMatch) -> str:
     match match.operator:
         case MatchOperator.IN:
-            return f"label {match.key} in {listed(match.values)}"
+            return f"label {match.key} in {truncated_names(match.values)}"
         case MatchOperator.NOT_IN:
-            return f"label {match.key} not in {listed(match.values)}"
+            return f"label {match.key} not in {truncated_names(match.values)}"
         case MatchOperator.EXISTS:
             return f"a label {match.key}"
         case MatchOperator.DOES_NOT_EXIST:
@@ -99,12 +102,12 @@ def _condition(match: NodeMatch) -> str:
 def _gpu_faults(job: Job, gpus: NodeGpus | None, held: GpuShare | MigSlice) -> Iterator[tuple[str, str]]:
     """Faults of one GPU for a job as (found, allowed)."""
     if gpus is None or held.index >= gpus.count:
-        yield "no such GPU", f"one of the node's {counted(gpus.count if gpus else 0, 'GPU')}"
+        yield "no such GPU", f"one of the node's {format_count(gpus.count if gpus else 0, 'GPU')}"
         return
     if not gpus.by_index[held.index].healthy:
         yield "unhealthy", "a healthy GPU"
     if job.gpu_models and gpus.model not in job.gpu_models:
-        yield f"GPU model {gpus.model}", f"GPU model {listed(job.gpu_models)}"
+        yield f"GPU model {gpus.model}", f"GPU model {truncated_names(job.gpu_models)}"
     if (found := _gpu_memory_mib(gpus, held)) < (needed := job.request.gpu_memory_mib):
         yield f"{found} MiB of GPU memory", f"at least {needed} MiB"
     if gpus.time_sliced and not job.time_slicing and isinstance(held, GpuShare) and held.milli < MILLI:
@@ -121,7 +124,7 @@ def _gpu_memory_mib(gpus: NodeGpus, held: GpuShare | MigSlice) -> int:
     return gpus.memory_mib * geometry.profiles[held.profile].memory_slices // geometry.memory_slices
 
 
-def locality(case: Case) -> Iterator[Violation]:
+def locality(case: Context) -> Iterator[Violation]:
     """Replicas on several nodes are in one domain of the required level."""
     for job, occupant in case.changed:
         level = job.locality.required
@@ -133,13 +136,13 @@ def locality(case: Case) -> Iterator[Violation]:
         domains = {case.nodes[name].domain(level) for name in names}
         word = _LEVEL_WORDS[level]
         if None in domains:
-            outside = listed(name for name in names if case.nodes[name].domain(level) is None)
+            outside = truncated_names(name for name in names if case.nodes[name].domain(level) is None)
             yield Violation(Rule.LOCALITY, f"job {job.name}", f"nodes in no {word}: {outside}", f"1 {word}")
         elif len(domains) > 1:
-            yield Violation(Rule.LOCALITY, f"job {job.name}", counted(len(domains), word), f"1 {word}")
+            yield Violation(Rule.LOCALITY, f"job {job.name}", format_count(len(domains), word), f"1 {word}")
 
 
-def spread(case: Case) -> Iterator[Violation]:
+def spread(case: Context) -> Iterator[Violation]:
     """No domain of the job's spread level has more of its replicas than the maximum."""
     for job, occupant in case.changed:
         if job.spread is None:
@@ -148,31 +151,31 @@ def spread(case: Case) -> Iterator[Violation]:
         domains = Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)
         for domain, count in domains.items():
             if count > most:
-                found = f"{counted(count, 'replica')} {_place(domain, level)}"
-                allowed = f"at most {counted(most, 'replica')}"
+                found = f"{format_count(count, 'replica')} {_place(domain, level)}"
+                allowed = f"at most {format_count(most, 'replica')}"
                 yield Violation(Rule.SPREAD, f"job {job.name}", found, allowed)
 
 
-def anti_affinity(case: Case) -> Iterator[Violation]:
+def anti_affinity(case: Context) -> Iterator[Violation]:
     """A job with anti-affinity shares no domain with another job with all the labels, if one is new there."""
     if not case.facts.some_avoid_others:
         return
-    avoiders: dict[tuple[_Labels, Level], list[Occupant]] = defaultdict(list)
+    avoiders: dict[tuple[_Labels, Level], list[JudgedPlacement]] = defaultdict(list)
     for occupant in case.occupants:
         for avoided in occupant.job.anti_affinity if occupant.job else ():
             avoiders[frozenset(avoided.labels.items()), avoided.level].append(occupant)
     for (labels, level), those in avoiders.items():
         bearers = (each for each in case.occupants if each.job and labels <= each.job.labels.items())
         here, there = _residents(case, those, level), _residents(case, bearers, level)
-        wanted = listed(f"{key}={value}" for key, value in labels)
+        wanted = truncated_names(f"{key}={value}" for key, value in labels)
         for domain in here.keys() & there.keys():
             for name, others in _meetings(here[domain], there[domain]):
-                found = f"{_place(domain, level)} with {listed(others)}"
+                found = f"{_place(domain, level)} with {truncated_names(others)}"
                 allowed = f"no other job with {wanted} there"
                 yield Violation(Rule.ANTI_AFFINITY, f"job {name}", found, allowed)
 
 
-def _residents(case: Case, occupants: Iterable[Occupant], level: Level) -> _Residents:
+def _residents(case: Context, occupants: Iterable[JudgedPlacement], level: Level) -> _Residents:
     found: _Residents = defaultdict(dict)
     for occupant in occupants:
         name = occupant.placement.job

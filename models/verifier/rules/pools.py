@@ -9,17 +9,17 @@ from gpuplan.models.cluster import Node
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import counted, listed
+from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
     from gpuplan.models.cluster import NodePool
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def pools(case: Case) -> Iterator[Violation]:
+def pools(case: Context) -> Iterator[Violation]:
     """
     An added node matches its pool's template; a removed node belongs to a pool, accepts jobs and is empty.
 
@@ -36,11 +36,15 @@ def pools(case: Case) -> Iterator[Violation]:
     growing = {node.pool for node in case.added}
     shrinking = {node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone}
     for name, pool in case.pools.items():
-        found = counted(size[name], "node")
+        found = format_count(size[name], "node")
         if name in growing and size[name] > pool.maximum:
-            yield Violation(Rule.POOLS, f"pool {name}", found, f"at most {counted(pool.maximum, 'node')}")
+            yield Violation(
+                Rule.POOLS, f"pool {name}", found, f"at most {format_count(pool.maximum, 'node')}"
+            )
         if name in shrinking and size[name] < pool.minimum:
-            yield Violation(Rule.POOLS, f"pool {name}", found, f"at least {counted(pool.minimum, 'node')}")
+            yield Violation(
+                Rule.POOLS, f"pool {name}", found, f"at least {format_count(pool.minimum, 'node')}"
+            )
         rules = case.policy.pools
         if name in growing:
             words = "gets a node {} after it lost one"
@@ -50,7 +54,7 @@ def pools(case: Case) -> Iterator[Violation]:
             yield from _too_soon(case, name, words, pool.node_added_at, rules.scale_down_delay_after_add)
 
 
-def _too_soon(case: Case, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
+def _too_soon(case: Context, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
     """Violation if the opposite change of a pool is less than a delay ago."""
     passed = delay if at is None else int((case.snapshot.taken_at - at).total_seconds())
     if passed < delay:
@@ -58,7 +62,7 @@ def _too_soon(case: Case, pool: str, words: str, at: datetime | None, delay: int
         yield Violation(Rule.POOLS, f"pool {pool}", found, allowed)
 
 
-def _added(case: Case) -> Iterator[Violation]:
+def _added(case: Context) -> Iterator[Violation]:
     times = Counter(node.name for node in case.added)
     for node in case.added:
         subject = f"node {node.name}"
@@ -73,7 +77,7 @@ def _added(case: Case) -> Iterator[Violation]:
             found = f"added to pool {node.pool}, which does not exist" if node.pool else "added to no pool"
             yield Violation(Rule.POOLS, subject, found, "a pool of the cluster")
         elif strange := _strange_fields(node, pool):
-            found = f"added with another {listed(strange)}"
+            found = f"added with another {truncated_names(strange)}"
             yield Violation(Rule.POOLS, subject, found, f"the same as the template of pool {pool.name}")
 
 
@@ -87,7 +91,7 @@ def _strange_fields(node: Node, pool: NodePool) -> list[str]:
     ]
 
 
-def _removed(case: Case) -> Iterator[Violation]:
+def _removed(case: Context) -> Iterator[Violation]:
     holders: dict[str, set[str]] = defaultdict(set)
     for placement in case.placements:
         for replica in placement.replicas:
@@ -117,8 +121,8 @@ def _removed(case: Case) -> Iterator[Violation]:
         if not node.schedulable:
             yield Violation(Rule.POOLS, subject, "removed, but takes no jobs", "a node that takes jobs")
         if name in holders:
-            found = f"removed with {listed(holders[name])}"
+            found = f"removed with {truncated_names(holders[name])}"
             yield Violation(Rule.POOLS, subject, found, "an empty node")
         if name in losers:
-            found = f"removed after {listed(losers[name])} had to give up replicas"
+            found = f"removed after {truncated_names(losers[name])} had to give up replicas"
             yield Violation(Rule.POOLS, subject, found, "a node emptied by moves only")

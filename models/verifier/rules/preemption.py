@@ -20,8 +20,8 @@ from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import in_gpus, in_watts, in_words
-from gpuplan.models.verifier.quota_usage import children_first, gpu_milli
+from gpuplan.models.verifier.messages import format_amount, format_gpus, format_watts
+from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
 from gpuplan.models.verifier.rules.capacity import (
     charged_amounts,
     offered_amounts,
@@ -29,9 +29,9 @@ from gpuplan.models.verifier.rules.capacity import (
     watts_drawn,
 )
 from gpuplan.models.verifier.rules.quota import (
-    held_all_along,
+    held_before_and_after,
     kept_and_limit,
-    of_replicas,
+    milli_of_replicas,
     usage_up_the_tree,
 )
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from gpuplan.models.mig import MigGeometry
     from gpuplan.models.placement import MigSlice, Replica
     from gpuplan.models.queue import Queue
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.job_changes import Occupant
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
 
-_MOST_SETS: Final = 1024
+_MAX_SETS: Final = 1024
 """Limit on the sets of jobs that are checked; reached only if claims of queues differ much."""
 
 
-class Victim(NamedTuple):
+class PreemptedJob(NamedTuple):
     """A preempted or shrunk job, with the replicas on one GPU model that it gives up."""
 
     job: Job
@@ -60,7 +60,7 @@ class Victim(NamedTuple):
     """GPU model; empty if it holds no GPUs."""
 
 
-def preemption(case: Case) -> Iterator[Violation]:
+def preemption(case: Context) -> Iterator[Violation]:
     """
     Capacity freed by preemption is used only by jobs that may follow the victims.
 
@@ -69,7 +69,7 @@ def preemption(case: Case) -> Iterator[Violation]:
     """
     if not (victims := _victims(case)):
         return
-    barred = _barred(case, victims)
+    barred = _excluded_jobs(case, victims)
     for names in _intersections({each for each in barred if each}):
         kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if names <= bars]
         without = _Without(case, names, kept)
@@ -78,7 +78,7 @@ def preemption(case: Case) -> Iterator[Violation]:
         yield from _in_racks(without)
 
 
-def _victims(case: Case) -> list[Victim]:
+def _victims(case: Context) -> list[PreemptedJob]:
     """Jobs that give up replicas, one entry per GPU model of these."""
     given_up = [(job, job.running.replicas) for job in case.stopped if job.running]
     for job, occupant in case.with_change(Change.SHRUNK):
@@ -91,11 +91,11 @@ def _victims(case: Case) -> list[Victim]:
         for replica in replicas:
             node = case.nodes.get(replica.node) if job.request.needs_gpu else None
             by_model[(node.gpu_model if node else None) or ALL_MODELS].append(replica)
-        found += [Victim(job, tuple(there), model) for model, there in by_model.items()]
+        found += [PreemptedJob(job, tuple(there), model) for model, there in by_model.items()]
     return found
 
 
-def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
+def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset[str]]:
     """For each victim, the jobs with new replicas that may not follow it."""
     gap = case.policy.disruption.priority_gap
     alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
@@ -114,7 +114,7 @@ def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
     return [found[victim.job.queue, victim.job.priority, victim.model] for victim in victims]
 
 
-def _fewest_new(job: Job, occupant: Occupant) -> int:
+def _fewest_new(job: Job, occupant: JudgedPlacement) -> int:
     """Minimum thousandths of GPUs that a job adds when it starts or grows."""
     replicas = {Change.STARTED: job.gang.minimum, Change.GROWN: 1}.get(occupant.change, 0)
     return replicas * job.request.total_gpu_milli
@@ -126,7 +126,7 @@ def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
     for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
         found |= dict.fromkeys(common for other in list(found) if (common := one & other))
         found[one] = None
-        if len(found) > _MOST_SETS:
+        if len(found) > _MAX_SETS:
             break
     return list(found)
 
@@ -135,18 +135,18 @@ def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
 class _Without:
     """The hypothetical plan in which some victims stay, and jobs that may follow any of them do not come."""
 
-    case: Case
+    case: Context
     names: frozenset[str]
     """Jobs with new replicas that may follow none of the victims."""
-    kept: list[tuple[Victim, frozenset[str]]]
+    kept: list[tuple[PreemptedJob, frozenset[str]]]
     """The victims, each with all jobs that may not follow it."""
 
     @property
-    def victims(self) -> list[Victim]:
+    def victims(self) -> list[PreemptedJob]:
         """Jobs that stay in the hypothetical plan."""
         return [victim for victim, _ in self.kept]
 
-    def is_closed(self, there: list[Victim]) -> bool:
+    def is_closed(self, there: list[PreemptedJob]) -> bool:
         """
         True if exactly these jobs may follow none of the victims in a place.
 
@@ -156,7 +156,7 @@ class _Without:
         sets = [bars for victim, bars in self.kept if id(victim) in places]
         return bool(sets) and frozenset.intersection(*sets) == self.names
 
-    def beside(self, there: list[Victim]) -> str:
+    def beside(self, there: list[PreemptedJob]) -> str:
         """Words of a violation for the victims in a place."""
         gap = self.case.policy.disruption.priority_gap
         priority = min(victim.job.priority for victim in there)
@@ -188,7 +188,7 @@ def _on_nodes(without: _Without) -> Iterator[Violation]:
     Nodes that accept no jobs are checked by the rule `selection`.
     """
     case = without.case
-    left: dict[str, list[Victim]] = defaultdict(list)
+    left: dict[str, list[PreemptedJob]] = defaultdict(list)
     for victim in without.victims:
         for name in {replica.node for replica in victim.replicas}:
             left[name].append(victim)
@@ -264,7 +264,7 @@ def _covered(held: MigSlice, geometry: MigGeometry | None) -> set[int]:
 
 
 def _beside_gpus(
-    case: Case,
+    case: Context,
     node: Node,
     new: list[tuple[Job, Replica]],
     there: list[tuple[Job | None, Replica]],
@@ -279,15 +279,15 @@ def _beside_gpus(
     offered = offered_amounts(node)
     for unit, amount in coming.items():
         if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
-            found = f"{in_words(held[unit] + amount, unit)} {beside}"
-            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_words(allowed, unit))
+            found = f"{format_amount(held[unit] + amount, unit)} {beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_amount(allowed, unit))
     if node.power_cap_watts and node.gpus and node.gpus.watts:
         watts, cap = node.gpus.watts, node.power_cap_watts * MILLI
-        more = sum(gpu_milli(replica) for _, replica in new) * watts
-        drawn = sum(gpu_milli(replica) for _, replica in there) * watts + more
+        more = sum(held_gpu_milli(replica) for _, replica in new) * watts
+        drawn = sum(held_gpu_milli(replica) for _, replica in there) * watts + more
         if more and drawn > cap:
-            found = f"{in_watts(drawn)} {beside}"
-            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_watts(cap))
+            found = f"{format_watts(drawn)} {beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_watts(cap))
 
 
 def _in_queues(without: _Without) -> Iterator[Violation]:
@@ -303,16 +303,16 @@ def _in_queues(without: _Without) -> Iterator[Violation]:
             there = concerned[queue.name]
             if used[queue.name] > allowed and without.is_closed(there):
                 subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
-                found = f"{in_gpus(used[queue.name])} {without.beside(there)}"
-                yield Violation(Rule.PREEMPTION, subject, found, in_gpus(int(allowed)))
+                found = f"{format_gpus(used[queue.name])} {without.beside(there)}"
+                yield Violation(Rule.PREEMPTION, subject, found, format_gpus(int(allowed)))
 
 
-def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[Victim]]:
+def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[PreemptedJob]]:
     """The victims that count at each queue."""
     parent = {queue.name: queue.parent for queue in tree}
-    found: dict[str, list[Victim]] = defaultdict(list)
+    found: dict[str, list[PreemptedJob]] = defaultdict(list)
     for victim in without.victims:
-        if of_replicas(without.case, victim.replicas, resource):
+        if milli_of_replicas(without.case, victim.replicas, resource):
             above: str | None = victim.job.queue
             while above is not None:
                 found[above].append(victim)
@@ -323,14 +323,14 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, lis
 def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, int]]:
     """Thousandths of GPUs directly in each queue: of jobs that stay, and with new replicas added."""
     case = without.case
-    held = defaultdict(int, held_all_along(case, resource))
+    held = defaultdict(int, held_before_and_after(case, resource))
     after = defaultdict(int, held)
     for job, replicas, _ in without.victims:
-        held[job.queue] += of_replicas(case, replicas, resource)
-        after[job.queue] += of_replicas(case, replicas, resource)
+        held[job.queue] += milli_of_replicas(case, replicas, resource)
+        after[job.queue] += milli_of_replicas(case, replicas, resource)
     for job, occupant in case.changed:
-        before = of_replicas(case, job.running.replicas, resource) if job.running else 0
-        now = of_replicas(case, occupant.placement.replicas, resource)
+        before = milli_of_replicas(case, job.running.replicas, resource) if job.running else 0
+        now = milli_of_replicas(case, occupant.placement.replicas, resource)
         if job.name in without.names:
             after[job.queue] += max(0, now - before)
         elif occupant.change is Change.MOVED:
@@ -354,5 +354,5 @@ def _in_racks(without: _Without) -> Iterator[Violation]:
         drawn = sum(staying[name] for name in names) + coming
         there = [victim for victim, watts_lost in lost if any(watts_lost[name] for name in names)]
         if coming and drawn > watts * MILLI and without.is_closed(there):
-            found = f"{in_watts(drawn)} {without.beside(there)}"
-            yield Violation(Rule.PREEMPTION, subject, found, in_watts(watts * MILLI))
+            found = f"{format_watts(drawn)} {without.beside(there)}"
+            yield Violation(Rule.PREEMPTION, subject, found, format_watts(watts * MILLI))

@@ -12,8 +12,8 @@ from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import listed
-from gpuplan.models.verifier.objective_time import earned
+from gpuplan.models.verifier.messages import truncated_names
+from gpuplan.models.verifier.objective_time import points_of_starts
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
 from gpuplan.models.verifier.rules.dependencies import co_start_groups
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.job_changes import Occupant
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
-_COSTS: Final = (
+_COST_TERMS: Final = (
     *("preemption", "migration", "resize", "repartition", "locality"),
     *("nodes", "data", "preference", "interference"),
 )
 """Terms of the cost that a plan pays for starts."""
 
-_DUTIES: Final = ("guarantee", "nominal", "fragmentation", "drain")
+_OBLIGATION_TERMS: Final = ("guarantee", "nominal", "fragmentation", "drain")
 """Terms that a start does not reduce."""
 
 _TRIALS: Final = 40_000
@@ -42,15 +42,15 @@ _FEWEST_TRIALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Judges:
+class RuleSet:
     """The other rules, and the terms of the objective."""
 
-    is_within_quota: Callable[[Case], bool]
-    is_legal: Callable[[Case], bool]
-    terms: Mapping[str, Callable[[Case], int]]
+    is_within_quota: Callable[[Context], bool]
+    is_legal: Callable[[Context], bool]
+    terms: Mapping[str, Callable[[Context], int]]
 
 
-def priority(case: Case, judges: Judges) -> Iterator[Violation]:
+def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     """
     No job starts or grows with nodes or quota that a pending job of higher priority could use now.
 
@@ -73,19 +73,19 @@ def priority(case: Case, judges: Judges) -> Iterator[Violation]:
             waiting.setdefault((job.priority, *job.likeness, job.datasets, str(job.anti_affinity)), job)
     for job in sorted(waiting.values(), key=lambda job: (-job.priority, job.name)):
         if (instead := order.displaced(job)) is not None:
-            found = f"waits while {listed(instead)} of lower priority took a place that it could use"
+            found = f"waits while {truncated_names(instead)} of lower priority took a place that it could use"
             yield Violation(Rule.PRIORITY, f"job {job.name} of priority {job.priority}", found, "its start")
 
 
 class _Order:
-    def __init__(self, case: Case, judges: Judges) -> None:
+    def __init__(self, case: Context, judges: RuleSet) -> None:
         self._case, self._judges = case, judges
         self._groups = co_start_groups(case)
         self._trials = max(_FEWEST_TRIALS, _TRIALS // (1 + len(case.placements)))
         self._costs: dict[int, int] = {}
 
     @cached_property
-    def newcomers(self) -> tuple[tuple[Job, Occupant], ...]:
+    def newcomers(self) -> tuple[tuple[Job, JudgedPlacement], ...]:
         """Jobs that start or grow and can violate the rule."""
         return tuple(
             (job, occupant)
@@ -132,12 +132,14 @@ class _Order:
         if not self._judges.is_within_quota(trial):
             return False
         terms = self._judges.terms
-        gain = earned(trial, job.name) - earned(self._case, job.name)
-        cost = sum(max(0, -terms[name](trial)) for name in _COSTS)
+        gain = points_of_starts(trial, job.name) - points_of_starts(self._case, job.name)
+        cost = sum(max(0, -terms[name](trial)) for name in _COST_TERMS)
         if self._disturbs:
-            lost = earned(trial) - sum(terms[name](trial) for name in ("completion", "deadlines", "tariffs"))
+            lost = points_of_starts(trial) - sum(
+                terms[name](trial) for name in ("completion", "deadlines", "tariffs")
+            )
             cost += max(0, lost)
-        if gain <= cost or any(terms[name](trial) < self._duties[name] for name in _DUTIES):
+        if gain <= cost or any(terms[name](trial) < self._duties[name] for name in _OBLIGATION_TERMS):
             return False
         return self._judges.is_legal(trial)
 
@@ -151,9 +153,9 @@ class _Order:
 
     @cached_property
     def _duties(self) -> dict[str, int]:
-        return {name: self._judges.terms[name](self._case) for name in _DUTIES}
+        return {name: self._judges.terms[name](self._case) for name in _OBLIGATION_TERMS}
 
-    def _with(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> Case:
+    def _with(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> Context:
         kept = []
         for each in self._case.placements:
             if each.job not in without:

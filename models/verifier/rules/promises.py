@@ -11,9 +11,14 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.horizon import BackfillMode
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.later_slots import RULES_OF_AN_INSTANT, at_once, broken, moment
-from gpuplan.models.verifier.rules.dependencies import co_start_groups, too_early
-from gpuplan.models.verifier.timeline import Stay
+from gpuplan.models.verifier.later_slots import (
+    INSTANT_RULES,
+    breaks_rule,
+    state_if_all_present,
+    state_in_slot,
+)
+from gpuplan.models.verifier.rules.dependencies import co_start_groups, unmet_start_conditions
+from gpuplan.models.verifier.timeline import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,10 +26,10 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.promise import Promise
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def promises(case: Case) -> Iterator[Violation]:
+def promises(case: Context) -> Iterator[Violation]:
     """
     A pending job with a promised start within the horizon starts by then, or within the allowed delay.
 
@@ -36,7 +41,7 @@ def promises(case: Case) -> Iterator[Violation]:
     """
     if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
         return
-    book = _Book(case)
+    book = _PromiseBook(case)
     for job in case.snapshot.jobs:
         due = book.late(job)
         if due is not None and book.is_together(job) and all(map(book.could_start, book.company(job))):
@@ -46,10 +51,10 @@ def promises(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.PROMISES, f"job {job.name}", found, allowed)
 
 
-class _Book:
+class _PromiseBook:
     """Promises of a case, and whether they could be kept."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Context) -> None:
         self._case = case
         self._time = case.time
         self._groups = co_start_groups(case)
@@ -90,7 +95,7 @@ class _Book:
         stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
         if (
             self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
-            or any(True for _ in too_early(self._case, stay, {}))
+            or any(True for _ in unmet_start_conditions(self._case, stay, {}))
             or any(
                 self._time.windows.bars(job, replica.node, stay.start, stay.seconds)
                 or not self._modes_suit(replica)
@@ -114,7 +119,7 @@ class _Book:
         return self._time.begun(self._due(job.promise)) if self._time.begun(second) else 0
 
     @cached_property
-    def _promised(self) -> list[Stay]:
+    def _promised(self) -> list[Interval]:
         """Jobs with a promised start, as promised, by slot."""
         found = [
             self._time.beginning(job, slot, _with_what_is_asked(job, job.promise.replicas))
@@ -124,31 +129,31 @@ class _Book:
         return sorted(found, key=lambda stay: (stay.slot, stay.job.name))
 
     @cached_property
-    def _running(self) -> list[Stay]:
+    def _running(self) -> list[Interval]:
         """Running jobs, if left unchanged."""
         time = self._time
         return [
-            Stay(job, job.placement, 0, 0, seconds, time.slots.until(0, seconds))
+            Interval(job, job.placement, 0, 0, seconds, time.slots.until(0, seconds))
             for job in self._case.running
             if job.placement and (seconds := time.durations.remaining(job))
         ]
 
     @cached_property
-    def _running_on(self) -> dict[str, list[Stay]]:
+    def _running_on(self) -> dict[str, list[Interval]]:
         """Running jobs by node."""
-        found: dict[str, list[Stay]] = defaultdict(list)
+        found: dict[str, list[Interval]] = defaultdict(list)
         for stay in self._running:
             for name in {replica.node for replica in stay.placement.replicas}:
                 found[name].append(stay)
         return found
 
-    def _as_planned(self, stay: Stay) -> list[Stay]:
+    def _as_planned(self, stay: Interval) -> list[Interval]:
         """Other jobs with a promised start, as in this plan."""
         starts = self._time.starts
         names = [each.job.name for each in self._promised if each.job is not stay.job]
         return [starts[name] for name in names if name in starts]
 
-    def _as_promised(self, stay: Stay) -> list[Stay]:
+    def _as_promised(self, stay: Interval) -> list[Interval]:
         """
         Other jobs with a promised start, as promised.
 
@@ -156,7 +161,7 @@ class _Book:
         outdated.
         """
         names = {replica.node for replica in stay.placement.replicas}
-        found: list[Stay] = []
+        found: list[Interval] = []
         for each in self._promised:
             if each.job is stay.job:
                 continue
@@ -165,7 +170,7 @@ class _Book:
             found.append(self._time.beginning(each.job, each.slot, replicas) if replicas else each)
         return found
 
-    def _fits(self, stay: Stay, others: list[Stay]) -> bool:
+    def _fits(self, stay: Interval, others: list[Interval]) -> bool:
         """True if a stay beside running jobs and others breaks no rule from its slot to its end."""
         replicas = self._on_free_gpus(stay, others)
         if replicas is None:
@@ -174,22 +179,23 @@ class _Book:
         present = [*self._running, *others, here]
         new = {here.job.name}
         meanwhile = [each for each in present if each.slot < here.until and here.slot < each.until]
-        if broken(at_once(self._case, present, new), Rule.ANTI_AFFINITY) or broken(
-            at_once(self._case, meanwhile, new), Rule.MIG
+        if breaks_rule(state_if_all_present(self._case, present, new), Rule.ANTI_AFFINITY) or breaks_rule(
+            state_if_all_present(self._case, meanwhile, new), Rule.MIG
         ):
             return False
         if not self._leaves_whole_gpus(here, others):
             return False
-        begins = moment(self._case, present, here.slot, new)
-        crowd = replace(at_once(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
-        if not broken(crowd, *RULES_OF_AN_INSTANT):
+        begins = state_in_slot(self._case, present, here.slot, new)
+        crowd = replace(state_if_all_present(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
+        if not breaks_rule(crowd, *INSTANT_RULES):
             return True  # it fits beside all overlapping jobs at once, and so in every single slot
         slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
         return not any(
-            broken(moment(self._case, present, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
+            breaks_rule(state_in_slot(self._case, present, slot, new), *INSTANT_RULES)
+            for slot in sorted(slots)
         )
 
-    def _leaves_whole_gpus(self, here: Stay, others: list[Stay]) -> bool:
+    def _leaves_whole_gpus(self, here: Interval, others: list[Interval]) -> bool:
         """True if in every slot the others find enough whole GPUs beside those with promised shares."""
         for name in sorted({replica.node for replica in here.placement.replicas if _shares(replica)}):
             promised = [
@@ -223,7 +229,7 @@ class _Book:
         )
         return all(held.index in in_mode for held in replica.gpus if not isinstance(held, GpuShare))
 
-    def _on_free_gpus(self, stay: Stay, others: Iterable[Stay]) -> tuple[Replica, ...] | None:
+    def _on_free_gpus(self, stay: Interval, others: Iterable[Interval]) -> tuple[Replica, ...] | None:
         """The places of a stay, on whole GPUs that are free during it; None if there are too few."""
         replicas = stay.placement.replicas
         names = {replica.node for replica in replicas}

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import in_gpus
-from gpuplan.models.verifier.quota_usage import children_first, gpu_milli, of_resource
+from gpuplan.models.verifier.messages import format_gpus
+from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli, usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.placement import Replica
     from gpuplan.models.queue import Queue
-    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.context import Context
 
 
-def queues(case: Case) -> Iterator[Violation]:
+def quota_limits(case: Context) -> Iterator[Violation]:
     """
     No queue, and no queue above it, exceeds its limit, for all GPUs and for each model with quotas.
 
@@ -31,37 +31,37 @@ def queues(case: Case) -> Iterator[Violation]:
     models = sorted({model for queue in tree for model in queue.gpu_models})
     for resource in (ALL_MODELS, *models):
         kept, limit = kept_and_limit(tree, resource)
-        used = usage_up_the_tree(tree, kept, of_resource(case.usage_after, resource))
+        used = usage_up_the_tree(tree, kept, usage_of_resource(case.usage_after, resource))
         if all(used[queue.name] <= limit[queue.name] for queue in tree):
             continue
-        used_by_staying = usage_up_the_tree(tree, kept, held_all_along(case, resource))
+        used_by_staying = usage_up_the_tree(tree, kept, held_before_and_after(case, resource))
         for queue in tree:
             allowed = max(limit[queue.name], used_by_staying[queue.name])
             if used[queue.name] > allowed:
                 subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
-                found = in_gpus(used[queue.name])
-                yield Violation(Rule.QUOTA, subject, found, in_gpus(int(allowed)))
+                found = format_gpus(used[queue.name])
+                yield Violation(Rule.QUOTA, subject, found, format_gpus(int(allowed)))
 
 
-def held_all_along(case: Case, resource: str) -> dict[str, int]:
+def held_before_and_after(case: Context, resource: str) -> dict[str, int]:
     """Thousandths of GPUs that running jobs directly in each queue hold both before and after the plan."""
     held: dict[str, int] = defaultdict(int)
     for each in case.occupants:
         if each.job is None:
             continue
         if each.change is Change.KEPT:
-            held[each.job.queue] += of_replicas(case, each.placement.replicas, resource)
+            held[each.job.queue] += milli_of_replicas(case, each.placement.replicas, resource)
         elif each.job.running and each.change is not Change.STARTED:
-            before = of_replicas(case, each.job.running.replicas, resource)
-            after = of_replicas(case, each.placement.replicas, resource)
+            before = milli_of_replicas(case, each.job.running.replicas, resource)
+            after = milli_of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)
     return held
 
 
-def of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
+def milli_of_replicas(case: Context, replicas: Iterable[Replica], resource: str) -> int:
     """Thousandths of GPUs that replicas hold, of one model or of all."""
     return sum(
-        gpu_milli(replica)
+        held_gpu_milli(replica)
         for replica in replicas
         if (node := case.nodes.get(replica.node))
         and node.gpu_model

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.placement import Replica
-    from gpuplan.models.timing.reservation_windows import Window
-    from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.timeline import Stay
+    from gpuplan.models.timing.reservation_windows import ReservationWindow
+    from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.timeline import Interval
 
 
-def windows(case: Case) -> Iterator[Violation]:
+def windows(case: Context) -> Iterator[Violation]:
     """
     No new replica is on a node while a reservation, maintenance, or a hold for a starving job closes it.
 
@@ -27,10 +27,10 @@ def windows(case: Case) -> Iterator[Violation]:
     newcomers = [(case.time.stay(occupant, job), occupant.new_replicas) for job, occupant in case.arrivals]
     newcomers += [(stay, iter(stay.placement.replicas)) for stay in case.time.later]
     for stay, replicas in newcomers:
-        yield from _barred(case, stay, replicas)
+        yield from _closed_nodes(case, stay, replicas)
 
 
-def _barred(case: Case, stay: Stay, replicas: Iterator[Replica]) -> Iterator[Violation]:
+def _closed_nodes(case: Context, stay: Interval, replicas: Iterator[Replica]) -> Iterator[Violation]:
     time = case.time
     for name in sorted({replica.node for replica in replicas}):
         if window := time.windows.bars(stay.job, name, stay.start, stay.seconds):
@@ -39,7 +39,7 @@ def _barred(case: Case, stay: Stay, replicas: Iterator[Replica]) -> Iterator[Vio
             yield Violation(Rule.WINDOWS, place, found, _instead(case, window))
 
 
-def _instead(case: Case, window: Window) -> str:
+def _instead(case: Context, window: ReservationWindow) -> str:
     """When a job that is not an owner may be on the nodes of a window."""
     begins, ends = case.time.in_words(window.begins), case.time.in_words(window.ends)
     owners = [f"queue {name}" for name in window.reservation.queues]
@@ -50,7 +50,7 @@ def _instead(case: Case, window: Window) -> str:
     return f"{allowed} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
 
 
-def deadlines(case: Case) -> Iterator[Violation]:
+def deadlines(case: Context) -> Iterator[Violation]:
     """A job with a hard deadline starts only if it is expected to end by then."""
     for stay in (*case.time.starting, *case.time.later):
         job = stay.job

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
-    from gpuplan.planner.apply.standing import Standing
+    from gpuplan.planner.apply.standing import ApplyProgress
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
 AUDIT = ".gpuplan/audit.jsonl"
@@ -82,7 +82,7 @@ def apply_command(
     from gpuplan.planner.apply.promises import promise_step
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.plan_file.plan_file import load_plan
-    from gpuplan.planner.service.shutdown import stopped_by_signals
+    from gpuplan.planner.service.shutdown import stop_on_signals
 
     if as_json and not auto_approve:
         raise click.UsageError("--json cannot ask for approval: give --auto-approve too.")
@@ -100,12 +100,12 @@ def apply_command(
     if not auto_approve:
         _approve(plan, state, audit, resume=resume, drift_mode=mode)
     try:
-        with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
+        with _cluster(state, plan) as cluster, _progress() as on_progress, stop_on_signals() as stop:
             outcome = apply_plan(
                 plan,
                 cluster,
                 audit,
-                actor=who_acts(),
+                actor=current_user(),
                 now=lambda: datetime.now(UTC),
                 resume=resume,
                 drift_mode=mode,
@@ -139,7 +139,7 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
     }
 
 
-def who_acts() -> str:
+def current_user() -> str:
     """Return user@host for the audit log; a user without a name, as in some containers, is a number."""
     try:
         user = getpass.getuser()
@@ -151,12 +151,12 @@ def who_acts() -> str:
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """Summary of what this run did by kind of change, and how much was done before."""
     from gpuplan.models.plan.actions import changes_of
-    from gpuplan.planner.action_labels import counted_kinds
+    from gpuplan.planner.action_labels import count_by_kind
     from gpuplan.planner.apply.promises import promise_step
 
     done = set(outcome.done)
     changes = [change for change in changes_of(plan.actions) if change.id in done]
-    kinds = counted_kinds(changes, done=True) if changes or plan.has_changes else "no changes"
+    kinds = count_by_kind(changes, done=True) if changes or plan.has_changes else "no changes"
     step = promise_step(plan)
     promised = f"; {step.account}" if step and step.id in done else ""
     return f"{kinds}{promised}" + (f"; {_done_before(plan, outcome)}" if outcome.skipped else "")
@@ -164,9 +164,9 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
 
 def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
     from gpuplan.planner.apply.promises import promise_step
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
 
-    return f"{counted(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
+    return f"{format_count(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
 
 
 def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
@@ -183,8 +183,8 @@ def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mo
         _ask(plan, standing)
 
 
-def _ask(plan: Plan, standing: Standing) -> None:
-    from gpuplan.planner.action_labels import counted_kinds
+def _ask(plan: Plan, standing: ApplyProgress) -> None:
+    from gpuplan.planner.action_labels import count_by_kind
     from gpuplan.planner.apply.promises import PromiseStep
     from gpuplan.planner.render.plan.text import plan_text
 
@@ -194,7 +194,7 @@ def _ask(plan: Plan, standing: Standing) -> None:
     )
     say("")
     changes = [step for step in standing.left if not isinstance(step, PromiseStep)]
-    deeds = [counted_kinds(changes, done=False)] * bool(changes)
+    deeds = [count_by_kind(changes, done=False)] * bool(changes)
     deeds += [step.label for step in standing.left if isinstance(step, PromiseStep)]
     left = len(standing.left)
     these = f"the {left} left of {standing.total}" if standing.done else "these"
@@ -265,7 +265,7 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
     Records removed at the end leave an intact chain; to detect that, keep the hash that is printed.
     """
     from gpuplan.planner.apply.audit_log import verify_log
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
 
     trail = verify_log(log)
     if as_json:
@@ -276,7 +276,7 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
         }
         show_json({"verified": True, **figures})
         return
-    records = counted(len(trail.records), "record")
+    records = format_count(len(trail.records), "record")
     say(f"Verified: {records}, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
         say("The last line was cut off while it was written; the next apply will record that.")

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
-from gpuplan.planner.cli.live_search import searching
+from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
+from gpuplan.planner.cli.live_search import live_view
 from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
 
 EXIT_CANNOT = 20
 
 
 @click.command("capacity", epilog="Example: gpuplan capacity scenarios/burst-scale-up --waiting")
 @click.argument("source", type=ANY_PATH)
-@click.argument("jobs", type=NameIn("job"), metavar="[JOB...]", nargs=-1)
+@click.argument("jobs", type=EntityName("job"), metavar="[JOB...]", nargs=-1)
 @click.option("--waiting", is_flag=True, help="All waiting jobs that are not held.")
 @click.option(
     "--most",
@@ -44,18 +44,18 @@ def capacity_command(
     """
     from gpuplan.planner.epoch import limits_of
     from gpuplan.planner.render.whatif.capacity import capacity_text
-    from gpuplan.planner.whatif.capacity.capacity import size
+    from gpuplan.planner.whatif.capacity.capacity import find_cheapest_nodes
     from gpuplan.planner.whatif.lookup import jobs_named
 
     if bool(jobs) == waiting:
         raise click.UsageError("Give the names of jobs, or --waiting for all waiting jobs.")
-    question = read_sound_question(source, **planning)
+    question = read_undamaged_request(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     if waiting:
         asked = [job for job in snapshot.jobs if job.running is None and not job.held]
     else:
         asked = jobs_named(jobs, snapshot, source)
-    with searching("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
-        found = size(snapshot, policy, asked, seed=seed, most=most, watch=watch)
+    with live_view("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
+        found = find_cheapest_nodes(snapshot, policy, asked, seed=seed, most=most, watch=watch)
     show(found, capacity_text, as_json=as_json, plain=plain)
     return EXIT_CANNOT if found.cannot else 0

@@ -20,14 +20,14 @@ def doctor_command(*, as_json: bool) -> None:
     Ends with 1 if a check fails, even for a solver that no plan would use. A missing optional part is no
     failure.
     """
-    from gpuplan.planner.doctor import checkup
+    from gpuplan.planner.doctor import run_checks
 
     if as_json:
-        findings = list(checkup())
+        findings = list(run_checks())
         show_json({"findings": [asdict(finding) for finding in findings]})
         sys.exit(1 if any(finding.works is False for finding in findings) else 0)
     failed = False
-    for finding in checkup():
+    for finding in run_checks():
         mark = {True: "ok  ", False: "FAIL", None: "--  "}[finding.works]
         say(f"{mark}  {finding.subject:<22} {finding.detail}")
         if finding.advice:

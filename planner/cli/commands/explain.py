@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import NameIn, PlanFile
-from gpuplan.planner.cli.live_search import searched
-from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.arguments import EntityName, PlanFile
+from gpuplan.planner.cli.live_search import plan_with_live_view
+from gpuplan.planner.cli.options import show_spinner, stray_option
 from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_question
+from gpuplan.planner.cli.planning import planning_options, read_plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
 @click.argument("source", type=PlanFile())
-@click.argument("name", type=NameIn("job", "queue", "node", prefixed=True))
+@click.argument("name", type=EntityName("job", "queue", "node", prefixed=True))
 @planning_options
 @layout_options
 def explain_command(source: str, name: str, as_json: bool, plain: bool, **planning: Any) -> None:
@@ -33,18 +33,18 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     job/NAME, queue/NAME or node/NAME if a name is ambiguous.
     """
     from gpuplan.planner.explain.answer import answer
-    from gpuplan.planner.explain.lookup import meaning
+    from gpuplan.planner.explain.lookup import resolve_name
     from gpuplan.planner.plan_file.plan_file import load_plan
 
     if not _is_plan(source):
-        question = read_question(source, **planning)
-        plan = searched(question.snapshot, question.policy, seed=question.seed)
+        question = read_plan_request(source, **planning)
+        plan = plan_with_live_view(question.snapshot, question.policy, seed=question.seed)
     elif stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for a snapshot; a saved plan is not planned again.")
     else:
         plan = load_plan(source)
-    kind, meant = meaning(plan, name, source=source)
-    with working(f"explaining {kind} {meant}"):
+    kind, meant = resolve_name(plan, name, source=source)
+    with show_spinner(f"explaining {kind} {meant}"):
         found = answer(plan, kind, meant, source=source)
     show(found, _text(kind), as_json=as_json, plain=plain)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
-from gpuplan.planner.cli.live_search import searching
+from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
+from gpuplan.planner.cli.live_search import live_view
 from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("fit", epilog="Example: gpuplan fit scenarios/quickstart train-base")
 @click.argument("source", type=ANY_PATH)
-@click.argument("job", type=NameIn("job"), required=False)
+@click.argument("job", type=EntityName("job"), required=False)
 @click.option("--file", "job_file", type=ANY_PATH, help="File with a job that is not in SOURCE.")
 @click.option("--most", type=click.IntRange(min=1), help="Most copies to count. [default: 10,000]")
 @planning_options
@@ -47,10 +47,10 @@ def fit_command(
 
     if (job is None) == (job_file is None):
         raise click.UsageError("Give the name of a job, or --file with one.")
-    question = read_sound_question(source, **planning)
+    question = read_undamaged_request(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     wanted = _read_job(job_file, snapshot) if job_file else _named(job or "", snapshot, source)
-    with searching(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:
+    with live_view(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:
         found = fit(snapshot, policy, wanted, seed=seed, most=most or MOST, watch=watch)
     show(found, fit_text, as_json=as_json, plain=plain)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
-from gpuplan.planner.cli.live_search import searched
-from gpuplan.planner.cli.options import Duration, Share, stray_option, working
+from gpuplan.planner.cli.live_search import plan_with_live_view
+from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner, stray_option
 from gpuplan.planner.cli.output_options import (
     all_option,
     json_option,
@@ -20,7 +20,7 @@ from gpuplan.planner.cli.output_options import (
     show_text,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_question
+from gpuplan.planner.cli.planning import planning_options, read_plan_request
 from gpuplan.planner.cli.speaking import say, say_json
 
 if TYPE_CHECKING:
@@ -72,20 +72,22 @@ def plan_command(
 
     Ctrl-C ends the search with the best plan so far; a second Ctrl-C ends gpuplan without a plan.
     """
-    from gpuplan.planner.apply.promises import carry_over
+    from gpuplan.planner.apply.promises import carry_over_promises
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 
-    question = read_question(source, **planning)
+    question = read_plan_request(source, **planning)
     snapshot, last = question.snapshot, None
     if after is not None:
-        with working("reading the last plan"):
+        with show_spinner("reading the last plan"):
             last = load_plan(after)
-            snapshot = carry_over(snapshot, last)
+            snapshot = carry_over_promises(snapshot, last)
     seen: list[Milestone] = []
-    plan = searched(snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen)
+    plan = plan_with_live_view(
+        snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen
+    )
     plan = plan.model_copy(update={"policy_file": question.policy_file})
     try:
-        with working("writing"):
+        with show_spinner("writing"):
             if out is not None:
                 save_plan(plan, out)
             if report is not None:
@@ -104,7 +106,7 @@ def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
 
 def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
     if as_json:
-        from gpuplan.planner.plan_file.plan_file import plan_text as plan_json
+        from gpuplan.planner.plan_file.plan_file import plan_file_text as plan_json
 
         say_json(plan_json(plan), nl=False)
         return
@@ -134,7 +136,7 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     type=ANY_PATH,
     help="Review a policy: this is the old one, PLAN_FILE the new one; SOURCE is planned under both.",
 )
-@click.option("--time-limit", type=Duration(), help="policy: wall clock for each plan, such as 10s.")
+@click.option("--time-limit", type=DurationType(), help="policy: wall clock for each plan, such as 10s.")
 @click.option(
     "--solver",
     type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
@@ -142,7 +144,7 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     show_default=True,
     help="policy: solver of both plans; auto: as the policies say.",
 )
-@click.option("--stop-gap", type=Share(), help="policy: stop at this proven gap, such as 1%.")
+@click.option("--stop-gap", type=FractionType(), help="policy: stop at this proven gap, such as 1%.")
 @click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
 @layout_options
@@ -178,14 +180,14 @@ def diff_command(
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     if stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
-    from gpuplan.planner.apply.promises import reminded_of
+    from gpuplan.planner.apply.promises import with_promises_of
     from gpuplan.planner.diff.diff import diff
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.render.plan.text import diff_text
     from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
-    live = reminded_of(load_snapshot(source), plan.snapshot) if source else None
+    live = with_promises_of(load_snapshot(source), plan.snapshot) if source else None
     show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
@@ -202,7 +204,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     """
     from gpuplan.models.plan.actions import changes_of
     from gpuplan.planner.apply.verdict import verdict_on
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
 
@@ -217,7 +219,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     if broken := len(violations):
         if broken > _VIOLATIONS_SHOWN:
             say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
-        say(f"The plan breaks a rule in {counted(broken, 'place')}.")
+        say(f"The plan breaks a rule in {format_count(broken, 'place')}.")
         return 1
     if found.source_changed:
         changes = len(changes_of(plan.actions))
@@ -225,16 +227,16 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
         rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
         say(
             f"Verified: SOURCE has changed since the plan; {len(done):,} of its "
-            f"{counted(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
+            f"{format_count(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
             f"there{rest}."
         )
         return 0
     if not found.verified:
         say(f"The plan states the terms {found.stated_terms}, its placements give {found.terms}.")
         return 1
-    what = counted(len(plan.placements), "placement")
+    what = format_count(len(plan.placements), "placement")
     if plan.planned:
-        what = f"{what} and {counted(len(plan.planned), 'later start')}"
+        what = f"{what} and {format_count(len(plan.planned), 'later start')}"
     breaks = "breaks" if what == "1 placement" else "break"
     say(f"Verified: {what} {breaks} no rule; objective {found.objective:,} as stated.")
     return 0

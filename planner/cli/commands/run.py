@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH, PLANS
-from gpuplan.planner.cli.commands.apply import audit_option, drift_option, who_acts
+from gpuplan.planner.cli.commands.apply import audit_option, current_user, drift_option
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.options import Duration, ascii_only, is_terminal, stray_option, terminal_width
+from gpuplan.planner.cli.options import DurationType, ascii_only, is_terminal, stray_option, terminal_width
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 from gpuplan.planner.cli.planning import planning_options
 from gpuplan.planner.cli.speaking import say_in_colour, say_json
@@ -52,7 +52,7 @@ class Address(click.ParamType[tuple[str, int]]):
 )
 @click.argument("source", type=ANY_PATH)
 @click.option(
-    "--every", type=Duration(), default="60s", show_default=True, help="Time from one epoch to the next."
+    "--every", type=DurationType(), default="60s", show_default=True, help="Time from one epoch to the next."
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Number of epochs; by default until a signal.")
 @planning_options
@@ -65,7 +65,7 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
 @drift_option
-@click.option("--advance", type=Duration(), help="Advance the simulated clock by this before each epoch.")
+@click.option("--advance", type=DurationType(), help="Advance the simulated clock by this before each epoch.")
 @click.option(
     "--plans",
     type=click.Path(path_type=Path),
@@ -136,13 +136,13 @@ def run_command(
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History
-    from gpuplan.planner.service.loop import Run
+    from gpuplan.planner.service.loop import ServiceLoop
     from gpuplan.planner.service.plan_store import PlanStore
     from gpuplan.planner.service.policy_reload import PolicyInForce, policy_reader
-    from gpuplan.planner.service.prometheus import Exposition, serve
-    from gpuplan.planner.service.run_epoch import Surroundings
-    from gpuplan.planner.service.schedule import Pace
-    from gpuplan.planner.service.shutdown import stopped_by_signals
+    from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
+    from gpuplan.planner.service.run_epoch import RunContext
+    from gpuplan.planner.service.schedule import EpochSchedule
+    from gpuplan.planner.service.shutdown import stop_on_signals
     from gpuplan.planner.sources.files import load_snapshot
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
@@ -161,19 +161,19 @@ def run_command(
         least = logging.INFO if log_format or is_terminal(sys.stderr) else logging.WARNING
         stack.enter_context(logging_to(sys.stderr, LogFormat(log_format or "text"), least=least))
         history = stack.enter_context(History(history_file))
-        stop = stack.enter_context(stopped_by_signals())
+        stop = stack.enter_context(stop_on_signals())
         live = None
         if executor is not None:
             live = LiveCluster(
                 executor=stack.enter_context(_cluster(source, state)),
                 audit=AuditLog(audit_file),
-                actor=who_acts(),
+                actor=current_user(),
                 now=_now,
                 stop=lambda: stop.requested,
                 drift_mode=Drift(drift_mode) if drift_mode else None,
                 advance=(advance or 0) // 1000,
             )
-        around = Surroundings(
+        around = RunContext(
             read=live.read if live else partial(load_snapshot, source, strict=strict),
             policy=policy,
             plans=PlanStore(plans, keep=keep_plans),
@@ -183,14 +183,14 @@ def run_command(
             now=_now,
             stop=stop,
         )
-        exposition = Exposition(importlib.metadata.version("gpuplan"), every=every / 1000)
+        exposition = MetricsRegistry(importlib.metadata.version("gpuplan"), every=every / 1000)
         if listen is not None:
-            serve(exposition, *listen)
-        run = Run(
+            serve_metrics(exposition, *listen)
+        run = ServiceLoop(
             around=around,
             history=history,
             exposition=exposition,
-            pace=Pace(every / 1000, began=time.monotonic(), draw=random.Random(seed)),  # noqa: S311
+            pace=EpochSchedule(every / 1000, began=time.monotonic(), draw=random.Random(seed)),  # noqa: S311
             clock=time.monotonic,
             metrics_file=metrics_file,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import Duration, progress_label, shows_progress, spinner, working
+from gpuplan.planner.cli.options import DurationType, progress_label, show_spinner, shows_progress, spinner
 from gpuplan.planner.cli.output_options import layout_options, show
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.simulate.clock import Clock
-    from gpuplan.planner.simulate.compare_runs import Case
+    from gpuplan.planner.simulate.compare_runs import RunCase
     from gpuplan.planner.simulate.outcome import Simulation
-    from gpuplan.planner.simulate.replay import Progress
+    from gpuplan.planner.simulate.replay import ReplayProgress
     from gpuplan.planner.simulate.trace import Trace
 
 _MILLISECONDS = 1000
@@ -62,7 +62,7 @@ def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str,
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-class _Every(Duration):
+class _Every(DurationType):
     """A duration, or `event`, which is 0."""
 
     name = "duration|event"
@@ -86,8 +86,8 @@ class _Every(Duration):
     type=click.Path(path_type=Path),
     help="Arriving jobs: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
 )
-@click.option("--skip", type=Duration(), default="0s", help="Skip this much from the start of the trace.")
-@click.option("--submit-for", type=Duration(), help="Time span in which jobs arrive.")
+@click.option("--skip", type=DurationType(), default="0s", help="Skip this much from the start of the trace.")
+@click.option("--submit-for", type=DurationType(), help="Time span in which jobs arrive.")
 @click.option(
     "--load",
     type=click.FloatRange(0.001, 1000),
@@ -105,7 +105,7 @@ class _Every(Duration):
 @click.option("--outages", type=click.Path(path_type=Path), help="Nodes that fail and return (CSV).")
 @click.option(
     "--checkpoint-every",
-    type=Duration(),
+    type=DurationType(),
     default="30m",
     show_default=True,
     help="Time between checkpoints of running jobs; 0s is never.",
@@ -135,13 +135,17 @@ class _Every(Duration):
     show_default=True,
     help="Time from one epoch to the next; `event`: an epoch when jobs arrive or end, or nodes change.",
 )
-@click.option("--min-interval", type=Duration(), help="With `--every event`: shortest time between epochs.")
 @click.option(
-    "--max-interval", type=Duration(), help="With `--every event`: longest time between epochs; default 1h."
+    "--min-interval", type=DurationType(), help="With `--every event`: shortest time between epochs."
+)
+@click.option(
+    "--max-interval",
+    type=DurationType(),
+    help="With `--every event`: longest time between epochs; default 1h.",
 )
 @click.option("--epochs", type=click.IntRange(1), help="End after this number of epochs.")
-@click.option("--for", "length", type=Duration(), help="Simulated time; by default until all jobs end.")
-@click.option("--time-limit", type=Duration(), help="Wall clock for each epoch, such as 2s.")
+@click.option("--for", "length", type=DurationType(), help="Simulated time; by default until all jobs end.")
+@click.option("--time-limit", type=DurationType(), help="Wall clock for each epoch, such as 2s.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of solvers, drawn jobs and wrong estimates."
 )
@@ -167,21 +171,21 @@ def simulate_command(
     Each policy runs with each solver over the same jobs. Waiting times, utilization, fairness and cost are
     shown side by side. SOURCE is a snapshot; its jobs run for the durations that they declare.
     """
-    from gpuplan.planner.cli.planning import sound_part
+    from gpuplan.planner.cli.planning import without_damage
     from gpuplan.planner.render.simulation import simulation_text
-    from gpuplan.planner.simulate.compare_runs import hold, side_by_side
+    from gpuplan.planner.simulate.compare_runs import build_simulation, run_all_cases
     from gpuplan.planner.sources.files import load_snapshot
     from gpuplan.planner.whatif.grid.workers import processors
 
     seed, clock = given["seed"], _clock(given)
-    with working("reading"):
-        snapshot = sound_part(load_snapshot(source))
+    with show_spinner("reading"):
+        snapshot = without_damage(load_snapshot(source))
         cases = _cases(source, given)
         trace = _trace(snapshot, cases, given)
     with _watching(cases) as watch:
-        found = hold(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
+        found = run_all_cases(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
     arrivals = None if given["arrivals"] is None else str(given["arrivals"])
-    simulation = side_by_side(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
+    simulation = build_simulation(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
     # A simulation can take hours: show its result before an error with a file can lose it.
     show(simulation, simulation_text, as_json=as_json, plain=plain)
     _write_tables(simulation, csv_file, scores_file)
@@ -212,7 +216,7 @@ def _clock(given: dict[str, Any]) -> Clock:
     return Clock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
 
 
-def _cases(source: str, given: dict[str, Any]) -> list[Case]:
+def _cases(source: str, given: dict[str, Any]) -> list[RunCase]:
     """Build each combination of policy and solver, with a short unique name."""
     from gpuplan.planner.simulate.prepare import cases_of
     from gpuplan.planner.sources.files import default_policy_path, load_policy
@@ -224,10 +228,10 @@ def _cases(source: str, given: dict[str, Any]) -> list[Case]:
     )
 
 
-def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
+def _trace(snapshot: Snapshot, cases: Sequence[RunCase], given: dict[str, Any]) -> Trace:
     """Build the events common to all runs; delays are those of the first policy."""
     from gpuplan.planner.simulate.prepare import trace_of
-    from gpuplan.planner.simulate.trace import Estimates, Window
+    from gpuplan.planner.simulate.trace import Estimates, TraceWindow
 
     seed, factor = given["seed"], given["estimates"]
     coming_for = given["submit_for"]
@@ -236,7 +240,7 @@ def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> 
         cases[0].policy,
         arrivals=given["arrivals"],
         outages=given["outages"],
-        window=Window(
+        window=TraceWindow(
             skip=_seconds(given["skip"]),
             seconds=None if coming_for is None else _seconds(coming_for),
             load_milli=round(given["load"] * _MILLISECONDS),
@@ -267,12 +271,12 @@ def _write_report(simulation: Simulation, path: Path) -> None:
     from gpuplan.planner.io.atomic_write import write_atomically
     from gpuplan.planner.render.reports.simulation import simulation_report
 
-    with working("writing"):
+    with show_spinner("writing"):
         write_atomically(path, simulation_report(simulation))
 
 
 @contextmanager
-def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]]:
+def _watching(cases: Sequence[RunCase]) -> Iterator[Callable[[int, ReplayProgress], None]]:
     """Show a progress bar per run on a terminal; nothing elsewhere."""
     if not shows_progress():
         yield lambda _number, _progress: None
@@ -286,7 +290,7 @@ def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]
     with Bars(*columns, *after, console=Console(stderr=True), transient=True) as bars:
         rows = [bars.add_task(progress_label(case.name), total=1.0, now="") for case in cases]
 
-        def watch(number: int, progress: Progress) -> None:
+        def watch(number: int, progress: ReplayProgress) -> None:
             now = f"{progress.at:%m-%d %H:%M} {progress.waiting:,} waiting"
             bars.update(rows[number], completed=progress.part, now=now)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
 from gpuplan.planner.cli.documents import STATE
-from gpuplan.planner.cli.options import Duration
+from gpuplan.planner.cli.options import DurationType
 from gpuplan.planner.cli.output_options import json_option, show_json
 from gpuplan.planner.cli.speaking import say
 
@@ -33,7 +33,7 @@ def simulated_group() -> None:
 def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
     """Create a simulated cluster in the state of SOURCE."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot
 
@@ -44,18 +44,18 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
     if as_json:
         show_json({"state": str(state), "nodes": nodes, "jobs": jobs})
         return
-    say(f"Created {state}: {counted(nodes, 'node')}, {counted(jobs, 'job')}.")
+    say(f"Created {state}: {format_count(nodes, 'node')}, {format_count(jobs, 'job')}.")
 
 
 @simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
-@click.argument("duration", type=Duration())
+@click.argument("duration", type=DurationType())
 @state_option
 @json_option
 def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:
     """Advance the cluster's clock by DURATION; due jobs finish, and due new nodes become ready."""
     from gpuplan.models.units import print_timestamp
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
 
     with SimulatedCluster(state) as cluster:
         before = len(cluster.finished())
@@ -64,7 +64,7 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
     if as_json:
         show_json({"state": str(state), "now": print_timestamp(now), "finished": ended})
         return
-    say(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
+    say(f"The clock of {state} is at {print_timestamp(now)}; {format_count(ended, 'job')} finished.")
 
 
 @simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
@@ -74,21 +74,21 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
 def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.sources.files import load_noun
-    from gpuplan.planner.whatif.answers.job_batch import Submission
+    from gpuplan.planner.whatif.answers.job_batch import JobBatch
 
-    submission = load_noun(jobs_file, Submission)
+    submission = load_noun(jobs_file, JobBatch)
     with SimulatedCluster(state) as cluster:
         cluster.submit(submission.jobs)
     if as_json:
         show_json({"state": str(state), "submitted": [job.name for job in submission.jobs]})
         return
-    say(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
+    say(f"{format_count(len(submission.jobs), 'job')} submitted to {state}.")
 
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
-@click.argument("node", type=NameIn("node"))
+@click.argument("node", type=EntityName("node"))
 @click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU of the node becomes unhealthy.")
 @state_option
 @json_option
@@ -99,7 +99,7 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
     With --gpu only that GPU fails. Its jobs stay there, and the next plan reports them.
     """
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.formatting import format_count
 
     with SimulatedCluster(state) as cluster:
         if gpu is not None:
@@ -107,17 +107,17 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
             if as_json:
                 show_json({"state": str(state), "node": node, "unhealthy_gpu": gpu, "jobs": sorted(held)})
                 return
-            say(f"GPU {gpu} of node {node} is unhealthy; {counted(len(held), 'job')} on it.")
+            say(f"GPU {gpu} of node {node} is unhealthy; {format_count(len(held), 'job')} on it.")
             return
         stopped = cluster.fail(node)
     if as_json:
         show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
         return
-    say(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
+    say(f"Node {node} is down; {format_count(len(stopped), 'job')} waiting again.")
 
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
-@click.argument("node", type=NameIn("node"))
+@click.argument("node", type=EntityName("node"))
 @click.option("--gpu", type=click.IntRange(min=0), help="Only this unhealthy GPU of the node.")
 @state_option
 @json_option

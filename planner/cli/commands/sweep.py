@@ -9,9 +9,9 @@ import click
 from gpuplan.planner.cli.arguments import ANY_PATH
 from gpuplan.planner.cli.output_options import layout_options, show
 from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_sound_question
-from gpuplan.planner.cli.progress_bar import counting
-from gpuplan.planner.cli.worker_options import engine_of, engine_options
+from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
+from gpuplan.planner.cli.progress_bar import count_progress
+from gpuplan.planner.cli.worker_options import open_workers, with_worker_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
 )
 @click.option("-o", "--out", type=PICTURE, help="Draw the two figures to this file: .svg or .png.")
 @planning_options
-@engine_options
+@with_worker_options
 @layout_options
 def sweep_command(
     source: str,
@@ -81,14 +81,14 @@ def sweep_command(
     """  # noqa: D301 - \b is click's
     from gpuplan.planner.render.whatif.sweep import sweep_text
     from gpuplan.planner.whatif.grid.sweep import sweep
-    from gpuplan.planner.whatif.patch.knobs import read_knobs, turned
+    from gpuplan.planner.whatif.patch.knobs import build_sweep_worlds, read_knobs
 
     read = read_knobs(knobs)
-    question = read_sound_question(source, **planning)
-    worlds = turned(read, question.snapshot, question.policy)
+    question = read_undamaged_request(source, **planning)
+    worlds = build_sweep_worlds(read, question.snapshot, question.policy)
     with (
-        engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen,
-        counting("planning", len(worlds)) as ended,
+        open_workers(engine, jobs=jobs, scheduler=scheduler) as chosen,
+        count_progress("planning", len(worlds)) as ended,
     ):
         found = sweep(
             question.snapshot,

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.options import show_spinner, stray_option
 from gpuplan.planner.cli.output_options import layout_options, show
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_sound_question
-from gpuplan.planner.cli.progress_bar import counting
-from gpuplan.planner.cli.worker_options import engine_of, engine_options
+from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
+from gpuplan.planner.cli.progress_bar import count_progress
+from gpuplan.planner.cli.worker_options import open_workers, with_worker_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuplan.planner.cli.planning import Question
+    from gpuplan.planner.cli.planning import PlanRequest
     from gpuplan.planner.whatif.answers.comparison import Comparison
     from gpuplan.planner.whatif.answers.sensitivity import Sensitivity
-    from gpuplan.planner.whatif.grid.workers import Engine
+    from gpuplan.planner.whatif.grid.workers import Workers
 
 
 class Steps(click.ParamType[tuple[int, ...]]):
@@ -53,7 +53,7 @@ class Steps(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--like", multiple=True, help="sensitivity: only the kind of this node; may be repeated.")
 @planning_options
-@engine_options
+@with_worker_options
 @click.option("--report", type=NewFile(), help="Write an HTML report of the comparison to this file.")
 @layout_options
 def whatif_command(
@@ -85,8 +85,8 @@ def whatif_command(
         raise click.UsageError("--report is for scenarios.")
     if not values_nodes and (stray := stray_option(("steps", "like"))):
         raise click.UsageError(f"{stray} is for --sensitivity.")
-    question = read_sound_question(source, **planning)
-    with engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen:
+    question = read_undamaged_request(source, **planning)
+    with open_workers(engine, jobs=jobs, scheduler=scheduler) as chosen:
         if values_nodes:
             valued = _valued(question, chosen, steps, like, source)
             show(valued, sensitivity_text, as_json=as_json, plain=plain)
@@ -100,24 +100,24 @@ def whatif_command(
     return 0 if compared.sound else 1
 
 
-def _compared(question: Question, engine: Engine, scenarios: tuple[str, ...]) -> Comparison:
+def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]) -> Comparison:
     from gpuplan.planner.whatif.compare import compare
     from gpuplan.planner.whatif.load_changes import load_scenarios
 
-    with working("reading scenarios"):
+    with show_spinner("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)
-    with counting("planning", 1 + len(loaded)) as ended:
+    with count_progress("planning", 1 + len(loaded)) as ended:
         return compare(question.snapshot, question.policy, loaded, engine, seed=question.seed, ended=ended)
 
 
 def _valued(
-    question: Question, engine: Engine, steps: tuple[int, ...], like: tuple[str, ...], source: str
+    question: PlanRequest, engine: Workers, steps: tuple[int, ...], like: tuple[str, ...], source: str
 ) -> Sensitivity:
     from gpuplan.planner.whatif.grid.sensitivity import sensitivity
-    from gpuplan.planner.whatif.lookup import kinds_like
+    from gpuplan.planner.whatif.lookup import equivalent_nodes_of
 
-    kinds = kinds_like(like, question.snapshot, source)
-    with counting("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
+    kinds = equivalent_nodes_of(like, question.snapshot, source)
+    with count_progress("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
         return sensitivity(
             question.snapshot,
             question.policy,

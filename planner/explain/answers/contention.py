@@ -10,7 +10,7 @@ from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 
 
-class QuotaStanding(Noun):
+class QuotaLevel(Noun):
     """One quota limit between a job's queue and the root of the queue tree."""
 
     queue: Name
@@ -59,14 +59,14 @@ class Urgency(Noun):
     waited_seconds: CountedSeconds
 
 
-class Rival(Urgency):
+class CompetingJob(Urgency):
     """A waiting job that is ahead of the explained job and waits for the same quota or nodes."""
 
     job: Name
     queue: Name
 
 
-class Holder(Noun):
+class ResourceHolder(Noun):
     """A job that runs once the plan is applied, and holds quota or nodes that the explained job needs."""
 
     job: Name
@@ -82,7 +82,7 @@ class Holder(Noun):
     """True if the planner may preempt it for the explained job at its present priority."""
 
 
-class Standing(Noun):
+class QueuePosition(Noun):
     """Position of a waiting job among the other jobs."""
 
     points: NonNegativeInt
@@ -95,11 +95,11 @@ class Standing(Noun):
     matching_nodes: Count
     largest_free: FreeBlock | None = None
     """None if no node is eligible."""
-    quotas: tuple[QuotaStanding, ...] = ()
+    quotas: tuple[QuotaLevel, ...] = ()
     """From its queue up to the root."""
-    ahead: tuple[Rival, ...] = ()
+    ahead: tuple[CompetingJob, ...] = ()
     """The first few: by priority where priorities are tiers, then by points per GPU."""
     ahead_in_all: Count = 0
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ResourceHolder, ...] = ()
     """The first few to end."""
     holders_in_all: Count = 0

@@ -10,12 +10,12 @@ from gpuplan.models.plan.forecast import DeadlineOutlook
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
-from gpuplan.models.validation.finding import Finding
-from gpuplan.planner.explain.answers.contention import Standing
+from gpuplan.models.validation.finding import DamageFinding
+from gpuplan.planner.explain.answers.contention import QueuePosition
 from gpuplan.planner.explain.answers.remedies import Remedies
 
 
-class Duration(Noun):
+class ExpectedDuration(Noun):
     """Expected duration of a job, and the source of the estimate."""
 
     seconds: CountedSeconds
@@ -41,7 +41,7 @@ class Duration(Noun):
     """Part of `seconds_left` that it spends on its restart from the last checkpoint."""
 
 
-class Scaling(Noun):
+class JobScaling(Noun):
     """Speed of an elastic job as a function of its number of replicas."""
 
     speeds: dict[int, float]
@@ -108,13 +108,13 @@ class Explanation(Noun):
     """The request in words: `2 × 8 GPUs`."""
     action: str
     """Type of its action: `start`, `keep`, `wait` and so on."""
-    finding: Finding | None = None
+    finding: DamageFinding | None = None
     """What the job has lost in the cluster, and how the plan handles it."""
     reason: Reason
     """Why its action is planned, or why it waits."""
-    duration: Duration
+    duration: ExpectedDuration
     """How long it is expected to take, and what that rests on."""
-    scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
+    scaling: JobScaling | None = Field(default=None, exclude_if=lambda value: value is None)
     """None for a job that is not elastic, or with a speed proportional to its replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
     """What it waits for, of a job that waits."""
@@ -144,7 +144,7 @@ class Explanation(Noun):
     """When it is killed if it still runs: its places are promised to another job from then on."""
     deadline: DeadlineOutlook | None = None
     """Whether it will keep its deadline; None if it has none."""
-    standing: Standing | None = None
+    standing: QueuePosition | None = None
     """Position among the other jobs; only for a job that waits and keeps waiting."""
     remedies: Remedies | None = None
     """Changes that would start the job; only for a job that waits and keeps waiting."""

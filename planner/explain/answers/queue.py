@@ -9,7 +9,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
-class QuotaUse(Noun):
+class QueueQuotaUse(Noun):
     """One quota of a queue; usage includes all queues below it."""
 
     gpu_model: str
@@ -58,7 +58,7 @@ class QueueExplanation(Noun):
     """The queue above it; None at the top."""
     children: tuple[Name, ...]
     """The queues directly below it."""
-    quotas: tuple[QuotaUse, ...]
+    quotas: tuple[QueueQuotaUse, ...]
     """What it may hold and holds: over all GPU models, then of each that has a quota of its own."""
     running: Count
     """Jobs of the queue and of the queues below it; the fields that follow count the same way."""

@@ -93,7 +93,7 @@ class Remedy(Noun):
     """Start, if later than now."""
 
 
-class Fit(Noun):
+class ImmediateStart(Noun):
     """A start that is possible with nothing changed: its points and its nodes."""
 
     points: int
@@ -103,7 +103,7 @@ class Fit(Noun):
 class Remedies(Noun):
     """All remedies for one waiting job."""
 
-    fits: Fit | None = None
+    fits: ImmediateStart | None = None
     """Set if the job could start with nothing changed; then no remedy is searched."""
     found: tuple[Remedy, ...] = ()
     """Most points first."""

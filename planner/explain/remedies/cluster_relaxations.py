@@ -9,20 +9,20 @@ from gpuplan.models.cluster import rack_of, rack_path
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.node_relaxations import more_nodes, uncordoned
-from gpuplan.planner.explain.remedies.relaxation import Lever, always
-from gpuplan.planner.formatting import decimal
+from gpuplan.planner.explain.remedies.node_relaxations import node_count_relaxations, uncordon_relaxations
+from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
+from gpuplan.planner.formatting import format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import RackPower
     from gpuplan.models.queue import Queue
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 
-def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:
+def relaxations_of_cluster(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
     """Yield every change outside the job, and outside the jobs that start together with it."""
     seen = set()
     for each in question.by_member():
@@ -33,15 +33,15 @@ def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:
                 yield lever
 
 
-def _around(question: Question, ground: Ground) -> Iterator[Lever]:
+def _around(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
     yield from _quotas(question, ground)
     yield from _switches(question)
-    yield from uncordoned(question)
+    yield from uncordon_relaxations(question)
     yield from _power(question, ground)
-    yield from more_nodes(question, ground)
+    yield from node_count_relaxations(question, ground)
 
 
-def _quotas(question: Question, ground: Ground) -> list[Lever]:
+def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
     """
     The quotas from the job's queue up to the root, for all GPUs and for each model.
 
@@ -55,8 +55,8 @@ def _quotas(question: Question, ground: Ground) -> list[Lever]:
     most = needed + sum(milli.total() for milli in ground.quotas.own(0).values())
     short = ground.shortage(question)
     by_name = {queue.name: queue for queue in question.queues}
-    levers: list[Lever] = []
-    lifting: list[Lever] = []
+    levers: list[Relaxation] = []
+    lifting: list[Relaxation] = []
     name: str | None = question.job.queue
     while name is not None:
         queue = by_name[name]
@@ -71,11 +71,11 @@ def _quotas(question: Question, ground: Ground) -> list[Lever]:
     return lifting[:1] or levers
 
 
-def _quota(queue: Queue, resource: str, most: int) -> Lever:
+def _quota(queue: Queue, resource: str, most: int) -> Relaxation:
     quota = queue.quota_for(resource)
     nominal = quota.nominal if quota else 0
 
-    def raised(question: Question, step: int) -> Question:
+    def raised(question: Hypothesis, step: int) -> Hypothesis:
         return replace(question, queues=tuple(_raise(each, step) for each in question.queues))
 
     def _raise(each: Queue, step: int) -> Queue:
@@ -94,21 +94,21 @@ def _quota(queue: Queue, resource: str, most: int) -> Lever:
             gpu_model=resource,
             before=print_milli(nominal),
             after=print_milli(nominal + step),
-            text=f"raise the quota of queue {queue.name} by {decimal(step)} to "
-            f"{decimal(nominal + step)} {kind}GPUs",
+            text=f"raise the quota of queue {queue.name} by {format_milli(step)} to "
+            f"{format_milli(nominal + step)} {kind}GPUs",
         )
 
-    return Lever(most, raised, part)
+    return Relaxation(most, raised, part)
 
 
-def _switches(question: Question) -> Iterator[Lever]:
+def _switches(question: Hypothesis) -> Iterator[Relaxation]:
     mig = question.policy.mig
     if not question.job.request.mig:
         return
     for knob in ("repartition", "switch_mode"):
         if not getattr(mig, knob):
 
-            def on(question: Question, _: int, knob: str = knob) -> Question:
+            def on(question: Hypothesis, _: int, knob: str = knob) -> Hypothesis:
                 mig = question.policy.mig.model_copy(update={knob: True})
                 return replace(question, policy=question.policy.model_copy(update={"mig": mig}))
 
@@ -119,10 +119,10 @@ def _switches(question: Question) -> Iterator[Lever]:
                 after="on",
                 text=f"switch mig.{knob} of the policy on",
             )
-            yield Lever(1, on, always(part))
+            yield Relaxation(1, on, constant_part(part))
 
 
-def _power(question: Question, ground: Ground) -> Iterator[Lever]:
+def _power(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
     """The power caps of racks in which the job may run, raised by at most what all members need there."""
     needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
     racks = {rack_of(ground.nodes[name]) for name in ground.counting.counts(question)}
@@ -137,8 +137,8 @@ def _power(question: Question, ground: Ground) -> Iterator[Lever]:
         yield _cap(cap, -(-(needed * watts + over) // MILLI))
 
 
-def _cap(cap: RackPower, most: int) -> Lever:
-    def raised(question: Question, step: int) -> Question:
+def _cap(cap: RackPower, most: int) -> Relaxation:
+    def raised(question: Hypothesis, step: int) -> Hypothesis:
         new = cap.model_copy(update={"watts": cap.watts + step})
         return replace(
             question, rack_power=tuple(new if each is cap else each for each in question.rack_power)
@@ -156,4 +156,4 @@ def _cap(cap: RackPower, most: int) -> Lever:
             text=f"raise the power cap of rack {rack} by {step:,} to {cap.watts + step:,} W",
         )
 
-    return Lever(most, raised, part)
+    return Relaxation(most, raised, part)

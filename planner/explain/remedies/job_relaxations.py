@@ -6,39 +6,39 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.eligibility.node_eligibility import condition
+from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Toleration
 from gpuplan.models.units import MILLI, print_milli, print_timestamp
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.relaxation import Lever, always, for_member
-from gpuplan.planner.formatting import gang_size, in_cpus, in_gib
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part, relaxation_for_member
+from gpuplan.planner.formatting import format_cpus, format_gib, gang_size
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.job import Job, ResourceRequest
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 _WIDER: Final = (*Level, None)
 
 _SIZES: Final[dict[str, tuple[RemedyKind, str, Callable[[int], str], Callable[[int], int | float]]]] = {
-    "cpu_milli": (RemedyKind.CPUS, "cpus", in_cpus, print_milli),
-    "memory_mib": (RemedyKind.MEMORY, "memory_mib", in_gib, int),
+    "cpu_milli": (RemedyKind.CPUS, "cpus", format_cpus, print_milli),
+    "memory_mib": (RemedyKind.MEMORY, "memory_mib", format_gib, int),
 }
 """By field of a request: kind of remedy, its subject, and formatters of the amount for people and data."""
 
 
-def member_levers(question: Question) -> Iterator[Lever]:
+def relaxations_of_jobs(question: Hypothesis) -> Iterator[Relaxation]:
     """Yield every change of the job, and of the jobs that start together with it."""
-    yield from _job_levers(question)
+    yield from _relaxations_of(question)
     for other in question.others:
-        for lever in _job_levers(question.seen_by(other.name)):
-            yield for_member(lever, other.name, question.job.name)
+        for lever in _relaxations_of(question.seen_by(other.name)):
+            yield relaxation_for_member(lever, other.name, question.job.name)
 
 
-def _job_levers(question: Question) -> Iterator[Lever]:
+def _relaxations_of(question: Hypothesis) -> Iterator[Relaxation]:
     """Changes of one job, the least far-reaching first."""
     job = question.job
     if job.held:
@@ -47,7 +47,7 @@ def _job_levers(question: Question) -> Iterator[Lever]:
         )
         yield _switch({"held": False}, part)
     if job.not_before is not None and job.not_before > question.plan.snapshot.taken_at:
-        begins = clock(job.not_before, question.plan.snapshot.taken_at)
+        begins = format_time(job.not_before, question.plan.snapshot.taken_at)
         part = RemedyPart(
             kind=RemedyKind.BEGIN,
             subject="not_before",
@@ -62,7 +62,7 @@ def _job_levers(question: Question) -> Iterator[Lever]:
     yield from _smaller(job)
 
 
-def _gpu_models(question: Question) -> Iterator[Lever]:
+def _gpu_models(question: Hypothesis) -> Iterator[Relaxation]:
     job = question.job
     if not job.request.needs_gpu or not job.gpu_models:
         return
@@ -79,24 +79,24 @@ def _gpu_models(question: Question) -> Iterator[Lever]:
         yield _switch({"gpu_models": job.gpu_models | {model: slowest}}, part)
 
 
-def _conditions(job: Job) -> Iterator[Lever]:
+def _conditions(job: Job) -> Iterator[Relaxation]:
     """Drop one condition on nodes at a time."""
     for key, value in sorted(job.node_selector.items()):
         left = {name: wanted for name, wanted in job.node_selector.items() if name != key}
         yield _without_condition(f"{key}={value}", {"node_selector": left})
     for number, match in enumerate(job.affinity):
         others = (*job.affinity[:number], *job.affinity[number + 1 :])
-        yield _without_condition(condition(match), {"affinity": others})
+        yield _without_condition(format_match(match), {"affinity": others})
     if job.regions:
         yield _without_condition(f"region {' or '.join(sorted(job.regions))}", {"regions": ()})
 
 
-def _without_condition(what: str, update: dict[str, Any]) -> Lever:
+def _without_condition(what: str, update: dict[str, Any]) -> Relaxation:
     text = f"drop its condition on nodes: {what}"
     return _switch(update, RemedyPart(kind=RemedyKind.SELECTOR, subject="selector", before=what, text=text))
 
 
-def _taints(question: Question) -> Iterator[Lever]:
+def _taints(question: Hypothesis) -> Iterator[Relaxation]:
     job = question.job
     taints = {taint for node in question.plan.snapshot.cluster.nodes for taint in node.taints}
     for taint in sorted(taints, key=lambda each: (each.key, each.value, each.effect)):
@@ -112,11 +112,11 @@ def _taints(question: Question) -> Iterator[Lever]:
             yield _switch({"tolerations": (*job.tolerations, tolerated)}, part)
 
 
-def _wider(job: Job) -> Iterator[Lever]:
+def _wider(job: Job) -> Iterator[Relaxation]:
     if (level := job.locality.required) is not None and job.gang.minimum > 1:
         wider = _WIDER[_WIDER.index(level) + 1 :]
 
-        def apart(question: Question, step: int) -> Question:
+        def apart(question: Hypothesis, step: int) -> Hypothesis:
             locality = question.job.locality.model_copy(update={"required": wider[step - 1]})
             return _with(question, {"locality": locality})
 
@@ -133,10 +133,10 @@ def _wider(job: Job) -> Iterator[Lever]:
                 else f"let its replicas be anywhere instead of in one {_word(level)}",
             )
 
-        yield Lever(len(wider), apart, locality_part)
+        yield Relaxation(len(wider), apart, locality_part)
     if (spread := job.spread) is not None and spread.most < job.gang.minimum:
 
-        def together(question: Question, step: int) -> Question:
+        def together(question: Hypothesis, step: int) -> Hypothesis:
             return _with(question, {"spread": spread.model_copy(update={"most": spread.most + step})})
 
         def spread_part(step: int) -> RemedyPart:
@@ -149,13 +149,13 @@ def _wider(job: Job) -> Iterator[Lever]:
                 f"instead of {spread.most:,}",
             )
 
-        yield Lever(job.gang.minimum - spread.most, together, spread_part)
+        yield Relaxation(job.gang.minimum - spread.most, together, spread_part)
 
 
-def _smaller(job: Job) -> Iterator[Lever]:
+def _smaller(job: Job) -> Iterator[Relaxation]:
     gang, request = job.gang, job.request
 
-    def with_fewer(question: Question, step: int) -> Question:
+    def with_fewer(question: Hypothesis, step: int) -> Hypothesis:
         fewer = gang.minimum - step
         return _with(question, {"gang": Gang(minimum=fewer, maximum=gang.maximum if gang.elastic else fewer)})
 
@@ -172,7 +172,7 @@ def _smaller(job: Job) -> Iterator[Lever]:
         )
 
     if gang.minimum > 1:
-        yield Lever(gang.minimum - 1, with_fewer, fewer_part)
+        yield Relaxation(gang.minimum - 1, with_fewer, fewer_part)
     # A job without GPUs keeps at least one CPU: a job that asks for nothing is a different job.
     if (most := request.cpu_milli - (0 if request.needs_gpu else MILLI)) > 0:
         yield _asking_for_less(request, "cpu_milli", most)
@@ -180,12 +180,14 @@ def _smaller(job: Job) -> Iterator[Lever]:
         yield _asking_for_less(request, "memory_mib", request.memory_mib)
 
 
-def _asking_for_less(request: ResourceRequest, field: Literal["cpu_milli", "memory_mib"], most: int) -> Lever:
+def _asking_for_less(
+    request: ResourceRequest, field: Literal["cpu_milli", "memory_mib"], most: int
+) -> Relaxation:
     """A smaller request of CPUs or memory, in steps of the field's unit."""
     kind, subject, in_words, printed = _SIZES[field]
     before = getattr(request, field)
 
-    def less(question: Question, step: int) -> Question:
+    def less(question: Hypothesis, step: int) -> Hypothesis:
         smaller = question.job.request.model_copy(update={field: before - step})
         return _with(question, {"request": smaller})
 
@@ -198,14 +200,14 @@ def _asking_for_less(request: ResourceRequest, field: Literal["cpu_milli", "memo
             text=f"ask for {in_words(before - step)} a replica instead of {in_words(before)}",
         )
 
-    return Lever(most, less, part)
+    return Relaxation(most, less, part)
 
 
-def _switch(update: dict[str, Any], part: RemedyPart) -> Lever:
-    return Lever(1, lambda question, _: _with(question, update), always(part))
+def _switch(update: dict[str, Any], part: RemedyPart) -> Relaxation:
+    return Relaxation(1, lambda question, _: _with(question, update), constant_part(part))
 
 
-def _with(question: Question, update: dict[str, Any]) -> Question:
+def _with(question: Hypothesis, update: dict[str, Any]) -> Hypothesis:
     return replace(question, job=question.job.model_copy(update=update))
 
 

@@ -2,8 +2,8 @@
 remedies(ground, job) → Remedies: the smallest changes that would make a waiting job start.
 
 Sufficient: the verifier checks the changed snapshot with all actions of the plan and the job on concrete
-places. Minimal: counting (`Ground`) shows that nothing less suffices. One gang on what the others leave free
-needs no search, and the counts are never below the real capacity.
+places. Minimal: counting (`PlanFeasibility`) shows that nothing less suffices. One gang on what the others
+leave free needs no search, and the counts are never below the real capacity.
 """
 
 from __future__ import annotations
@@ -14,25 +14,30 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.planner.explain.answers.remedies import Fit, Remedies, Remedy, RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.cluster_relaxations import world_levers
-from gpuplan.planner.explain.remedies.job_relaxations import member_levers
+from gpuplan.planner.explain.answers.remedies import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.cluster_relaxations import relaxations_of_cluster
+from gpuplan.planner.explain.remedies.job_relaxations import relaxations_of_jobs
 from gpuplan.planner.explain.remedies.node_relaxations import new_node_points
-from gpuplan.planner.explain.remedies.preempt_others import by_priority
-from gpuplan.planner.explain.remedies.preempt_remedy import lost_gpu_hours, prices, stop_lever, stops
-from gpuplan.planner.explain.remedies.relaxation import least
-from gpuplan.planner.explain.remedies.wait_remedy import Until, as_planned
-from gpuplan.planner.explain.verify_trial import Judge
+from gpuplan.planner.explain.remedies.preempt_others import priority_remedy
+from gpuplan.planner.explain.remedies.preempt_remedy import (
+    jobs_in_the_way,
+    preemption_prices,
+    stop_relaxation,
+    unsaved_gpu_hours,
+)
+from gpuplan.planner.explain.remedies.relaxation import fewest_steps
+from gpuplan.planner.explain.remedies.wait_remedy import WaitMoments, planned_start_part
+from gpuplan.planner.explain.verify_trial import TrialVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.analysis.projected_schedule import Future
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
-    from gpuplan.planner.explain.remedies.relaxation import Lever
-    from gpuplan.planner.explain.verify_trial import Start
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
+    from gpuplan.planner.explain.remedies.relaxation import Relaxation
+    from gpuplan.planner.explain.verify_trial import TrialStart
 
 _MOST_SHOWN: Final = 8
 _MOST_ALIKE: Final = 2
@@ -44,17 +49,17 @@ _PASSING_ON: Final = {RemedyKind.STOP, RemedyKind.DEFER}
 """Remedies that start the job at the cost of another job."""
 
 
-def remedies(ground: Ground, job: Job) -> Remedies:
+def remedies(ground: PlanFeasibility, job: Job) -> Remedies:
     """Find the changes that would start a waiting job of a plan."""
     question = ground.question(job)
-    found = _Search(Judge(ground), question).answer()
+    found = _RemedySearch(TrialVerifier(ground), question).answer()
     return found.model_copy(update={"together_with": tuple(other.name for other in question.others)})
 
 
 @dataclass
-class _Search:
-    judge: Judge
-    question: Question
+class _RemedySearch:
+    judge: TrialVerifier
+    question: Hypothesis
     found: list[Remedy] = field(default_factory=list)
     more: int = 0
     unconfirmed: int = 0
@@ -64,14 +69,14 @@ class _Search:
             start = self.judge.start(self.question)
             if start is None:
                 return Remedies(unplaced=True)
-            return Remedies(fits=Fit(points=start.points, nodes=start.nodes))
-        levers = [*member_levers(self.question), *world_levers(self.question, self.ground)]
+            return Remedies(fits=ImmediateStart(points=start.points, nodes=start.nodes))
+        levers = [*relaxations_of_jobs(self.question), *relaxations_of_cluster(self.question, self.ground)]
         alone = [lever for lever in levers if self._is_enough([lever])]
         for lever in self._few_alike(alone):
             self._try([lever])
-        in_the_way = stops(self.question, self.ground, self._prices)
+        in_the_way = jobs_in_the_way(self.question, self.ground, self._prices)
         self._try_stops(in_the_way, (), most=_MOST_ALIKE)
-        if (remedy := by_priority(self.question, self.judge, self._prices)) is not None:
+        if (remedy := priority_remedy(self.question, self.judge, self._prices)) is not None:
             self.found.append(remedy)
         if all(_PASSING_ON & {part.kind for part in remedy.parts} for remedy in self.found):
             self._try_several([lever for lever in levers if lever not in alone], set(in_the_way))
@@ -83,14 +88,14 @@ class _Search:
         )
 
     @property
-    def ground(self) -> Ground:
+    def ground(self) -> PlanFeasibility:
         return self.judge.ground
 
     @cached_property
     def _prices(self) -> dict[str, int]:
-        return prices(self.ground)
+        return preemption_prices(self.ground)
 
-    def _few_alike(self, levers: list[Lever]) -> list[Lever]:
+    def _few_alike(self, levers: list[Relaxation]) -> list[Relaxation]:
         """The first few of each kind; the others are only counted."""
         kinds: Counter[RemedyKind] = Counter()
         few = []
@@ -102,7 +107,7 @@ class _Search:
         self.more += len(levers) - len(few)
         return few
 
-    def _try_several(self, levers: list[Lever], in_the_way: set[str]) -> None:
+    def _try_several(self, levers: list[Relaxation], in_the_way: set[str]) -> None:
         """
         Try pairs of levers of which none suffices alone; if no pair does, drop levers from all of them.
 
@@ -114,7 +119,7 @@ class _Search:
         self.more += len(pairs[_MOST_PAIRS:])
         for lever in levers:
             if lever.part(lever.most).kind is RemedyKind.QUOTA:
-                names = stops(lever.pull(self.question, lever.most), self.ground, self._prices)
+                names = jobs_in_the_way(lever.pull(self.question, lever.most), self.ground, self._prices)
                 self._try_stops([name for name in names if name not in in_the_way], (lever,), most=1)
         if pairs or self.found or not self._is_enough(levers):
             return
@@ -125,20 +130,20 @@ class _Search:
                 kept = fewer
         self._try(kept)
 
-    def _try_stops(self, names: list[str], others: tuple[Lever, ...], *, most: int) -> None:
+    def _try_stops(self, names: list[str], others: tuple[Relaxation, ...], *, most: int) -> None:
         """Try to stop single blocking jobs: the cheapest that run, and the cheapest that the plan starts."""
         jobs = self.question.plan.snapshot.job_by_name
         for running in (True, False):
             same = [name for name in names if (jobs[name].running is not None) == running]
             for name in same[:most]:
-                self._try([*others, stop_lever(name, self.ground)])
+                self._try([*others, stop_relaxation(name, self.ground)])
             self.more += len(same[most:])
 
-    def _is_enough(self, levers: Sequence[Lever]) -> bool:
+    def _is_enough(self, levers: Sequence[Relaxation]) -> bool:
         """True if all levers together, at their last step, seem to suffice."""
         return self.ground.has_room(self._pulled(levers, [lever.most for lever in levers]))
 
-    def _try(self, levers: Sequence[Lever]) -> None:
+    def _try(self, levers: Sequence[Relaxation]) -> None:
         """Find the fewest steps of each lever in turn; keep the remedy if the verifier accepts it."""
         steps = [lever.most for lever in levers]
         for number, lever in enumerate(levers):
@@ -147,7 +152,7 @@ class _Search:
                 tried = [*steps[:number], step, *steps[number + 1 :]]
                 return self.ground.has_room(self._pulled(levers, tried))
 
-            if (step := least(lever.most, enough)) is None:
+            if (step := fewest_steps(lever.most, enough)) is None:
                 return
             steps[number] = step
         parts = tuple(lever.part(step) for lever, step in zip(levers, steps, strict=True))
@@ -158,26 +163,26 @@ class _Search:
         future, name = self.ground.outlook.future, self.question.job.name
         if (planned := future.planned.get(name)) is not None:
             nodes = tuple(sorted({replica.node for replica in planned.replicas}))
-            part = as_planned(name, future)
+            part = planned_start_part(name, future)
             self.found.append(Remedy(parts=(part,), points=0, nodes=nodes, **_when(part, future)))
-        elif (later := Until(self.question, self.ground).first()) is not None:
+        elif (later := WaitMoments(self.question, self.ground).first()) is not None:
             changed, part = later
             self._judge((part,), changed)
 
-    def _judge(self, parts: tuple[RemedyPart, ...], changed: Question) -> None:
+    def _judge(self, parts: tuple[RemedyPart, ...], changed: Hypothesis) -> None:
         """Keep the remedy if the verifier accepts it."""
         if (start := self.judge.start(changed)) is None:
             self.unconfirmed += 1
         else:
             self.found.append(self._remedy(parts, changed, start))
 
-    def _pulled(self, levers: Sequence[Lever], steps: Sequence[int]) -> Question:
+    def _pulled(self, levers: Sequence[Relaxation], steps: Sequence[int]) -> Hypothesis:
         question = self.question
         for lever, step in zip(levers, steps, strict=True):
             question = lever.pull(question, step)
         return question
 
-    def _remedy(self, parts: tuple[RemedyPart, ...], changed: Question, start: Start) -> Remedy:
+    def _remedy(self, parts: tuple[RemedyPart, ...], changed: Hypothesis, start: TrialStart) -> Remedy:
         jobs, known = changed.plan.snapshot.job_by_name, changed.plan.snapshot.cluster.node_by_name
         stopped = tuple(sorted(name for name in changed.stopped if jobs[name].running is not None))
         new = [node for node in changed.nodes if node.name not in known]
@@ -187,13 +192,13 @@ class _Search:
             nodes=start.nodes,
             stops=stopped,
             by_hand=start.by_hand,
-            lost_gpu_hours=lost_gpu_hours(stopped, self.ground) if stopped else None,
+            lost_gpu_hours=unsaved_gpu_hours(stopped, self.ground) if stopped else None,
             price_per_hour=sum(node.price_per_hour for node in new) if new else None,
             **_when(parts[0], self.ground.outlook.future),
         )
 
 
-def _when(part: RemedyPart, future: Future) -> dict[str, Any]:
+def _when(part: RemedyPart, future: ProjectedSchedule) -> dict[str, Any]:
     """The time fields of a remedy; only waiting takes time."""
     if part.kind is not RemedyKind.WAIT:
         return {}

@@ -8,43 +8,43 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import NodePool
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.relaxation import Lever, always
-from gpuplan.planner.formatting import counted, money, node_size
+from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
+from gpuplan.planner.formatting import format_count, format_money, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 _MOST_KINDS_OF_NODES: Final = 8
 
 
-def uncordoned(question: Question) -> Iterator[Lever]:
+def uncordon_relaxations(question: Hypothesis) -> Iterator[Relaxation]:
     """Lift the cordon of a node, for one node of each kind."""
     seen: set[tuple[object, ...]] = set()
     for node in question.plan.snapshot.cluster.nodes:
         if not node.cordoned or not node.ready or node.drain:
             continue
         opened = node.model_copy(update={"cordoned": False})
-        if refusal(question.job, opened) is None and (kind := _kind(node)) not in seen:
+        if ineligibility(question.job, opened) is None and (kind := _kind(node)) not in seen:
             seen.add(kind)
             text = f"uncordon node {node.name}"
             part = RemedyPart(kind=RemedyKind.UNCORDON, subject=node.name, text=text)
-            yield Lever(1, partial(_adding, (opened,)), always(part))
+            yield Relaxation(1, partial(_adding, (opened,)), constant_part(part))
 
 
-def _adding(nodes: tuple[Node, ...], question: Question, step: int) -> Question:
+def _adding(nodes: tuple[Node, ...], question: Hypothesis, step: int) -> Hypothesis:
     """The question with the first `step` of the nodes added."""
     return replace(question, nodes=(*question.nodes, *nodes[:step]))
 
 
-def more_nodes(question: Question, ground: Ground) -> Iterator[Lever]:
+def node_count_relaxations(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
     """Add new nodes from a pool's template or like an existing node, the cheapest of each kind."""
     pools = question.plan.snapshot.cluster.pools
     pooled = {pool.name for pool in pools}
@@ -63,7 +63,7 @@ def more_nodes(question: Question, ground: Ground) -> Iterator[Lever]:
         kind = (*_kind(fresh), fresh.domain(level) if level else None)
         if kind in seen or len(seen) == _MOST_KINDS_OF_NODES:
             continue
-        if refusal(question.job, fresh) is not None:
+        if ineligibility(question.job, fresh) is not None:
             continue
         seen.add(kind)
         most = sum(job.gang.minimum for job in question.members)
@@ -72,17 +72,19 @@ def more_nodes(question: Question, ground: Ground) -> Iterator[Lever]:
             stem = f"{stem}-new"
         nodes = tuple(fresh.model_copy(update={"name": f"{stem}-{number}"}) for number in range(1, most + 1))
 
-        yield Lever(most, partial(_adding, nodes), partial(_part, subject, where, fresh))
+        yield Relaxation(most, partial(_adding, nodes), partial(_part, subject, where, fresh))
 
 
 def _part(subject: str, where: str, node: Node, step: int) -> RemedyPart:
-    price = f", {money(node.price_per_hour)}/h{' each' if step > 1 else ''}" if node.price_per_hour else ""
+    price = (
+        f", {format_money(node.price_per_hour)}/h{' each' if step > 1 else ''}" if node.price_per_hour else ""
+    )
     return RemedyPart(
         kind=RemedyKind.NODE,
         subject=subject,
         before=0,
         after=step,
-        text=f"add {counted(step, 'node')} of {node_size(node)} {where}{price}",
+        text=f"add {format_count(step, 'node')} of {node_size(node)} {where}{price}",
     )
 
 
@@ -97,7 +99,7 @@ def new_node_points(policy: Policy, node: Node) -> int:
     return node_points(policy, pool) + policy.prices.scaling
 
 
-def _free_around(question: Question, ground: Ground) -> Callable[[Node], int]:
+def _free_around(question: Hypothesis, ground: PlanFeasibility) -> Callable[[Node], int]:
     """Free capacity, in replicas, of the domain that a new node would join."""
     level = question.job.locality.required
     if level is None or question.job.gang.minimum == 1:

@@ -11,19 +11,19 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.explain.answers.remedies import Remedy, RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.preempt_remedy import lost_gpu_hours
-from gpuplan.planner.formatting import named
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.planner.explain.remedies.preempt_remedy import unsaved_gpu_hours
+from gpuplan.planner.formatting import join_first_names
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.explain.feasibility import Ground, Room
-    from gpuplan.planner.explain.hypothesis import Question
-    from gpuplan.planner.explain.verify_trial import Judge, Start
+    from gpuplan.planner.explain.feasibility import CandidateNodes, PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
+    from gpuplan.planner.explain.verify_trial import TrialStart, TrialVerifier
 
 _HIGHEST: Final = 10_000
 """Highest priority that a job may have."""
@@ -32,7 +32,7 @@ _MOST_CHOSEN_FROM: Final = 40
 _MOST_THRESHOLDS: Final = 3
 
 
-def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Remedy | None:
+def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str, int]) -> Remedy | None:
     """
     Raise the job's priority and preempt others for it; None if no priority makes the plan do it.
 
@@ -54,7 +54,7 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
     first = bisect_left(
         thresholds, True, key=lambda each: bool(ground.rooms(_without(question, required, each)))
     )
-    best: tuple[int, Question, Start] | None = None
+    best: tuple[int, Hypothesis, TrialStart] | None = None
     for priority in thresholds[first : first + _MOST_THRESHOLDS]:
         if best is not None and best[0] <= priority:
             break
@@ -75,26 +75,28 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
     return None if best is None else _remedy(question, *best[1:], ground)
 
 
-def _required(question: Question, ground: Ground) -> Iterator[tuple[str, int]]:
+def _required(question: Hypothesis, ground: PlanFeasibility) -> Iterator[tuple[str, int]]:
     """Running jobs that may be preempted, each with the lowest priority that may preempt it."""
     plan, rules = ground.plan, question.policy.disruption
-    reclaiming, asked = Reclaiming(plan.snapshot, question.policy), least_asked(question.job)
+    reclaiming, asked = Reclaiming(plan.snapshot, question.policy), min_requested_gpu_milli(question.job)
     for name, placement in sorted(ground.placed.items()):
         job = plan.snapshot.job_by_name[name]
         if job.running is None or job.running.replicas != placement.replicas:
             continue
         if rules.may_disturb(job, plan.snapshot.taken_at):
-            free = reclaiming.may_take(question.job.queue, asked, holding_of(job, plan.snapshot))
+            free = reclaiming.may_take(question.job.queue, asked, queue_and_model_of(job, plan.snapshot))
             yield name, 0 if free else job.priority + rules.priority_gap
 
 
-def _without(question: Question, required: dict[str, int], priority: int) -> Question:
+def _without(question: Hypothesis, required: dict[str, int], priority: int) -> Hypothesis:
     job = question.job.model_copy(update={"priority": priority})
     gone = frozenset(name for name, least in required.items() if least <= priority)
     return replace(question, job=job, stopped=gone)
 
 
-def _chosen(question: Question, ground: Ground, names: list[str], prices: dict[str, int]) -> Question | None:
+def _chosen(
+    question: Hypothesis, ground: PlanFeasibility, names: list[str], prices: dict[str, int]
+) -> Hypothesis | None:
     """The question with a minimal set of stopped jobs: the job would not start with one fewer stopped."""
     rooms = ground.rooms(replace(question, stopped=frozenset(names)))
     options = [_cheapest(room, ground, set(names), prices, question.job) for room in rooms]
@@ -112,7 +114,9 @@ def _chosen(question: Question, ground: Ground, names: list[str], prices: dict[s
     return replace(question, stopped=frozenset(chosen))
 
 
-def _cheapest(room: Room, ground: Ground, names: set[str], prices: dict[str, int], job: Job) -> set[str]:
+def _cheapest(
+    room: CandidateNodes, ground: PlanFeasibility, names: set[str], prices: dict[str, int], job: Job
+) -> set[str]:
     """Jobs on as many of the room's nodes as the job needs; nodes with the least cost per replica first."""
     there = {
         node: names.intersection(each.job.name for each in ground.on_node.get(node, ()))
@@ -129,14 +133,14 @@ def _cheapest(room: Room, ground: Ground, names: set[str], prices: dict[str, int
     return found
 
 
-def _worthwhile(question: Question, start: Start) -> int | None:
+def _worthwhile(question: Hypothesis, start: TrialStart) -> int | None:
     """Lowest priority, not below that of the question's job, at which the start gains points."""
     job, plan = question.job, question.plan
     model = next((plan.snapshot.cluster.node_by_name[name].gpu_model for name in start.nodes), None)
 
     def points(priority: int) -> int:
         raised = job.model_copy(update={"priority": priority})
-        earnings = Earnings(plan.snapshot, question.policy)
+        earnings = StartValue(plan.snapshot, question.policy)
         return earnings.completion(raised, model, job.gang.minimum)
 
     costs = points(job.priority) - start.points
@@ -152,10 +156,10 @@ def _worthwhile(question: Question, start: Start) -> int | None:
     return low
 
 
-def _remedy(question: Question, chosen: Question, start: Start, ground: Ground) -> Remedy:
+def _remedy(question: Hypothesis, chosen: Hypothesis, start: TrialStart, ground: PlanFeasibility) -> Remedy:
     before, after = question.job.priority, chosen.job.priority
     stops = tuple(sorted(chosen.stopped))
-    to = f", the least at which stopping {named(stops)} for it pays" if stops else ""
+    to = f", the least at which stopping {join_first_names(stops)} for it pays" if stops else ""
     part = RemedyPart(
         kind=RemedyKind.PRIORITY,
         subject="priority",
@@ -168,5 +172,5 @@ def _remedy(question: Question, chosen: Question, start: Start, ground: Ground) 
         points=start.points,
         nodes=start.nodes,
         stops=stops,
-        lost_gpu_hours=lost_gpu_hours(stops, ground),
+        lost_gpu_hours=unsaved_gpu_hours(stops, ground),
     )

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.relaxation import Lever
-from gpuplan.planner.formatting import named
+from gpuplan.planner.explain.remedies.relaxation import Relaxation
+from gpuplan.planner.formatting import join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 _MOST_ASKED: Final = 400
 """Most jobs that get the full check. They are taken in order of cost, so the rest would cost more."""
 
 
-def prices(ground: Ground) -> dict[str, int]:
+def preemption_prices(ground: PlanFeasibility) -> dict[str, int]:
     """By placed job, the most points its stop can cost: the value of its work plus its disruption cost."""
     plan = ground.plan
-    earnings = Earnings(plan.snapshot, plan.policy)
+    earnings = StartValue(plan.snapshot, plan.policy)
     jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
     return {
         name: earnings.full_points(jobs[name]) + disruption_points(plan.policy, jobs[name], now)
@@ -34,7 +34,7 @@ def prices(ground: Ground) -> dict[str, int]:
     }
 
 
-def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[str]:
+def jobs_in_the_way(question: Hypothesis, ground: PlanFeasibility, prices: dict[str, int]) -> list[str]:
     """Jobs that block alone, cheapest first; of jobs that start together, only the cheapest."""
     found: list[str] = []
     asked = 0
@@ -63,12 +63,12 @@ def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[st
     return found
 
 
-def _missing(question: Question, ground: Ground) -> int:
+def _missing(question: Hypothesis, ground: PlanFeasibility) -> int:
     """Replicas of the job that no node takes; negative if there is capacity for more than it has."""
     return question.job.gang.minimum - sum(ground.counting.counts(question).values())
 
 
-def _party(name: str, ground: Ground) -> frozenset[str]:
+def _party(name: str, ground: PlanFeasibility) -> frozenset[str]:
     """A job and all jobs that the plan starts with it; none of them starts without the others."""
     job = ground.plan.snapshot.job_by_name[name]
     if job.running is not None:
@@ -76,20 +76,22 @@ def _party(name: str, ground: Ground) -> frozenset[str]:
     return frozenset({name, *ground.outlook.companions(job)}) & ground.placed.keys()
 
 
-def stop_lever(name: str, ground: Ground) -> Lever:
+def stop_relaxation(name: str, ground: PlanFeasibility) -> Relaxation:
     """Stop a running job, or drop the plan's start of a waiting one."""
     job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
     subject = f"{name} (queue {job.queue}, priority {job.priority:,})"
     kind, text = RemedyKind.STOP, f"stop {subject}"
     if job.running is None:
         others = sorted(party - {name})
-        subject = f"{subject}, and {named(others)} with it," if others else subject
+        subject = f"{subject}, and {join_first_names(others)} with it," if others else subject
         kind, text = RemedyKind.DEFER, f"let {subject} wait instead of starting in this plan"
     part = RemedyPart(kind=kind, subject=name, text=text)
-    return Lever(1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part)
+    return Relaxation(
+        1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part
+    )
 
 
-def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
+def unsaved_gpu_hours(names: Iterable[str], ground: PlanFeasibility) -> float:
     """GPU-hours of work of running jobs since their last checkpoints."""
     plan = ground.plan
     jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at

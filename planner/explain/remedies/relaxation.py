@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.planner.explain.answers.remedies import RemedyPart
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 
 @dataclass(frozen=True)
-class Lever:
+class Relaxation:
     """A change in steps, from 1 to `most`."""
 
     most: int
-    pull: Callable[[Question, int], Question]
+    pull: Callable[[Hypothesis, int], Hypothesis]
     """Returns the question with this number of steps of the change."""
     part: Callable[[int], RemedyPart]
     """Returns this number of steps in words and as data."""
 
 
-def for_member(lever: Lever, name: str, asked: str) -> Lever:
+def relaxation_for_member(lever: Relaxation, name: str, asked: str) -> Relaxation:
     """Convert a lever on one member's question to a lever on the question about another member."""
 
-    def pull(question: Question, step: int) -> Question:
+    def pull(question: Hypothesis, step: int) -> Hypothesis:
         return lever.pull(question.seen_by(name), step).seen_by(asked)
 
     def part(step: int) -> RemedyPart:
@@ -36,12 +36,12 @@ def for_member(lever: Lever, name: str, asked: str) -> Lever:
     return replace(lever, pull=pull, part=part)
 
 
-def always(part: RemedyPart) -> Callable[[int], RemedyPart]:
+def constant_part(part: RemedyPart) -> Callable[[int], RemedyPart]:
     """Return the same part for every step; for levers of one step."""
     return lambda _: part
 
 
-def least(most: int, enough: Callable[[int], bool]) -> int | None:
+def fewest_steps(most: int, enough: Callable[[int], bool]) -> int | None:
     """
     Return the fewest steps that suffice, given that `enough` is monotone; None if even `most` does not.
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.placement import Placement
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.relaxation import least
-from gpuplan.planner.formatting import named
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.explain.remedies.relaxation import fewest_steps
+from gpuplan.planner.formatting import join_first_names
+from gpuplan.planner.time_format import format_time
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gpuplan.models.job import Job
-    from gpuplan.models.timing.reservation_windows import Window
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
-    from gpuplan.planner.explain.feasibility import Ground
-    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.models.timing.reservation_windows import ReservationWindow
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
+    from gpuplan.planner.explain.feasibility import PlanFeasibility
+    from gpuplan.planner.explain.hypothesis import Hypothesis
 
 _NEXT_PLAN: Final = 1
 """Seconds from now at which this plan is applied, and any job may use what its preemptions free."""
@@ -29,10 +29,10 @@ _MOST_MOMENTS: Final = 400
 """Most moments tried one by one, which is needed if a later moment may be worse."""
 
 
-def as_planned(name: str, future: Future) -> RemedyPart:
+def planned_start_part(name: str, future: ProjectedSchedule) -> RemedyPart:
     """The later start that a plan with a horizon has for a job."""
     stay = future.stays[name]
-    at = clock(future.moment(stay.start), future.snapshot.taken_at)
+    at = format_time(future.moment(stay.start), future.snapshot.taken_at)
     starts = "is promised to start" if future.planned[name].promised else "is foreseen to start"
     return RemedyPart(
         kind=RemedyKind.WAIT, subject=name, after=stay.start, text=f"wait until {at}, when it {starts}"
@@ -40,17 +40,17 @@ def as_planned(name: str, future: Future) -> RemedyPart:
 
 
 @dataclass(frozen=True)
-class Until:
+class WaitMoments:
     """
     The moments at which something a job may wait for changes without any intervention.
 
     Within its horizon the plan itself has the later starts, so only moments after the horizon count.
     """
 
-    question: Question
-    ground: Ground
+    question: Hypothesis
+    ground: PlanFeasibility
 
-    def first(self) -> tuple[Question, RemedyPart] | None:
+    def first(self) -> tuple[Hypothesis, RemedyPart] | None:
         """The question at the first moment with room for the job, and the remedy; None if there is none."""
         moments = self._moments
         if not moments:
@@ -59,7 +59,7 @@ class Until:
             tried = moments[:_MOST_MOMENTS]
             second = next((each for each in tried if self.ground.has_room(self._at(each))), None)
         else:
-            step = least(len(moments), lambda step: self.ground.has_room(self._at(moments[step - 1])))
+            step = fewest_steps(len(moments), lambda step: self.ground.has_room(self._at(moments[step - 1])))
             second = None if step is None else moments[step - 1]
         return None if second is None else (self._at(second), self._part(second))
 
@@ -79,17 +79,17 @@ class Until:
         return sorted(each for each in found if each >= first)
 
     @cached_property
-    def _stays(self) -> list[Stay]:
+    def _stays(self) -> list[JobInterval]:
         """Stays of other jobs, by their end."""
         stays = self.ground.outlook.future.stays
         others = (stay for name, stay in stays.items() if name not in self.question.names)
         return sorted(others, key=lambda stay: (stay.end, stay.job.name))
 
     @cached_property
-    def _windows(self) -> tuple[Window, ...]:
+    def _windows(self) -> tuple[ReservationWindow, ...]:
         return self.ground.outlook.future.windows.all
 
-    def _at(self, second: int, going_on: Collection[str] = ()) -> Question:
+    def _at(self, second: int, going_on: Collection[str] = ()) -> Hypothesis:
         """The question at that second: later starts have begun, and jobs not in `going_on` have ended."""
         ended = (stay.job.name for stay in self._stays if stay.end <= second)
         over = frozenset(name for name in ended if name not in going_on)
@@ -109,13 +109,13 @@ class Until:
 
     def _part(self, second: int) -> RemedyPart:
         future = self.ground.outlook.future
-        at = clock(future.moment(second), future.snapshot.taken_at)
+        at = format_time(future.moment(second), future.snapshot.taken_at)
         last = self._needed(second)
         over = [window for window in self._windows if window.ends == second]
         if second == _NEXT_PLAN and self.ground.reserves_what_it_frees:
             text = "until the next plan, which may give any job what this one frees"
         elif last:
-            text = f"until {named(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
+            text = f"until {join_first_names(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
         elif over:
             text = f"until {window_name(over[0])} is over at {at}"
         elif second == future.slots.end and future.slots.count > 1:
@@ -142,7 +142,7 @@ class Until:
 
         left = len(names)
         while not enough(0):
-            step = least(left, enough) if left else None
+            step = fewest_steps(left, enough) if left else None
             if step is None:
                 return sorted(names)
             # Without the last of these the job does not fit: it is needed, and the names after it are not.
@@ -153,7 +153,7 @@ class Until:
     def _who_begins(self, second: int) -> str:
         job = self.question.job
         names = [each.name for each in self.question.members if self.ground.outlook.begins(each) == second]
-        return "it" if job.name in names else named(names)
+        return "it" if job.name in names else join_first_names(names)
 
 
 def _without(job: Job, over: frozenset[str]) -> Job:

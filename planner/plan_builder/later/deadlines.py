@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 
 
-def deadline_outlooks(future: Future) -> Iterator[DeadlineOutlook]:
+def deadline_outlooks(future: ProjectedSchedule) -> Iterator[DeadlineOutlook]:
     """One outlook for each job of the snapshot that has a deadline, by job."""
     for job in sorted(future.snapshot.jobs, key=lambda job: job.name):
         if job.deadline is not None:
             yield deadline_outlook(job, future)
 
 
-def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
+def deadline_outlook(job: Job, future: ProjectedSchedule) -> DeadlineOutlook:
     """
     Projected completion of one job with a deadline.
 
@@ -46,7 +46,7 @@ def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
     )
 
 
-def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineState:
+def _state(job: Job, finish: int | None, left: int, future: ProjectedSchedule) -> DeadlineState:
     # A job is critical if it can wait for less than half of its duration.
     seconds = future.fastest(job)
     stay = future.stays.get(job.name)

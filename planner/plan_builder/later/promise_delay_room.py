@@ -4,41 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.eligibility.mig_layout import memory_slices
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting.blocked_nodes import power_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
-class SlipRoom:
+class PromiseDelayRoom:
     """Capacity checks for one plan; running jobs count with the places that they have after the plan."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: ProjectedSchedule) -> None:
         self._future = future
         self._cluster = future.snapshot.cluster.model_copy(
             update={"nodes": tuple(node for _, node in sorted(future.nodes.items()))}
         )
 
-    def short_of_room(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
+    def short_of_room(self, job: Job, replicas: Sequence[Replica], stays: Iterable[JobInterval]) -> list[str]:
         """Nodes with too few free resources for a job's replicas next to the other jobs, sorted."""
         wanted = sorted({replica.node for replica in replicas} & self._future.nodes.keys())
         nodes = [self._future.nodes[name] for name in wanted]
-        free = free_capacity(nodes, _placements(stays), snapshot=self._future.snapshot)
+        free = free_resources_by_node(nodes, _placements(stays), snapshot=self._future.snapshot)
         return [name for name in wanted if not self._fits(job, replicas, name, free[name])]
 
-    def short_of_power(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
+    def short_of_power(
+        self, job: Job, replicas: Sequence[Replica], stays: Iterable[JobInterval]
+    ) -> list[str]:
         """Nodes where the job would exceed the power cap of the node or rack next to the others, sorted."""
         around, found = _placements(stays), []
         for name in sorted({replica.node for replica in replicas}):
@@ -50,15 +52,17 @@ class SlipRoom:
                 found.append(name)
         return found
 
-    def short_of_quota(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> str | None:
+    def short_of_quota(
+        self, job: Job, replicas: Sequence[Replica], stays: Iterable[JobInterval]
+    ) -> str | None:
         """The queue in which a job would exceed a limit next to the other jobs; None if there is none."""
         model = self._future.gpu_model(job, replicas)
         needed = sum(replica.quota_milli for replica in replicas)
-        room = QuotaRoom(self._future.snapshot, _placements(stays), added=self._future.target.added)
+        room = QuotaHeadroom(self._future.snapshot, _placements(stays), added=self._future.target.added)
         found = room.now(job.queue, needed, (model,) if model else ()).shortage
         return found.queue if found else None
 
-    def _fits(self, job: Job, replicas: Sequence[Replica], name: str, free: NodeFree) -> bool:
+    def _fits(self, job: Job, replicas: Sequence[Replica], name: str, free: FreeResources) -> bool:
         here = [replica for replica in replicas if replica.node == name]
         node = self._future.nodes[name]
         # A promise fixes only the number of a node's whole GPUs; their indices are chosen at the start.
@@ -85,7 +89,7 @@ class SlipRoom:
         ):
             return False
         request, count = job.request, len(here)
-        cpu_milli, memory_mib = charged(request, job.qos, self._cluster)
+        cpu_milli, memory_mib = charged_cpu_memory(request, job.qos, self._cluster)
         return (
             count * cpu_milli <= free.cpu_milli
             and count * memory_mib <= free.memory_mib
@@ -97,5 +101,5 @@ class SlipRoom:
         )
 
 
-def _placements(stays: Iterable[Stay]) -> list[Placement]:
+def _placements(stays: Iterable[JobInterval]) -> list[Placement]:
     return [Placement(job=stay.job.name, replicas=stay.replicas) for stay in stays]

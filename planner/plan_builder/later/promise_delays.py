@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
-from gpuplan.planner.formatting import counted, duration
-from gpuplan.planner.plan_builder.later.promise_delay_room import SlipRoom
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.formatting import format_count, format_duration
+from gpuplan.planner.plan_builder.later.promise_delay_room import PromiseDelayRoom
+from gpuplan.planner.time_format import format_time
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.promise import Promise
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
-class Slips:
+class PromiseDelays:
     """Texts for the pending jobs of one plan that have a promised start."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: ProjectedSchedule) -> None:
         self._future = future
         self._prerequisites = Prerequisites(future)
-        self._room = SlipRoom(future)
+        self._room = PromiseDelayRoom(future)
 
     def text(self, name: str) -> str:
         """Why the promise of a job is not kept; empty if it is kept or the job starts earlier."""
@@ -55,10 +55,10 @@ class Slips:
             return "the policy plans no later starts"
         rules = horizon.backfill
         if start is not None and promised < start <= promised + rules.max_delay:
-            return f"by at most the policy's max_delay of {duration(rules.max_delay)}"
+            return f"by at most the policy's max_delay of {format_duration(rules.max_delay)}"
         held = sum(each.promised for each in self._future.planned.values())
         if start is not None and start <= promised and rules.depth is not None and held >= rules.depth:
-            return f"the policy promises a start to {counted(rules.depth, 'job')} at a time"
+            return f"the policy promises a start to {format_count(rules.depth, 'job')} at a time"
         if promised >= self._future.slots.end:
             return "it is beyond the policy's horizon"
         return ""
@@ -85,7 +85,7 @@ class Slips:
             if self._future.fastest(job) > left:
                 return "it cannot meet its hard deadline any more"
         if begins > max(0, promised):
-            return f"may not start before {clock(self._future.moment(begins), now)}"
+            return f"may not start before {format_time(self._future.moment(begins), now)}"
         return ""
 
     def _of_its_nodes(self, job: Job, promise: Promise) -> str:
@@ -121,16 +121,20 @@ class Slips:
         ]
         if colliding := self._colliding(job, promise, staying):
             last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))
-            ends = clock(future.moment(last.end), now)
+            ends = format_time(future.moment(last.end), now)
             return f"{last.job.name} on {where} is expected to run until {ends}"
         seconds = future.durations.seconds(job, future.gpu_model(job, promise.replicas))
         for name in sorted({replica.node for replica in promise.replicas}):
             if (window := future.windows.bars(job, name, promised, seconds)) is not None:
-                begins, ends = (clock(future.moment(each), now) for each in (window.begins, window.ends))
+                begins, ends = (
+                    format_time(future.moment(each), now) for each in (window.begins, window.ends)
+                )
                 return f"{window_text(window, future)} from {begins} to {ends}"
         return ""
 
-    def _colliding(self, job: Job, promise: Promise, stays: list[Stay]) -> list[tuple[Stay, str]]:
+    def _colliding(
+        self, job: Job, promise: Promise, stays: list[JobInterval]
+    ) -> list[tuple[JobInterval, str]]:
         """The jobs that hold the resources that a promise lacks, each with the node where it does."""
         short = self._room.short_of_room(job, promise.replicas, stays)
         if found := _on(stays, short):
@@ -170,7 +174,7 @@ class Slips:
             return ""
         model = self._future.gpu_model(job, job.promise.replicas)
         needed = sum(replica.quota_milli for replica in job.promise.replicas)
-        room = QuotaRoom(self._future.snapshot, self._future.target.placements)
+        room = QuotaHeadroom(self._future.snapshot, self._future.target.placements)
         found = room.alone(job.queue, needed, (model,) if model else ()).shortage
         return f"queue {found.queue} may no longer hold that much" if found else ""
 
@@ -192,10 +196,10 @@ class Slips:
         if not found:
             return ""
         first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
-        return f"{first.job.name} starts on {where} at {clock(future.moment(first.start), now)}"
+        return f"{first.job.name} starts on {where} at {format_time(future.moment(first.start), now)}"
 
 
-def _on(stays: Iterable[Stay], nodes: Collection[str]) -> list[tuple[Stay, str]]:
+def _on(stays: Iterable[JobInterval], nodes: Collection[str]) -> list[tuple[JobInterval, str]]:
     """The jobs that are on one of the nodes, each with the first such node."""
     return [
         (stay, min(here))

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.forecast import PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
-from gpuplan.planner.formatting import counted, duration
-from gpuplan.planner.plan_builder.later.promise_delays import Slips
-from gpuplan.planner.plan_builder.later.start_blockers import WaitsFor
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.formatting import format_count, format_duration
+from gpuplan.planner.plan_builder.later.promise_delays import PromiseDelays
+from gpuplan.planner.plan_builder.later.start_blockers import StartBlockers
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.plan.reason import Reason
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
 @dataclass(frozen=True)
-class Promises:
+class PlanPromises:
     """Later starts and promises of one plan."""
 
-    future: Future
-    _cache: dict[str, tuple[Stay, ...]] = field(default_factory=dict)
+    future: ProjectedSchedule
+    _cache: dict[str, tuple[JobInterval, ...]] = field(default_factory=dict)
 
     def planned(self) -> tuple[PlannedStart, ...]:
         """Later starts with their times, by job."""
@@ -55,7 +55,7 @@ class Promises:
             remaining=self.future.fastest(job) if job.has_run else None,
         )
 
-    def ahead_of(self, name: str) -> tuple[Stay, ...]:
+    def ahead_of(self, name: str) -> tuple[JobInterval, ...]:
         """
         Promised starts on the nodes of a job that starts now, at or after its end; the earliest first.
 
@@ -94,28 +94,28 @@ class Promises:
         if (promise := self.future.snapshot.job_by_name[name].promise) is not None:
             numbers["promised_seconds"] = second = self.future.second(promise.start)
             if second > 0:
-                found.append(f"earlier than promised ({clock(promise.start, now)})")
+                found.append(f"earlier than promised ({format_time(promise.start, now)})")
             elif -second < self.future.policy.horizon.length:
                 found.append("as promised")
             else:
-                found.append(f"promised {clock(promise.start, now)}, {duration(-second)} ago")
+                found.append(f"promised {format_time(promise.start, now)}, {format_duration(-second)} ago")
         if behind := self.ahead_of(name):
             first, *rest = behind
-            more = f" and {counted(len(rest), 'more start')}" if rest else ""
-            at = clock(self.future.moment(first.start), now)
+            more = f" and {format_count(len(rest), 'more start')}" if rest else ""
+            at = format_time(self.future.moment(first.start), now)
             found.append(f"ahead of {first.job.name}'s start at {at}{more}")
             numbers["ahead_of"] = ", ".join(stay.job.name for stay in behind)
         return found
 
     @cached_property
-    def _slips(self) -> Slips:
-        return Slips(self.future)
+    def _slips(self) -> PromiseDelays:
+        return PromiseDelays(self.future)
 
     @cached_property
-    def _waits_for(self) -> WaitsFor:
-        return WaitsFor(self.future)
+    def _waits_for(self) -> StartBlockers:
+        return StartBlockers(self.future)
 
-    def _behind(self, name: str) -> list[Stay]:
+    def _behind(self, name: str) -> list[JobInterval]:
         if not self.future.planned:
             return []
         stay = self.future.stays[name]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.time_format import clock
-from gpuplan.planner.waiting.future_holds import HeldLater
+from gpuplan.planner.time_format import format_time
+from gpuplan.planner.waiting.future_holds import FutureHolds
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.placement import MigSlice, Replica
-    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
-class WaitsFor:
+class StartBlockers:
     """Texts for the planned starts of one plan; each text continues the word "waits"."""
 
-    def __init__(self, future: Future) -> None:
+    def __init__(self, future: ProjectedSchedule) -> None:
         self._future = future
         self._slots = future.slots
         self._prerequisites = Prerequisites(future)
-        self._held = HeldLater(future)
-        self._earnings = Earnings(future.snapshot, future.policy, future.durations)
+        self._held = FutureHolds(future)
+        self._earnings = StartValue(future.snapshot, future.policy, future.durations)
 
     def text(self, name: str) -> str:
         """What a planned start waits for: the first cause that applies, and `for room` if none does."""
@@ -44,7 +44,7 @@ class WaitsFor:
             or "for room"
         )
 
-    def _on_its_own_account(self, stay: Stay) -> str:
+    def _on_its_own_account(self, stay: JobInterval) -> str:
         """Dependencies, a begin time or data, if the job starts in the first slot that they allow."""
         job, now = stay.job, self._future.snapshot.taken_at
         if job.depends_on:
@@ -54,18 +54,18 @@ class WaitsFor:
                 return f"until {until_done(last)}"
         data, moment = self._prerequisites.data(job), self._prerequisites.not_before(job)
         if data is not None and self._is_first_after(data[1], stay):
-            return f"for dataset {data[0]}, available at {clock(data[1], now)}"
+            return f"for dataset {data[0]}, available at {format_time(data[1], now)}"
         if moment is not None and self._is_first_after(moment, stay):
-            return f"for its start time, {clock(moment, now)}"
+            return f"for its start time, {format_time(moment, now)}"
         return ""
 
-    def _on_its_nodes(self, stay: Stay) -> str:
+    def _on_its_nodes(self, stay: JobInterval) -> str:
         """Nodes that become ready only then, or that a window would close for a start one slot earlier."""
         now = self._future.snapshot.taken_at
         for name in _nodes(stay.replicas):
             node = self._future.nodes.get(name)
             if node and not node.ready and node.ready_at and self._is_first_after(node.ready_at, stay):
-                return f"for node {name}, ready at {clock(node.ready_at, now)}"
+                return f"for node {name}, ready at {format_time(node.ready_at, now)}"
         earlier = self._slots.edges[stay.slot - 1]
         for name in _nodes(stay.replicas):
             window = self._future.windows.bars(stay.job, name, earlier, stay.seconds)
@@ -73,7 +73,7 @@ class WaitsFor:
                 return f"until {window_text(window, self._future)} is over"
         return ""
 
-    def _on_who_ends(self, stay: Stay, *, its_gpus: bool) -> str:
+    def _on_who_ends(self, stay: JobInterval, *, its_gpus: bool) -> str:
         """Jobs that end in that slot on its GPUs, or anywhere on its nodes."""
         ending = {
             other.job.name
@@ -85,7 +85,7 @@ class WaitsFor:
         }
         return f"until {_end(sorted(ending))}" if ending else ""
 
-    def _on_its_group(self, stay: Stay) -> str:
+    def _on_its_group(self, stay: JobInterval) -> str:
         """Other jobs of its co-start group."""
         group = stay.job.co_start
         if group is None:
@@ -97,7 +97,7 @@ class WaitsFor:
         )
         return f"for its group {group}" if others else ""
 
-    def _on_quota(self, stay: Stay) -> str:
+    def _on_quota(self, stay: JobInterval) -> str:
         """A limit of its queue or of an ancestor that a start one slot earlier would exceed."""
         room = self._held.room(stay.slot - 1)
         model = self._future.gpu_model(stay.job, stay.replicas)
@@ -105,7 +105,7 @@ class WaitsFor:
         found = room.now(stay.job.queue, needed, (model,) if model else ()).shortage
         return f"for quota of queue {found.queue}" if found else ""
 
-    def _on_price(self, stay: Stay) -> str:
+    def _on_price(self, stay: JobInterval) -> str:
         """A tariff that is higher one slot earlier."""
         job, replicas = stay.job, len(stay.replicas)
         model = self._future.gpu_model(job, stay.replicas)
@@ -115,7 +115,7 @@ class WaitsFor:
         )
         return "for a cheaper time" if before > now else ""
 
-    def _is_first_after(self, moment: datetime, stay: Stay) -> bool:
+    def _is_first_after(self, moment: datetime, stay: JobInterval) -> bool:
         return self._slots.after(self._future.second(moment)) == stay.slot
 
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.problem.nodes import FreeNode, MigGpu
-from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.allocations import allocations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuplan.models.cluster import MigInstance, NodeGpus
-    from gpuplan.models.problem.nodes import Return
+    from gpuplan.models.problem.nodes import ReplicaRelease
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
 
 
 def free_nodes(
     snapshot: Snapshot,
-    sites: Sites,
-    shapes: Shapes,
+    sites: NodeGroups,
+    shapes: ResourceVectors,
     *,
     held: Mapping[str, int],
     closing: Mapping[str, int],
-    returns: Mapping[str, tuple[Return, ...]],
+    returns: Mapping[str, tuple[ReplicaRelease, ...]],
 ) -> tuple[FreeNode, ...]:
     """
     The nodes in the order of `sites`.
@@ -34,12 +34,12 @@ def free_nodes(
     By node name: `held` has the thousandths of GPUs in use, `closing` the points of removing the node,
     `returns` the amounts that running jobs release when they end.
     """
-    free, slices = holdings_of(snapshot).free, _slices(snapshot)
+    free, slices = allocations_of(snapshot).free, _slices(snapshot)
     found = []
     for index, node in enumerate(sites.nodes):
         name = node.name
         # Nodes that pools may still add are empty.
-        left = free.get(name) or NodeFree.of(node)
+        left = free.get(name) or FreeResources.of(node)
         amounts = shapes.left(node, left, held.get(name, 0))
         found.append(
             FreeNode(

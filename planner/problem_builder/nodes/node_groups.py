@@ -6,7 +6,7 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.nodes import NodeGroup
 from gpuplan.models.value.disruption_cost import currency_points
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Dataset, Level, Node, NodeGpus
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.problem_builder.candidates import Candidate, Filters
-    from gpuplan.planner.problem_builder.start_values import Timing
+    from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate
+    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
-class Sites:
+class NodeGroups:
     """Existing nodes, then nodes that become ready within the horizon, then nodes that pools may add."""
 
     def __init__(
@@ -29,15 +29,17 @@ class Sites:
         cluster: Cluster,
         policy: Policy,
         optional: Iterable[tuple[Node, ...]],
-        candidates: Iterable[Candidate],
-        timing: Timing,
+        candidates: Iterable[JobCandidate],
+        timing: StartValues,
     ) -> None:
         coming = {node.name: slot for node in cluster.nodes if (slot := _opens(node, timing))}
         existing = [node for node in cluster.nodes if node.schedulable]
         # Eligibility is checked for the time when these nodes are ready.
         existing += [node.model_copy(update={"ready": True}) for node in cluster.nodes if node.name in coming]
         self.nodes: list[Node] = list(existing)
-        self.groups: list[NodeGroup] = _existing_groups(existing, _Asked(cluster, candidates, timing), coming)
+        self.groups: list[NodeGroup] = _existing_groups(
+            existing, _NodeQuery(cluster, candidates, timing), coming
+        )
         for pool, opened in enumerate(optional):
             if opened:
                 indices = tuple(range(len(self.nodes), len(self.nodes) + len(opened)))
@@ -66,7 +68,7 @@ class Sites:
         """The group of each node."""
         return {node: index for index, group in enumerate(self.groups) for node in group.nodes}
 
-    def allowed(self, candidate: Candidate) -> dict[str | None, tuple[int, ...]]:
+    def allowed(self, candidate: JobCandidate) -> dict[str | None, tuple[int, ...]]:
         """Groups that may take replicas of a candidate, by GPU model; under None for a job without GPUs."""
         allowed = self._allowed.get(candidate.filters)
         if allowed is None:
@@ -99,7 +101,7 @@ class Sites:
         for index, group in enumerate(self.groups):
             # No node with GPUs is added for jobs without GPUs.
             suits = needs_gpu or group.pool is None or not group.gpus
-            if suits and refusal(job, self.first_of(index)) is None:
+            if suits and ineligibility(job, self.first_of(index)) is None:
                 allowed[group.gpu_model if needs_gpu else None].append(index)
         return {model: tuple(indices) for model, indices in allowed.items()}
 
@@ -134,10 +136,10 @@ class Sites:
         return tuple(numbers.setdefault(path, len(numbers)) for path in paths)
 
 
-class _Asked:
+class _NodeQuery:
     """Node attributes that the candidates' filters and prices depend on."""
 
-    def __init__(self, cluster: Cluster, candidates: Iterable[Candidate], timing: Timing) -> None:
+    def __init__(self, cluster: Cluster, candidates: Iterable[JobCandidate], timing: StartValues) -> None:
         jobs = {candidate.job.name: candidate.job for candidate in candidates}.values()
         self._selectors = sorted({item for job in jobs for item in job.node_selector.items()})
         self._matches = sorted(
@@ -176,7 +178,7 @@ def _gpu_key(gpus: NodeGpus) -> tuple[Any, ...]:
     return (gpus.model, gpus.count, gpus.memory_mib, gpus.time_sliced, gpus.watts, tuple(sorted(present)))
 
 
-def _existing_groups(nodes: list[Node], asked: _Asked, coming: Mapping[str, int]) -> list[NodeGroup]:
+def _existing_groups(nodes: list[Node], asked: _NodeQuery, coming: Mapping[str, int]) -> list[NodeGroup]:
     """Groups of nodes that take jobs now, then those of later nodes; `coming` has their slots."""
     members: dict[Any, list[int]] = defaultdict(list)
     for index, node in enumerate(nodes):
@@ -187,7 +189,7 @@ def _existing_groups(nodes: list[Node], asked: _Asked, coming: Mapping[str, int]
     ]
 
 
-def _opens(node: Node, timing: Timing) -> int | None:
+def _opens(node: Node, timing: StartValues) -> int | None:
     """The later slot from which a node takes jobs; None if it does now, or not within the horizon."""
     if node.ready or node.ready_at is None or node.cordoned or node.drain:
         return None

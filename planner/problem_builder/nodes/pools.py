@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.problem.nodes import PoolOption
 from gpuplan.models.value.disruption_cost import node_points
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.candidates import Candidate, Filters
+    from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class PoolScaling:
     """Possible changes of one pool."""
 
     pool: NodePool
@@ -36,7 +36,9 @@ class Scaling:
     most_closed: int
 
 
-def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]) -> list[Scaling]:
+def pool_scalings(
+    snapshot: Snapshot, policy: Policy, candidates: Iterable[JobCandidate]
+) -> list[PoolScaling]:
     """All pools with possible changes, by name."""
     cluster, now = snapshot.cluster, snapshot.taken_at
     demand = _Demand(candidates)
@@ -53,7 +55,7 @@ def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]
         pays = most_closed and (saving > 0 or policy.prices.fragmentation)
         spare = frozenset(node.name for node in members if node.schedulable) if pays else frozenset()
         if opened or spare:
-            found.append(Scaling(pool, price, saving, opened, spare, most_closed if spare else 0))
+            found.append(PoolScaling(pool, price, saving, opened, spare, most_closed if spare else 0))
     return found
 
 
@@ -74,7 +76,7 @@ def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
 class _Demand:
     """Upper bound on the replicas that a node could take; more added nodes than that stay empty."""
 
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
+    def __init__(self, candidates: Iterable[JobCandidate]) -> None:
         self._replicas: Counter[Filters] = Counter()
         self._first: dict[Filters, Job] = {}
         for candidate in candidates:
@@ -86,12 +88,12 @@ class _Demand:
             count
             for kind, count in self._replicas.items()
             if (self._first[kind].request.needs_gpu or not node.gpu_count)
-            and refusal(self._first[kind], node) is None
+            and ineligibility(self._first[kind], node) is None
         )
 
 
 def pool_options(
-    scalings: Iterable[Scaling], index: dict[str, int], closable: frozenset[str]
+    scalings: Iterable[PoolScaling], index: dict[str, int], closable: frozenset[str]
 ) -> tuple[PoolOption, ...]:
     """The pools of a problem; `closable` are the nodes that can be emptied."""
     return tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.problem.jobs import Shape
 from gpuplan.models.units import MILLI
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import Cluster, Node
-    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job, ResourceRequest
     from gpuplan.models.placement import Replica
-    from gpuplan.planner.problem_builder.candidates import Runner
+    from gpuplan.planner.problem_builder.candidates import RunningCandidate
 
 STANDARD: Final = ("CPU cores", "memory in MiB", "disk in MiB")
 """These names have spaces, so no countable resource of a document can have the same name."""
@@ -24,7 +24,7 @@ STANDARD: Final = ("CPU cores", "memory in MiB", "disk in MiB")
 POWER: Final = "GPU power in thousandths of GPUs"
 
 
-class Shapes:
+class ResourceVectors:
     """The countable resources of one problem, with demand and free amounts."""
 
     def __init__(self, cluster: Cluster, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
@@ -53,11 +53,11 @@ class Shapes:
         """Full request of a new replica if overcommit charges less; empty if it is charged in full."""
         request = job.request
         amounts = request.cpu_milli, request.memory_mib
-        if charged(request, job.qos, self._cluster) == amounts:
+        if charged_cpu_memory(request, job.qos, self._cluster) == amounts:
             return ()
         return amounts + self._amounts(request, job, request.total_gpu_milli)[2:]
 
-    def freed(self, runner: Runner) -> Shape:
+    def freed(self, runner: RunningCandidate) -> Shape:
         """Resources that each replica of a running job holds; all its replicas hold the same."""
         replica, job = runner.running.replicas[0], runner.job
         key = replica.amounts, job.qos
@@ -75,7 +75,7 @@ class Shapes:
         """Charged amount of each resource for one replica of a running job."""
         return self._amounts(replica, job, replica.quota_milli)
 
-    def left(self, node: Node, left: NodeFree, held_milli: int) -> tuple[int, ...]:
+    def left(self, node: Node, left: FreeResources, held_milli: int) -> tuple[int, ...]:
         """
         Free amount of each resource of a node; `held_milli` thousandths of its GPUs are in use.
 
@@ -91,7 +91,7 @@ class Shapes:
         )
 
     def _amounts(self, held: Replica | ResourceRequest, job: Job, gpu_milli: int) -> tuple[int, ...]:
-        standard = *charged(held, job.qos, self._cluster), held.disk_mib
+        standard = *charged_cpu_memory(held, job.qos, self._cluster), held.disk_mib
         if not self._further and not self.capped:
             return standard
         return (

@@ -144,7 +144,7 @@ def _own_ids(body: str, key: str) -> str:
     )
 
 
-def shortened(label: str) -> str:
+def shorten_label(label: str) -> str:
     """A label with space for figures beside it, its middle cut out: names often differ at their end."""
     if len(label) <= _LONGEST_LABEL:
         return label

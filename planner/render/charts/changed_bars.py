@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
+from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shorten_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,5 +76,5 @@ def _draw(axes: Axes, y: float, bar: ChangedBar, scale: float) -> None:
         axes.plot(
             bar.owed / scale, y - 0.26, marker="^", color=PAGE.limit, markersize=5, clip_on=False, zorder=4
         )
-    axes.text(0, y + 0.3, shortened(bar.label), va="bottom")
+    axes.text(0, y + 0.3, shorten_label(bar.label), va="bottom")
     axes.text(1, y + 0.3, bar.words, va="bottom", ha="right", color=PAGE.quiet)

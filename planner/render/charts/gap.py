@@ -16,7 +16,7 @@ from gpuplan.planner.render.charts.canvas import (
     file_bytes,
     inline_svg,
 )
-from gpuplan.planner.render.plan.header import gap_words, told_gap
+from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import SolutionSummary
     from gpuplan.models.plan.solution import Milestone
-    from gpuplan.planner.io.search_log import Finished, Search
+    from gpuplan.planner.io.search_log import SearchFinished, SearchRecord
     from gpuplan.planner.render.charts.canvas import Palette
 
 _LINEAR_BELOW: Final = 0.1
@@ -56,7 +56,7 @@ class _Course:
     milestones: Sequence[Milestone]
 
     @classmethod
-    def of(cls, milestones: Sequence[Milestone], end: Finished | SolutionSummary | None) -> _Course:
+    def of(cls, milestones: Sequence[Milestone], end: SearchFinished | SolutionSummary | None) -> _Course:
         """The course of the milestones; the last known gap holds until the end."""
         ends = () if end is None else (end,)
         known = [
@@ -64,7 +64,7 @@ class _Course:
             for each in (*milestones, *ends)
             if each.gap is not None and each.objective is not None
         ]
-        words = [gap_words(objective, gap) for _, gap, objective in known]
+        words = [format_gap(objective, gap) for _, gap, objective in known]
         in_points = bool(words) and not words[-1].endswith("%")
         gaps = [gap * (max(1, abs(objective)) if in_points else 100) for _, gap, objective in known]
         return cls([seconds for seconds, *_ in known], gaps, words, in_points, milestones)
@@ -74,7 +74,7 @@ class _Course:
         return self.seconds[-1] if self.seconds else 1.0
 
 
-def gap_chart(search: Search, kind: str) -> bytes:
+def gap_chart(search: SearchRecord, kind: str) -> bytes:
     """Draw the gap over time with its stages as `svg` or `png`; the same log gives the same bytes."""
     with figure_of_file(8.0, 4.0) as (figure, axes):
         course = _Course.of(search.milestones, search.finished)
@@ -149,10 +149,10 @@ def _stages(axes: Axes, course: _Course, palette: Palette) -> None:
             )
 
 
-def _title(search: Search) -> str:
+def _title(search: SearchRecord) -> str:
     end = search.finished
     if end is None:
         return "Search without an end"
-    gap = told_gap(end.objective, end.gap)
+    gap = gap_or_unknown(end.objective, end.gap)
     plan = f"Plan {end.plan[:8]} of {end.solver}: objective {end.objective:,}"
     return f"{plan}, {gap} after {end.seconds:.1f} s ({end.how})"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from gpuplan.planner.formatting import duration
-from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
+from gpuplan.planner.formatting import format_duration
+from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shorten_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.simulate.outcome import Distribution, Figure
+    from gpuplan.planner.simulate.outcome import Distribution, ScoreValue
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TICKS: Final = (
@@ -29,14 +29,14 @@ _LEAST: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class WaitDistribution:
     """The distribution of one run, in seconds."""
 
     name: str
     found: Distribution
 
 
-def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
+def wait_distribution_svg(spreads: Sequence[WaitDistribution], key: str, *, label: str) -> str:
     """A row per run: a line from p50 to p99 with a dot at p95, and a diamond at the mean."""
     if not spreads:
         return ""
@@ -51,7 +51,7 @@ def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
             axes.plot([p99], [-row], marker=last, color=colour, markersize=8, markeredgewidth=2)
             axes.plot([max(_LEAST, found.mean.value)], [-row], marker="D", color=PAGE.ink, markersize=4)
             axes.text(
-                0, -row + 0.22, shortened(spread.name), transform=axes.get_yaxis_transform(), va="bottom"
+                0, -row + 0.22, shorten_label(spread.name), transform=axes.get_yaxis_transform(), va="bottom"
             )
         axes.set_xscale("log")
         values = [each.value for spread in spreads for each in _figures(spread.found)]
@@ -64,20 +64,20 @@ def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
         ticks = [tick for tick in _TICKS if low <= tick <= high]
         axes.xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // _MOST_TICKS) or 1]))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(round(value))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(round(value))))
         axes.grid(axis="x")
-        told = "; ".join(f"{spread.name}: {spread_words(spread.found)}" for spread in spreads)
+        told = "; ".join(f"{spread.name}: {wait_distribution_text(spread.found)}" for spread in spreads)
         return inline_svg(figure, key, label=f"{label}. {told}")
 
 
-def spread_words(found: Distribution) -> str:
+def wait_distribution_text(found: Distribution) -> str:
     """`mean 10m, p50 3m, p95 1h, p99 ≥ 4h`."""
     names = ("mean", "p50", "p95", "p99")
     return ", ".join(
-        f"{name} {'≥ ' if each.at_least else ''}{duration(round(each.value))}"
+        f"{name} {'≥ ' if each.at_least else ''}{format_duration(round(each.value))}"
         for name, each in zip(names, _figures(found), strict=True)
     )
 
 
-def _figures(found: Distribution) -> tuple[Figure, Figure, Figure, Figure]:
+def _figures(found: Distribution) -> tuple[ScoreValue, ScoreValue, ScoreValue, ScoreValue]:
     return found.mean, found.p50, found.p95, found.p99

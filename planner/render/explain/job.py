@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import counted, duration, in_gpu_hours
-from gpuplan.planner.render.explain.layout import explained
-from gpuplan.planner.render.explain.remedies import remedy_lines, standing_entries
+from gpuplan.planner.formatting import format_count, format_duration, format_gpu_hours
+from gpuplan.planner.render.explain.layout import explanation_lines
+from gpuplan.planner.render.explain.remedies import position_entries, remedy_lines
 from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.findings import becomes
-from gpuplan.planner.render.plan.header import signed
+from gpuplan.planner.render.plan.findings import finding_text
+from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.time_format import format_time
 from gpuplan.planner.waiting.time_messages import DONE
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from gpuplan.planner.explain.answers.job import (
         AwaitedJob,
-        Duration,
         Exchange,
+        ExpectedDuration,
         Explanation,
+        JobScaling,
         Neighbour,
-        Scaling,
     )
 
 _LABEL: Final = 12
@@ -52,7 +52,7 @@ def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only
     """One or more lines per topic of the explanation."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     head = f"Job {found.job} {_STATES[found.action]}"
-    lines = explained(head, found, _entries(found), style, label=_LABEL)
+    lines = explanation_lines(head, found, _entries(found), style, label=_LABEL)
     return "\n".join([*lines, *remedy_lines(found, style)]) + "\n"
 
 
@@ -70,21 +70,21 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.depends_on_at_least is not None:
         yield "", f"{found.depends_on_at_least:,} of these suffice"
     if found.finding is not None:
-        yield "damage", becomes(found.finding)
+        yield "damage", finding_text(found.finding)
     yield "why", f"{found.reason.code}: {found.reason.text}"
     if found.action == "start" and isinstance(points := found.reason.numbers.get("points"), int):
-        yield "brings", f"{signed(points)} points"
+        yield "brings", f"{format_signed(points)} points"
     for number, other in enumerate(found.exchange[:_MOST_NEIGHBOURS]):
         yield ("" if number else "in exchange"), _exchange(other)
     if (rest := len(found.exchange) - _MOST_NEIGHBOURS) > 0:
-        yield "", f"… {counted(rest, 'more job')}"
-    yield from standing_entries(found)
+        yield "", f"… {format_count(rest, 'more job')}"
+    yield from position_entries(found)
     yield from _times(found)
     told = found.neighbours[:_MOST_NEIGHBOURS]
     for number, neighbour in enumerate(told):
         yield ("" if number else "until then"), _neighbour(neighbour, found)
     if rest := len(found.neighbours) - len(told):
-        yield "", f"… {counted(rest, 'more job')}"
+        yield "", f"… {format_count(rest, 'more job')}"
 
 
 def _times(found: Explanation) -> Iterator[tuple[str, str]]:
@@ -93,28 +93,28 @@ def _times(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.projected_start is not None:
         held = "promised" if found.promised else "foreseen, not promised"
         waits = f"; waits {found.waits_for}" if found.waits_for else ""
-        yield "start", f"{clock(found.projected_start, now)} ({held}){waits}"
+        yield "start", f"{format_time(found.projected_start, now)} ({held}){waits}"
     elif found.action in ("wait", "preempt"):
         end = found.horizon_end
         none = "not projected, the plan looks at this instant alone"
-        yield "start", none if end is None else f"none up to {clock(end, now)}"
+        yield "start", none if end is None else f"none up to {format_time(end, now)}"
     if found.nodes or found.nodes_before:
         yield "places", _places(found)
     if found.earlier_promise is not None:
         yield "promise", _promise(found)
     if found.projected_finish is not None:
-        yield "done", clock(found.projected_finish, now)
+        yield "done", format_time(found.projected_finish, now)
     if found.kill_at is not None:
-        yield "killed", f"at {clock(found.kill_at, now)} if it still runs"
+        yield "killed", f"at {format_time(found.kill_at, now)} if it still runs"
     if (outlook := found.deadline) is not None:
         hard = " (hard)" if outlook.hard else ""
-        yield "deadline", f"{clock(outlook.deadline, now)}{hard}: {_OUTLOOKS[outlook.state]}"
+        yield "deadline", f"{format_time(outlook.deadline, now)}{hard}: {_OUTLOOKS[outlook.state]}"
 
 
 def duration_text(found: Explanation) -> str:
     """`2h, 90th percentile of 14 finished jobs of ann in research with such a name; 30m left`."""
     expected = found.duration
-    jobs = counted(expected.samples, "finished job")
+    jobs = format_count(expected.samples, "finished job")
     rank = _ordinal(expected.percentile or 0)
     source = {
         DurationSource.DECLARED: "as declared",
@@ -124,21 +124,21 @@ def duration_text(found: Explanation) -> str:
         DurationSource.SAME_QUEUE: f"{rank} percentile of {jobs} in {found.queue}",
         DurationSource.DEFAULT: "the policy's default",
     }[expected.source]
-    parts = [f"{duration(expected.seconds)}, {source}"]
+    parts = [f"{format_duration(expected.seconds)}, {source}"]
     if expected.seconds_in_order is not None:
         parts = [_in_order(expected, parts[0], source)]
     if expected.seconds_there not in (None, expected.seconds):
-        parts.append(f"{duration(expected.seconds_there or 0)} on {expected.gpu_model}")
+        parts.append(f"{format_duration(expected.seconds_there or 0)} on {expected.gpu_model}")
     if expected.seconds_saved is not None:
-        parts.append(f"{duration(expected.seconds_saved)} saved by its last checkpoint")
+        parts.append(f"{format_duration(expected.seconds_saved)} saved by its last checkpoint")
     if expected.seconds_left is not None:
         back = expected.recovery_seconds
-        back_text = f", {duration(back)} of it to come back" if back else ""
-        parts.append(f"{duration(expected.seconds_left)} left{back_text}")
+        back_text = f", {format_duration(back)} of it to come back" if back else ""
+        parts.append(f"{format_duration(expected.seconds_left)} left{back_text}")
     return "; ".join(parts)
 
 
-def _scaling(found: Scaling) -> str:
+def _scaling(found: JobScaling) -> str:
     """`speed 1, 1.9, 3.4 with 1, 2, 4 replicas on A100-80GB, as declared`."""
     speeds = ", ".join(f"{speed:g}" for speed in found.speeds.values())
     sizes = ", ".join(f"{size:,}" for size in found.speeds)
@@ -147,14 +147,14 @@ def _scaling(found: Scaling) -> str:
     return f"speed {speeds} with {sizes} replicas{where}, {source}"
 
 
-def _in_order(expected: Duration, told: str, source: str) -> str:
+def _in_order(expected: ExpectedDuration, told: str, source: str) -> str:
     """The durations of a job without a declared one: one gives its end, one its place in the order."""
     what = "mean" if expected.basis_in_order is LeftBasis.MEAN else "Gittins index"
-    left = f"{duration(expected.seconds_in_order or 0)} left"
+    left = f"{format_duration(expected.seconds_in_order or 0)} left"
     if expected.samples:
         return f"{told}; its place in the order is reckoned with {left} (their {what})"
     return (
-        f"not known: its end is reckoned with {duration(expected.seconds)} ({source}), "
+        f"not known: its end is reckoned with {format_duration(expected.seconds)} ({source}), "
         f"its place in the order with {left} (the {what} of jobs of unknown duration)"
     )
 
@@ -167,14 +167,14 @@ def _awaited(awaited: AwaitedJob, found: Explanation) -> str:
         return f"{what}: never any more"
     if awaited.expected_at is None:
         return f"{what}: not known when"
-    return f"{what}: expected {clock(awaited.expected_at, found.epoch)}"
+    return f"{what}: expected {format_time(awaited.expected_at, found.epoch)}"
 
 
 def _promise(found: Explanation) -> str:
     """What became of the earlier promise."""
     if found.earlier_promise is None:
         return ""
-    before = clock(found.earlier_promise, found.epoch)
+    before = format_time(found.earlier_promise, found.epoch)
     if found.action == "start":
         return f"{before}; starts now"
     if found.projected_start is None or not found.promised:
@@ -197,14 +197,16 @@ def _places(found: Explanation) -> str:
 
 def _exchange(other: Exchange) -> str:
     lost = (
-        f", loses {in_gpu_hours(round(other.lost_gpu_hours * MILLI * 3600))}" if other.lost_gpu_hours else ""
+        f", loses {format_gpu_hours(round(other.lost_gpu_hours * MILLI * 3600))}"
+        if other.lost_gpu_hours
+        else ""
     )
-    return f"{other.job} {_STATES[other.action]}: {signed(other.points)} points{lost}"
+    return f"{other.job} {_STATES[other.action]}: {format_signed(other.points)} points{lost}"
 
 
 def _neighbour(neighbour: Neighbour, found: Explanation) -> str:
-    until = clock(neighbour.until, found.epoch)
-    runs = "is" if neighbour.starts_at is None else f"is from {clock(neighbour.starts_at, found.epoch)}"
+    until = format_time(neighbour.until, found.epoch)
+    runs = "is" if neighbour.starts_at is None else f"is from {format_time(neighbour.starts_at, found.epoch)}"
     place = ", in its place" if neighbour.in_its_place else ""
     return f"{neighbour.job} {runs} on {neighbour.node} until {until}{place}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.render.plan.header import short
+from gpuplan.planner.render.plan.header import short_id
 from gpuplan.planner.render.style import Style, Tone
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.answers.queue import QueueExplanation
 
 
-def explained(
+def explanation_lines(
     head: str,
     found: Explanation | NodeExplanation | QueueExplanation,
     entries: Iterable[tuple[str, str]],
@@ -25,7 +25,7 @@ def explained(
     label: int,
 ) -> list[str]:
     """The lines of an explanation; labels are `label` columns wide, and a continued label is empty."""
-    where = f"(plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
+    where = f"(plan {short_id(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
     lines = [style.paint(style.clean(head), Tone.STRONG), *style.wrap(where, 0)]
     for name, text in entries:
         first, *below = style.wrap(text, 2 + label)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.planner.formatting import counted, decimal, in_gpus
-from gpuplan.planner.render.explain.layout import explained
-from gpuplan.planner.render.plan.header import signed
+from gpuplan.planner.formatting import format_count, format_gpus, format_milli
+from gpuplan.planner.render.explain.layout import explanation_lines
+from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.explain.answers.queue import QueueExplanation, QuotaUse
+    from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse
 
 _LABEL: Final = 14
 
@@ -21,7 +21,7 @@ _LABEL: Final = 14
 def queue_text(found: QueueExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
     """One or more lines per topic of the explanation."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    lines = explained(f"Queue {found.queue}", found, _entries(found), style, label=_LABEL)
+    lines = explanation_lines(f"Queue {found.queue}", found, _entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
 
 
@@ -34,9 +34,11 @@ def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
         yield f"{quota.gpu_model or 'GPUs'}", _quota(quota)
         if quota.guarantee_milli is not None:
             yield "guarantee", _guarantee(quota, found.guarantee_note)
-    yield "runs", f"{counted(found.running, 'job')}, {found.started:,} of them started by this plan"
+    yield "runs", f"{format_count(found.running, 'job')}, {found.started:,} of them started by this plan"
     for number, each in enumerate(found.waiting):
-        jobs = f"{counted(each.jobs, 'job')} for {each.code.value}, {in_gpus(each.gpu_milli)} at least"
+        jobs = (
+            f"{format_count(each.jobs, 'job')} for {each.code.value}, {format_gpus(each.gpu_milli)} at least"
+        )
         yield ("" if number else "waiting"), jobs
     if found.may_be_reclaimed:
         yield (
@@ -46,7 +48,7 @@ def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     if found.reclaimable_in_all:
         yield "may reclaim", _reclaimable(found)
     if found.one_more is not None:
-        brings = f", for {signed(found.one_more_points)} points" if found.one_more_points else ""
+        brings = f", for {format_signed(found.one_more_points)} points" if found.one_more_points else ""
         yield "1 GPU more", f"of quota would start {found.one_more}{brings}"
     elif found.one_more_tried == 1:
         yield "1 GPU more", "of quota would not start the job that waits for it"
@@ -58,28 +60,30 @@ def _tried(found: QueueExplanation) -> str:
     """`4 jobs`, or `30 worthiest jobs` if only some were tried."""
     for_quota = (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.EXCEEDS_MAX_QUOTA)
     waiting = sum(each.jobs for each in found.waiting if each.code in for_quota)
-    return counted(found.one_more_tried, "worthiest job" if found.one_more_tried < waiting else "job")
+    return format_count(found.one_more_tried, "worthiest job" if found.one_more_tried < waiting else "job")
 
 
-def _quota(quota: QuotaUse) -> str:
-    parts = [f"uses {decimal(quota.used_milli)}"]
-    parts[0] += " without a limit" if quota.limit_milli is None else f" of {decimal(quota.limit_milli)}"
-    parts.append(f"its own quota is {decimal(quota.nominal_milli)}")
+def _quota(quota: QueueQuotaUse) -> str:
+    parts = [f"uses {format_milli(quota.used_milli)}"]
+    parts[0] += " without a limit" if quota.limit_milli is None else f" of {format_milli(quota.limit_milli)}"
+    parts.append(f"its own quota is {format_milli(quota.nominal_milli)}")
     if quota.borrowed_milli:
-        parts.append(f"borrows {decimal(quota.borrowed_milli)}")
+        parts.append(f"borrows {format_milli(quota.borrowed_milli)}")
     if quota.unused_milli:
-        parts.append(f"leaves {decimal(quota.unused_milli)} to others")
+        parts.append(f"leaves {format_milli(quota.unused_milli)} to others")
     return "; ".join(parts)
 
 
-def _guarantee(quota: QuotaUse, note: str) -> str:
-    owed = in_gpus(quota.guarantee_milli or 0)
+def _guarantee(quota: QueueQuotaUse, note: str) -> str:
+    owed = format_gpus(quota.guarantee_milli or 0)
     if not quota.missing_milli:
         return f"{owed}: met"
-    return f"{owed}: {decimal(quota.missing_milli)} missing; {note}"
+    return f"{owed}: {format_milli(quota.missing_milli)} missing; {note}"
 
 
 def _reclaimable(found: QueueExplanation) -> str:
-    told = ", ".join(f"{each.job} ({each.queue}, {in_gpus(each.gpu_milli)})" for each in found.reclaimable)
+    told = ", ".join(
+        f"{each.job} ({each.queue}, {format_gpus(each.gpu_milli)})" for each in found.reclaimable
+    )
     rest = found.reclaimable_in_all - len(found.reclaimable)
     return f"{told}{f' and {rest:,} more' if rest else ''}"

@@ -9,20 +9,20 @@ from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.explain.answers.remedies import RemedyKind
 from gpuplan.planner.formatting import (
-    counted,
-    decimal,
-    duration,
-    in_cpus,
-    in_gib,
-    in_gpu_hours,
-    in_gpus,
-    money,
-    named,
+    format_count,
+    format_cpus,
+    format_duration,
+    format_gib,
+    format_gpu_hours,
+    format_gpus,
+    format_milli,
+    format_money,
+    join_first_names,
 )
 from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.header import signed
+from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from gpuplan.planner.explain.answers.contention import (
         FreeBlock,
-        Holder,
-        QuotaStanding,
-        Standing,
+        QueuePosition,
+        QuotaLevel,
+        ResourceHolder,
         Urgency,
     )
     from gpuplan.planner.explain.answers.job import Explanation
@@ -51,7 +51,7 @@ _COST: Final = 17
 """Columns for the cost of a remedy."""
 
 
-def standing_entries(found: Explanation) -> Iterator[tuple[str, str]]:
+def position_entries(found: Explanation) -> Iterator[tuple[str, str]]:
     """Pairs of label and text; a continued label is empty."""
     if (stands := found.standing) is None:
         return
@@ -63,39 +63,40 @@ def standing_entries(found: Explanation) -> Iterator[tuple[str, str]]:
     for number, holder in enumerate(stands.holders):
         yield ("" if number else "held by"), _holder(holder, found.epoch)
     if rest := stands.holders_in_all - len(stands.holders):
-        yield "", f"… {counted(rest, 'more job')}"
+        yield "", f"… {format_count(rest, 'more job')}"
 
 
-def _room(stands: Standing) -> str:
+def _room(stands: QueuePosition) -> str:
     if stands.largest_free is None:
         return "no node matches"
-    places = f"{stands.replicas_fitting:,} of {counted(stands.replicas_needed, 'replica')} would fit"
+    places = f"{stands.replicas_fitting:,} of {format_count(stands.replicas_needed, 'replica')} would fit"
     free = _free(stands.largest_free)
-    return f"{places} on {counted(stands.matching_nodes, 'matching node')}; most is free on {free}"
+    return f"{places} on {format_count(stands.matching_nodes, 'matching node')}; most is free on {free}"
 
 
 def _free(block: FreeBlock) -> str:
-    gpus = in_gpus(block.gpus * MILLI) if block.gpus else in_gpus(block.largest_share_milli)
-    return f"{block.node}: {gpus}, {in_cpus(block.cpu_milli)}, {in_gib(block.memory_mib)}"
+    gpus = format_gpus(block.gpus * MILLI) if block.gpus else format_gpus(block.largest_share_milli)
+    return f"{block.node}: {gpus}, {format_cpus(block.cpu_milli)}, {format_gib(block.memory_mib)}"
 
 
-def _quota(quota: QuotaStanding) -> str:
+def _quota(quota: QuotaLevel) -> str:
     kind = f" {quota.gpu_model}" if quota.gpu_model else ""
     short = " (too few)" if quota.binds else ""
     return (
-        f"{quota.queue} uses {decimal(quota.used_milli)} of {decimal(quota.limit_milli)}{kind} GPUs, "
-        f"needs {decimal(quota.needed_milli)}{short}"
+        f"{quota.queue} uses {format_milli(quota.used_milli)} of "
+        f"{format_milli(quota.limit_milli)}{kind} GPUs, "
+        f"needs {format_milli(quota.needed_milli)}{short}"
     )
 
 
-def _ahead(stands: Standing) -> str:
+def _ahead(stands: QueuePosition) -> str:
     own = stands.urgency
     told = ", ".join(f"{each.job} ({_urgency(each, own)})" for each in stands.ahead)
     more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
     go = "goes" if stands.ahead_in_all == 1 else "go"
     by_rho = any(each.goal is Goal.FAIRNESS for each in (own, *stands.ahead))
     rho = "; rho is the time here over that with an equal share of the cluster" if by_rho else ""
-    return f"{counted(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}{rho}"
+    return f"{format_count(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}{rho}"
 
 
 def _urgency(found: Urgency, than: Urgency | None = None) -> str:
@@ -107,25 +108,24 @@ def _urgency(found: Urgency, than: Urgency | None = None) -> str:
     """
     priority = "" if than and found.priority == than.priority else f"priority {found.priority:,}, "
     usual = than.weight_milli if than else MILLI
-    weight = "" if found.weight_milli == usual else f"weight {decimal(found.weight_milli)}, "
-    gpus = in_gpus(found.gpu_milli) if found.gpu_milli else ""
+    weight = "" if found.weight_milli == usual else f"weight {format_milli(found.weight_milli)}, "
+    gpus = format_gpus(found.gpu_milli) if found.gpu_milli else ""
     match found.goal:
         case Goal.LEAST_ATTAINED_SERVICE:
-            decides = f"{gpus and f'{gpus}, '}had {in_gpu_hours(found.served_gpu_seconds * MILLI)}"
+            decides = f"{gpus and f'{gpus}, '}had {format_gpu_hours(found.served_gpu_seconds * MILLI)}"
         case Goal.FAIRNESS:
             decides = f"{gpus and f'{gpus}, '}rho {found.rho:.2f}"
         case _:
-            decides = (
-                f"{gpus and f'{gpus} for '}{_LEFT[found.left_basis].format(duration(found.left_seconds))}"
-            )
-    return f"{priority}{weight}{decides}, waited {duration(found.waited_seconds)}"
+            left = _LEFT[found.left_basis].format(format_duration(found.left_seconds))
+            decides = f"{gpus and f'{gpus} for '}{left}"
+    return f"{priority}{weight}{decides}, waited {format_duration(found.waited_seconds)}"
 
 
-def _holder(holder: Holder, now: datetime) -> str:
-    gpus = f" holds {in_gpus(holder.gpu_milli)}" if holder.gpu_milli else ""
+def _holder(holder: ResourceHolder, now: datetime) -> str:
+    gpus = f" holds {format_gpus(holder.gpu_milli)}" if holder.gpu_milli else ""
     stoppable = ", may be stopped for it" if holder.may_be_stopped else ""
     return (
-        f"{holder.job}{gpus} on {hostlist(holder.nodes)} until {clock(holder.ends_at, now)}; "
+        f"{holder.job}{gpus} on {hostlist(holder.nodes)} until {format_time(holder.ends_at, now)}; "
         f"user {holder.user}, queue {holder.queue}, priority {holder.priority:,}{stoppable}"
     )
 
@@ -139,7 +139,7 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
     if not remedies.found:
         return ["", *style.wrap(f"{_NOTHING[remedies.unplaced]}{_doubts(remedies)}", 0)]
     title = style.paint("What would make it start", Tone.STRONG)
-    width = max(len(signed(each.points)) for each in remedies.found)
+    width = max(len(format_signed(each.points)) for each in remedies.found)
     width = max(width, len("POINTS"))
     lines = ["", title, style.paint(f"  {'POINTS':>{width}}  {'COSTS':<{_COST}}  CHANGE", Tone.QUIET)]
     for each in remedies.found:
@@ -147,7 +147,7 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
         change += " (by hand: no rule lets a plan do it)" if each.by_hand else ""
         first, *below = style.wrap(change, 2 + width + 2 + _COST + 2)
         cost = style.clean(_cost(each))
-        lines += [f"  {signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]
+        lines += [f"  {format_signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]
     if remedies.more:
         lines += style.wrap(f"… {remedies.more:,} more like these", 2)
     return [*lines, *style.wrap(f"{_MEANING}{_doubts(remedies)}", 0)]
@@ -168,11 +168,11 @@ _NOTHING: Final = {
 def _cost(remedy: Remedy) -> str:
     """The cost of a remedy in its natural unit; empty if it has none."""
     if remedy.seconds is not None:
-        return duration(remedy.seconds)
+        return format_duration(remedy.seconds)
     if remedy.price_per_hour:
-        return f"{money(remedy.price_per_hour)}/h"
+        return f"{format_money(remedy.price_per_hour)}/h"
     if remedy.lost_gpu_hours:
-        return in_gpu_hours(round(remedy.lost_gpu_hours * MILLI * _SECONDS_PER_HOUR)).replace(
+        return format_gpu_hours(round(remedy.lost_gpu_hours * MILLI * _SECONDS_PER_HOUR)).replace(
             "less than ", "<"
         )
     return ""
@@ -184,10 +184,11 @@ def _fits(remedies: Remedies) -> str:
         return ""
     if fit.points > 0:
         return (
-            f"It would fit now on {hostlist(fit.nodes)}, for {signed(fit.points)} points: the search has not "
+            f"It would fit now on {hostlist(fit.nodes)}, for {format_signed(fit.points)} points: the "
+            f"search has not "
             "found that out. Plan again with more time."
         )
-    costs = f"but costs more than it brings: {signed(fit.points)} points."
+    costs = f"but costs more than it brings: {format_signed(fit.points)} points."
     return f"It would fit now on {hostlist(fit.nodes)}, {costs}"
 
 
@@ -197,8 +198,11 @@ def _doubts(remedies: Remedies) -> str:
     if any(part.kind is RemedyKind.PRIORITY for each in remedies.found for part in each.parts):
         text = " A priority is the least for the jobs that it names."
     if remedies.together_with:
-        text += f" It starts only together with {named(remedies.together_with)}; priorities were not tried."
+        text += (
+            f" It starts only together with {join_first_names(remedies.together_with)}; priorities "
+            f"were not tried."
+        )
     if remedies.unconfirmed:
         more = "more " if remedies.found else ""
-        text += f" Whether {counted(remedies.unconfirmed, f'{more}change')} would do is not known."
+        text += f" Whether {format_count(remedies.unconfirmed, f'{more}change')} would do is not known."
     return text

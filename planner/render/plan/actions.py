@@ -22,31 +22,31 @@ from gpuplan.models.plan.actions import (
     Start,
 )
 from gpuplan.planner.formatting import (
-    counted,
+    format_count,
+    format_gpus,
+    format_mig_layout,
+    format_money,
+    format_points,
+    format_resize,
     gang_size,
-    in_gpus,
-    in_points,
-    layout_text,
-    money,
     node_size,
     placement_size,
-    resized,
 )
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.grouping import (
     SEVERITY,
-    JobKind,
-    NodeKind,
-    gpu_milli,
-    job_kinds,
-    node_kinds,
-    number_of,
-    wait_kinds,
+    JobActionGroup,
+    NodeActionGroup,
+    group_job_actions,
+    group_node_actions,
+    group_waits,
+    placement_gpu_milli,
+    reason_number,
 )
 from gpuplan.planner.render.plan.header import lost_text
 from gpuplan.planner.render.plan.timing import kill_note, later_lines, projections
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,12 +98,12 @@ def _job_lines(
         if verbose or len(lines) <= _MOST_LINES:
             return lines
     most = _MOST_KIND_LINES if isinstance(actions[0], Start) else _MOST_KIND_LINES // 2
-    kinds = job_kinds(actions, snapshot, most=most)
+    kinds = group_job_actions(actions, snapshot, most=most)
     lines = table([_kind_row(kind) for kind in kinds[:most]], style)
     if rest := kinds[most:]:
-        left = counted(sum(len(kind.actions) for kind in rest), "job")
+        left = format_count(sum(len(kind.actions) for kind in rest), "job")
         what = "start" if all(kind.type == "start" for kind in rest) else "change"
-        lines += style.wrap(f"… {counted(len(rest), 'more kind')} of {what}, {left}", 2)
+        lines += style.wrap(f"… {format_count(len(rest), 'more kind')} of {what}, {left}", 2)
     return lines + style.wrap(f"Grouped by size and queue; each one: {more}", 2)
 
 
@@ -113,11 +113,11 @@ def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, mo
         lines = table([_node_row(action) for action in actions], style, uncut=verbose)
         if verbose or len(lines) <= _MOST_LINES:
             return lines
-    kinds = node_kinds(actions)
+    kinds = group_node_actions(actions)
     lines = table([_node_kind_row(kind) for kind in kinds[:_MOST_KIND_LINES]], style)
     if rest := kinds[_MOST_KIND_LINES:]:
-        left = counted(sum(len(kind.actions) for kind in rest), "action")
-        lines += style.wrap(f"… {counted(len(rest), 'more kind')} of change, {left}", 2)
+        left = format_count(sum(len(kind.actions) for kind in rest), "action")
+        lines += style.wrap(f"… {format_count(len(rest), 'more kind')} of change, {left}", 2)
     return lines + style.wrap(f"Grouped by pool and layout; each one: {more}", 2)
 
 
@@ -150,16 +150,16 @@ def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool
     return lines if verbose or len(lines) <= most else None
 
 
-def _job_row(action: Moving, job: Job, epoch: datetime) -> Row:
+def _job_row(action: Moving, job: Job, epoch: datetime) -> TableRow:
     size, nodes = size_and_nodes(action)
-    return Row(
+    return TableRow(
         (_marked(action.type), action.job, size, nodes, f"queue {job.queue}"),
-        note=why_text(action, epoch),
+        note=reason_text(action, epoch),
         tone=MARKS[action.type][1],
     )
 
 
-def why_text(action: Moving, epoch: datetime) -> str:
+def reason_text(action: Moving, epoch: datetime) -> str:
     """The reason of an action, and for a start the time at which the job is killed."""
     note = kill_note(action, epoch) if isinstance(action, Start) else ""
     return f"{action.reason.text}; {note}" if note else action.reason.text
@@ -169,7 +169,7 @@ def size_and_nodes(action: Moving) -> tuple[str, str]:
     """The size and the nodes of the job, before and after where they differ."""
     match action:
         case Grow() | Shrink():
-            return resized(action.before, action.after), _hosts(action.after)
+            return format_resize(action.before, action.after), _hosts(action.after)
         case Migrate():
             before, after = _hosts(action.before), _hosts(action.after)
             moves = f"{before} → {after}" if before != after else f"within {after}"
@@ -184,7 +184,7 @@ def node_words(action: NodeAction) -> tuple[str, str]:
     """The subject of a node action, and what the action does."""
     match action:
         case Repartition():
-            layouts = f"{layout_text(action.before)} → {layout_text(action.after)}"
+            layouts = f"{format_mig_layout(action.before)} → {format_mig_layout(action.after)}"
             return f"{action.node} gpu {action.gpu}", layouts
         case ScaleUp():
             return action.node, f"pool {action.pool}, {node_size(action.after)}"
@@ -192,28 +192,30 @@ def node_words(action: NodeAction) -> tuple[str, str]:
             return action.node, f"pool {action.pool}" if isinstance(action, PoolAction) else ""
 
 
-def _node_row(action: NodeAction) -> Row:
+def _node_row(action: NodeAction) -> TableRow:
     subject, what = node_words(action)
-    return Row((_marked(action.type), subject, what), note=action.reason.text, tone=MARKS[action.type][1])
+    return TableRow(
+        (_marked(action.type), subject, what), note=action.reason.text, tone=MARKS[action.type][1]
+    )
 
 
-def _kind_row(kind: JobKind) -> Row:
-    jobs = counted(len(kind.actions), "job")
-    return Row(
-        (_marked(kind.type), jobs, kind.size, counted(kind.nodes, "node"), kind.queue),
+def _kind_row(kind: JobActionGroup) -> TableRow:
+    jobs = format_count(len(kind.actions), "job")
+    return TableRow(
+        (_marked(kind.type), jobs, kind.size, format_count(kind.nodes, "node"), kind.queue),
         note=kind_note(kind),
         tone=MARKS[kind.type][1],
     )
 
 
-def kind_note(kind: JobKind) -> str:
+def kind_note(kind: JobActionGroup) -> str:
     """The sum of the changes of one kind: GPUs, jobs that get room, lost work and points."""
-    parts = [f"{in_gpus(kind.gpu_milli)} in all"] if kind.gpu_milli else []
+    parts = [f"{format_gpus(kind.gpu_milli)} in all"] if kind.gpu_milli else []
     if kind.type in ("shrink", "grow"):
-        before = sum(gpu_milli(action.before) for action in kind.actions)
+        before = sum(placement_gpu_milli(action.before) for action in kind.actions)
         given_up = before - kind.gpu_milli
-        what = f"gives up {in_gpus(given_up)}" if given_up > 0 else f"gets {in_gpus(-given_up)}"
-        parts = [what, f"{in_gpus(kind.gpu_milli)} left" if given_up > 0 else parts[0]] if before else []
+        what = f"gives up {format_gpus(given_up)}" if given_up > 0 else f"gets {format_gpus(-given_up)}"
+        parts = [what, f"{format_gpus(kind.gpu_milli)} left" if given_up > 0 else parts[0]] if before else []
     if kind.type == "start":
         return "; ".join(parts)
     followers = {
@@ -223,23 +225,23 @@ def kind_note(kind: JobKind) -> str:
         if name
     }
     if followers:
-        waiting = next(iter(followers)) if len(followers) == 1 else counted(len(followers), "job")
+        waiting = next(iter(followers)) if len(followers) == 1 else format_count(len(followers), "job")
         parts.append(f"makes room for {waiting}")
     if lost := lost_text(kind.actions):
         parts.append(f"loses {lost}")
-    points = round(sum(number_of(action, "points") for action in kind.actions))
+    points = round(sum(reason_number(action, "points") for action in kind.actions))
     if points:
-        disruption = round(sum(number_of(action, "disruption_points") for action in kind.actions))
-        parts.append(in_points(points, disruption, kind.type))
+        disruption = round(sum(reason_number(action, "disruption_points") for action in kind.actions))
+        parts.append(format_points(points, disruption, kind.type))
     return "; ".join(parts)
 
 
-def _node_kind_row(kind: NodeKind) -> Row:
+def _node_kind_row(kind: NodeActionGroup) -> TableRow:
     noun = "GPU" if kind.type == "repartition" else "node"
     price = sum(action.after.price_per_hour for action in kind.actions if isinstance(action, ScaleUp))
-    return Row(
-        (_marked(kind.type), counted(len(kind.actions), noun), kind.what),
-        note=f"{money(price)}/h in all" if price else "",
+    return TableRow(
+        (_marked(kind.type), format_count(len(kind.actions), noun), kind.what),
+        note=f"{format_money(price)}/h in all" if price else "",
         tone=MARKS[kind.type][1],
     )
 
@@ -252,24 +254,31 @@ def _hosts(placement: Placement) -> str:
     return hostlist(replica.node for replica in placement.replicas)
 
 
-def _wait_row(wait: Wait, job: Job, start: str) -> Row:
+def _wait_row(wait: Wait, job: Job, start: str) -> TableRow:
     size = gang_size(job.request, job.gang.minimum, job.gang.maximum)
     note = f"{start}; {wait.reason.text}" if start else wait.reason.text
-    return Row((". wait", wait.job, size, f"queue {job.queue}"), note=note, tone=Tone.CARE)
+    return TableRow((". wait", wait.job, size, f"queue {job.queue}"), note=note, tone=Tone.CARE)
 
 
 def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
     """Each reason code with its most frequent texts."""
-    kinds = wait_kinds(waits)
+    kinds = group_waits(waits)
     # Each code needs one line for its name, and may need one for the remaining reasons.
     words = max(1, (_MOST_WAIT_LINES - 1) // len(kinds) - 2)
     lines: list[str] = []
     for kind in kinds:
-        lines += table([Row((". wait", counted(kind.waits, "job"), kind.code.value), tone=Tone.CARE)], style)
+        lines += table(
+            [TableRow((". wait", format_count(kind.waits, "job"), kind.code.value), tone=Tone.CARE)], style
+        )
         told = [(f"{len(found):,}", text) for text, found in kind.by_text[:words]]
         if rest := kind.by_text[words:]:
             left = sum(len(found) for _, found in rest)
-            told.append(("…", f"{counted(left, 'more job')} for {counted(len(rest), 'reason')} of this kind"))
+            told.append(
+                (
+                    "…",
+                    f"{format_count(left, 'more job')} for {format_count(len(rest), 'reason')} of this kind",
+                )
+            )
         for times, text in told:
             first, *below = style.wrap(text, _REASON_INDENT)
             lines += [f"{style.clean(times):>{_REASON_INDENT - 2}}  {first.strip()}", *below]

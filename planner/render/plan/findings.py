@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.validation.base import DamageKind
-from gpuplan.models.validation.finding import Finding, FindingOutcome
-from gpuplan.planner.formatting import counted
+from gpuplan.models.validation.finding import DamageFinding, FindingOutcome
+from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,36 +32,40 @@ _LEFT: Final = {
 }
 
 
-def findings_lines(findings: Sequence[Finding], style: Style, *, verbose: bool, more: str) -> list[str]:
+def findings_lines(findings: Sequence[DamageFinding], style: Style, *, verbose: bool, more: str) -> list[str]:
     """A heading, then one entry per finding, or per kind if there are many; `more` shows all."""
     if not findings:
         return []
-    head = [style.paint(line, Tone.CARE) for line in style.wrap(f"{counted(len(findings), 'finding')}:", 0)]
+    head = [
+        style.paint(line, Tone.CARE) for line in style.wrap(f"{format_count(len(findings), 'finding')}:", 0)
+    ]
     if verbose or len(findings) <= _MOST:
-        rows = [Row((f"! {each.outcome}", each.subject), becomes(each), Tone.CARE) for each in findings]
+        rows = [
+            TableRow((f"! {each.outcome}", each.subject), finding_text(each), Tone.CARE) for each in findings
+        ]
         return head + table(rows, style, uncut=verbose)
     lines = table([_kind_row(kinds, outcome, found) for (kinds, outcome), found in _kinds(findings)], style)
     return [*head, *lines, *style.wrap(f"Grouped by what happened; each one: {more}", 2)]
 
 
-def becomes(finding: Finding) -> str:
+def finding_text(finding: DamageFinding) -> str:
     """The damage, and the action that the plan takes."""
     return f"{finding.text}; {_outcome(finding)}"
 
 
-def _outcome(finding: Finding) -> str:
+def _outcome(finding: DamageFinding) -> str:
     return _OUTCOMES.get(finding.outcome) or _LEFT.get(finding.kinds[0], "is left as it is")
 
 
-def _kinds(findings: Sequence[Finding]) -> list[tuple[tuple[str, FindingOutcome], list[Finding]]]:
+def _kinds(findings: Sequence[DamageFinding]) -> list[tuple[tuple[str, FindingOutcome], list[DamageFinding]]]:
     """Findings by kind of damage and outcome, the most frequent first."""
-    found: dict[tuple[str, FindingOutcome], list[Finding]] = defaultdict(list)
+    found: dict[tuple[str, FindingOutcome], list[DamageFinding]] = defaultdict(list)
     for each in findings:
         found[", ".join(each.kinds), each.outcome].append(each)
     return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
-def _kind_row(kinds: str, outcome: FindingOutcome, found: Sequence[Finding]) -> Row:
+def _kind_row(kinds: str, outcome: FindingOutcome, found: Sequence[DamageFinding]) -> TableRow:
     jobs = sum(each.job is not None for each in found)
-    what = counted(jobs, "job") if jobs else counted(len(found), "other finding")
-    return Row((f"! {outcome}", what), note=f"{kinds}; {_outcome(found[0])}", tone=Tone.CARE)
+    what = format_count(jobs, "job") if jobs else format_count(len(found), "other finding")
+    return TableRow((f"! {outcome}", what), note=f"{kinds}; {_outcome(found[0])}", tone=Tone.CARE)

@@ -23,7 +23,7 @@ from gpuplan.models.plan.actions import (
 )
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import counted, layout_text, placement_size, resized
+from gpuplan.planner.formatting import format_count, format_mig_layout, format_resize, placement_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +64,7 @@ class SortedActions:
 
 
 @dataclass(frozen=True, slots=True)
-class JobKind:
+class JobActionGroup:
     """Changes of jobs that share a line of text."""
 
     type: str
@@ -77,7 +77,7 @@ class JobKind:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeKind:
+class NodeActionGroup:
     """Actions on nodes that share a line of text."""
 
     type: str
@@ -87,7 +87,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitKind:
+class WaitGroup:
     """Waits with one reason code, grouped by the text of the reason."""
 
     code: ReasonCode
@@ -112,35 +112,35 @@ def sort_actions(actions: Iterable[Action]) -> SortedActions:
     )
 
 
-def affected(action: Moving) -> Placement:
+def sizing_placement(action: Moving) -> Placement:
     """The placement that gives the size of a change: the one after it, or the one before a preemption."""
     return action.before if isinstance(action, Preempt) else action.after
 
 
-def number_of(action: Moving, name: str) -> int | float:
+def reason_number(action: Moving, name: str) -> int | float:
     """A number of an action's reason; 0 if absent."""
     number = action.reason.numbers.get(name, 0)
     return 0 if isinstance(number, str) else number
 
 
-def gpu_milli(placement: Placement | None) -> int:
+def placement_gpu_milli(placement: Placement | None) -> int:
     """Thousandths of GPUs that a placement holds."""
     return sum(replica.quota_milli for replica in placement.replicas) if placement else 0
 
 
 def _size(action: Moving) -> str:
     if isinstance(action, Grow | Shrink):
-        return resized(action.before, action.after)
-    return placement_size(affected(action))
+        return format_resize(action.before, action.after)
+    return placement_size(sizing_placement(action))
 
 
-def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> list[JobKind]:
+def group_job_actions(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> list[JobActionGroup]:
     """Group changes into kinds, at the finest level that gives at most `most` kinds; most GPUs first."""
     queue = {job.name: job.queue for job in snapshot.jobs}
     levels: tuple[Callable[[Moving], _Key], ...] = (
         lambda action: (action.type, _size(action), queue[action.job]),
-        lambda action: (action.type, _coarse_size(affected(action)), queue[action.job]),
-        lambda action: (action.type, _coarse_size(affected(action)), ""),
+        lambda action: (action.type, _coarse_size(sizing_placement(action)), queue[action.job]),
+        lambda action: (action.type, _coarse_size(sizing_placement(action)), ""),
     )
     members: dict[_Key, list[Moving]] = {}
     for level in levels:
@@ -150,13 +150,15 @@ def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> li
         if len(members) <= most:
             break
     kinds = [
-        JobKind(
+        JobActionGroup(
             type=type_,
             actions=tuple(found),
             size=size,
-            queue=f"queue {name}" if name else counted(len({queue[action.job] for action in found}), "queue"),
-            gpu_milli=sum(gpu_milli(affected(action)) for action in found),
-            nodes=len({replica.node for action in found for replica in affected(action).replicas}),
+            queue=f"queue {name}"
+            if name
+            else format_count(len({queue[action.job] for action in found}), "queue"),
+            gpu_milli=sum(placement_gpu_milli(sizing_placement(action)) for action in found),
+            nodes=len({replica.node for action in found for replica in sizing_placement(action).replicas}),
         )
         for (type_, size, name), found in members.items()
     ]
@@ -167,12 +169,12 @@ def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> li
     )
 
 
-def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
+def group_node_actions(actions: Iterable[NodeAction]) -> list[NodeActionGroup]:
     """Group node actions by type and by pool or layout change; the most frequent of a type first."""
     members: dict[_Key, list[NodeAction]] = defaultdict(list)
     for action in actions:
         members[action.type, _what(action)].append(action)
-    kinds = [NodeKind(type_, tuple(found), what) for (type_, what), found in members.items()]
+    kinds = [NodeActionGroup(type_, tuple(found), what) for (type_, what), found in members.items()]
     rank = _LEAST_DISRUPTIVE_FIRST
     return sorted(kinds, key=lambda kind: (rank[kind.type], -len(kind.actions), kind.what))
 
@@ -180,18 +182,18 @@ def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
 def _what(action: NodeAction) -> str:
     match action:
         case Repartition():
-            return f"{layout_text(action.before)} → {layout_text(action.after)}"
+            return f"{format_mig_layout(action.before)} → {format_mig_layout(action.after)}"
         case _:
             return f"pool {action.pool}" if isinstance(action, PoolAction) else ""
 
 
-def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:
+def group_waits(waits: Iterable[Wait]) -> list[WaitGroup]:
     """Group waits by reason code, the most severe first."""
     by_code: dict[ReasonCode, dict[str, list[Wait]]] = defaultdict(lambda: defaultdict(list))
     for wait in waits:
         by_code[wait.reason.code][wait.reason.text].append(wait)
     return [
-        WaitKind(
+        WaitGroup(
             code=code,
             waits=sum(map(len, by_code[code].values())),
             by_text=tuple(

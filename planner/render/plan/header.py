@@ -6,13 +6,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
-from gpuplan.models.plan.solution import Ended
+from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import BudgetMode, Policy
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.analysis.lost_work import lost_gpu_hours
-from gpuplan.planner.analysis.policy_effect import without_effect
-from gpuplan.planner.formatting import counted, in_gpu_hours, money
+from gpuplan.planner.analysis.policy_effect import settings_without_effect
+from gpuplan.planner.formatting import format_count, format_gpu_hours, format_money
 from gpuplan.planner.render.plan.timing import horizon_parts
 from gpuplan.planner.render.style import Tone
 
@@ -35,7 +35,7 @@ _NOT_COUNTED: Final = ActionKind.CORDON
 """A cordon is part of a removal."""
 
 
-def short(fingerprint: str) -> str:
+def short_id(fingerprint: str) -> str:
     """The first characters of a fingerprint, enough to recognise it."""
     return fingerprint[:8]
 
@@ -45,7 +45,7 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.1f} %"
 
 
-def gap_words(objective: int, gap: float | None) -> str:
+def format_gap(objective: int, gap: float | None) -> str:
     """
     `1.6 %` of the objective; in points if a percentage is not meaningful, for example with objective 0.
 
@@ -54,14 +54,14 @@ def gap_words(objective: int, gap: float | None) -> str:
     if gap is None:
         return "unknown"
     if gap and (objective <= 0 or gap >= _LARGEST_GAP):
-        return counted(round(gap * max(1, abs(objective))), "point")
+        return format_count(round(gap * max(1, abs(objective))), "point")
     return percent(gap)
 
 
-def asked_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
+def request_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
     """The question, and the snapshot, policy and seed that it was asked of."""
     *begun, last = style.wrap(f"{title}, at {print_timestamp(found.epoch)}", 0, hanging=2)
-    about = [f"snapshot {short(found.snapshot)}", f"policy {short(found.policy)}", f"seed {found.seed}"]
+    about = [f"snapshot {short_id(found.snapshot)}", f"policy {short_id(found.policy)}", f"seed {found.seed}"]
     return [style.paint(line, Tone.STRONG) for line in (*begun, *style.flow([last, *about]))]
 
 
@@ -69,12 +69,12 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
     """Identity, solution, its terms, and warnings."""
     solution = plan.solution
     identity = [
-        f"Plan {short(plan.plan_id)}",
+        f"Plan {short_id(plan.plan_id)}",
         f"epoch {print_timestamp(plan.epoch)}",
-        f"snapshot {short(plan.base.snapshot)}",
-        f"policy {short(plan.base.policy)}{_policy_origin(plan)}",
+        f"snapshot {short_id(plan.base.snapshot)}",
+        f"policy {short_id(plan.base.policy)}{_policy_origin(plan)}",
     ]
-    terms = [f"{name} {signed(value)}" for name, value in shown_terms(solution)]
+    terms = [f"{name} {format_signed(value)}" for name, value in shown_terms(solution)]
     lines = [
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
         *style.flow(_quality(solution)),
@@ -86,7 +86,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         lines += style.flow(
             ["seconds", *(f"{phase} {seconds:.2f}" for phase, seconds in sorted(solution.phases.items()))]
         )
-    lines += [style.paint(line, Tone.CARE) for text in cares(plan) for line in style.wrap(text, 0)]
+    lines += [style.paint(line, Tone.CARE) for text in search_remarks(plan) for line in style.wrap(text, 0)]
     return [line for line in lines if line]
 
 
@@ -125,8 +125,8 @@ def cost_text(metrics: Metrics) -> str:
     """`196.00`, or `196.00 → 245.50` where the plan changes it."""
     before, after = metrics.hourly_cost_before, metrics.hourly_cost
     if before is None or before == after:
-        return money(after)
-    return f"{money(before)} → {money(after)}"
+        return format_money(after)
+    return f"{format_money(before)} → {format_money(after)}"
 
 
 def has_free_gpus(plan: Plan) -> bool:
@@ -141,7 +141,7 @@ def shown_terms(solution: SolutionSummary) -> list[tuple[str, int]]:
     return [(name, value) for name, value in sorted(solution.terms.items()) if value or name == "completion"]
 
 
-def signed(value: int) -> str:
+def format_signed(value: int) -> str:
     """`+1,200`, `-40`, `0`."""
     return f"{value:+,}" if value else "0"
 
@@ -158,7 +158,7 @@ def change_counts(actions: SortedActions) -> list[tuple[ActionKind, str]]:
         if kind is _NOT_COUNTED or not (count or kind in _ALWAYS_COUNTED):
             continue
         if info.nouns[0] == "node":
-            nodes.append((kind, f"{counted(count, 'node')} to {info.verb}"))
+            nodes.append((kind, f"{format_count(count, 'node')} to {info.verb}"))
         else:
             jobs.append((kind, f"{count:,} to {info.verb}{_lost(actions, kind)}"))
     return [*jobs, *nodes]
@@ -173,7 +173,7 @@ def _lost(actions: SortedActions, type_: str) -> str:
 def lost_text(actions: Iterable[Moving]) -> str:
     """Lost work, that is work after the last checkpoint, `206 GPU-hours`; empty if none is lost."""
     hours = lost_gpu_hours(actions)
-    return in_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
+    return format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
 
 
 def waiting_text(waiting: int, stopped: int) -> str:
@@ -187,12 +187,12 @@ def waiting_text(waiting: int, stopped: int) -> str:
 
 def gap_text(solution: SolutionSummary) -> str:
     """`gap 0.9 %`, or `bound unknown`."""
-    return told_gap(solution.objective, solution.gap)
+    return gap_or_unknown(solution.objective, solution.gap)
 
 
-def told_gap(objective: int, gap: float | None) -> str:
+def gap_or_unknown(objective: int, gap: float | None) -> str:
     """`gap 0.9 %`, or `bound unknown`."""
-    return "bound unknown" if gap is None else f"gap {gap_words(objective, gap)}"
+    return "bound unknown" if gap is None else f"gap {format_gap(objective, gap)}"
 
 
 def left_out_text(solution: SolutionSummary) -> str:
@@ -221,12 +221,12 @@ def _stages(solution: SolutionSummary) -> list[str]:
     return [f"in order of priority: {', '.join(told)}; the bound is of plans that bring these as much"]
 
 
-def cares(plan: Plan) -> list[str]:
+def search_remarks(plan: Plan) -> list[str]:
     """Warnings about a search that did not end in the usual way, and about settings without effect."""
     solution, found = plan.solution, []
-    if solution.ended is Ended.INTERRUPTED:
+    if solution.ended is StopReason.INTERRUPTED:
         found.append(f"The search was interrupted after {solution.seconds:.1f} s; {gap_text(solution)}")
-    if solution.ended is Ended.TIME and plan.policy.budget.mode is BudgetMode.DETERMINISTIC:
+    if solution.ended is StopReason.TIME and plan.policy.budget.mode is BudgetMode.DETERMINISTIC:
         found.append(
             f"The clock ended the search after {solution.seconds:.1f} s, before its deterministic work was "
             "done: the same question may get another plan next time"
@@ -237,6 +237,6 @@ def cares(plan: Plan) -> list[str]:
     if solution.left_out and solution.gap == 0 and plan.has_changes:
         found.append(f"Proven best of all that was considered{left_out_text(solution)}")
     if solution.not_disaggregated:
-        jobs = counted(solution.not_disaggregated, "job")
+        jobs = format_count(solution.not_disaggregated, "job")
         found.append(f"{jobs} of the solver's answer found no concrete place and wait")
-    return [*found, *without_effect(plan.policy, plan.snapshot)]
+    return [*found, *settings_without_effect(plan.policy, plan.snapshot)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.solution import Ended
+from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import counted
-from gpuplan.planner.render.plan.header import gap_words, percent, told_gap
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.formatting import format_count
+from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuplan.models.plan.solution import Milestone
-    from gpuplan.planner.io.search_log import Began, Finished, Search
+    from gpuplan.planner.io.search_log import SearchFinished, SearchRecord, SearchStarted
     from gpuplan.planner.render.style import Style
 
 WRITING: Final = "draft"
@@ -36,7 +36,7 @@ _WHY: Final = {
 }
 
 
-def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> list[str]:
+def progress_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> list[str]:
     """What is known `seconds` after the search began, in two lines if the width allows it."""
     stage = _DOING.get(now.stage, now.stage)
     known = [stage]
@@ -48,7 +48,7 @@ def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> 
         known.append(f"found {now.found:,}")
     known.append(f"bound {now.bound:,}")
     if now.objective is not None:
-        known.append(told_gap(now.objective, now.gap))
+        known.append(gap_or_unknown(now.objective, now.gap))
     clock = [f"{seconds:.0f} s used"]
     if now.stage != WRITING:
         clock.append(f"{max(0.0, limit - seconds):.0f} s left")
@@ -57,18 +57,18 @@ def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> 
     return [*style.flow(known, indent=0), *style.flow(clock, indent=0)]
 
 
-def search_text(search: Search, style: Style) -> str:
+def search_text(search: SearchRecord, style: Style) -> str:
     """A logged search: the question, the milestones, and how it ended."""
     lines = [*_asked(search.began, style), "", *_milestones(search.milestones, style)]
     lines += ["", *style.wrap(_end(search), 0)]
     return "\n".join(lines) + "\n"
 
 
-def _asked(began: Began, style: Style) -> list[str]:
+def _asked(began: SearchStarted, style: Style) -> list[str]:
     solvers = [f"{name} ({version})" if version else name for name, version in began.solvers.items()]
     parts = [
         f"Search at {print_timestamp(began.at)}",
-        f"{counted(began.waiting, 'waiting job')} on {counted(began.nodes, 'node')}",
+        f"{format_count(began.waiting, 'waiting job')} on {format_count(began.nodes, 'node')}",
         f"solvers {', '.join(solvers) or 'none'}",
         f"limit {began.limit_seconds:g} s" if began.ticks is None else f"limit {began.ticks:,} ticks",
         f"stop gap {percent(began.stop_gap)}",
@@ -78,17 +78,17 @@ def _asked(began: Began, style: Style) -> list[str]:
 
 
 def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
-    head = Row(("SECONDS", "STAGE", "OBJECTIVE", "FOUND", "BOUND", "GAP"))
+    head = TableRow(("SECONDS", "STAGE", "OBJECTIVE", "FOUND", "BOUND", "GAP"))
     shown = _thinned(milestones)
     rows = [
-        Row(
+        TableRow(
             (
                 f"{each.seconds:.2f}",
                 each.stage,
                 "-" if each.objective is None else f"{each.objective:,}",
                 "" if each.found is None else f"{each.found:,}",
                 f"{each.bound:,}",
-                "-" if each.objective is None else gap_words(each.objective, each.gap),
+                "-" if each.objective is None else format_gap(each.objective, each.gap),
             )
         )
         for each in shown
@@ -107,7 +107,7 @@ def _thinned(milestones: Sequence[Milestone]) -> Sequence[Milestone]:
     return [milestones[index * last // (_MOST_ROWS - 1)] for index in range(_MOST_ROWS)]
 
 
-def _end(search: Search) -> str:
+def _end(search: SearchRecord) -> str:
     if search.finished is not None:
         return _finished(search.finished, deterministic=search.began.ticks is not None)
     if search.failure is not None:
@@ -115,11 +115,11 @@ def _end(search: Search) -> str:
     return "The log ends here: planning was killed, or still goes on."
 
 
-def _finished(end: Finished, *, deterministic: bool) -> str:
-    gap = told_gap(end.objective, end.gap)
+def _finished(end: SearchFinished, *, deterministic: bool) -> str:
+    gap = gap_or_unknown(end.objective, end.gap)
     fallback = "" if end.fallback is None else f" Fell back: {end.fallback}."
     plan = f"Plan {end.plan[:8]} is {end.solver}'s, objective {end.objective:,}, {gap}."
     why = _WHY.get(end.how, end.how)
-    if deterministic and end.how == Ended.TIME:
+    if deterministic and end.how == StopReason.TIME:
         why = f"{why} before the deterministic work was done"
     return f"Ended after {end.seconds:.1f} s: {why}. {plan}{fallback}"

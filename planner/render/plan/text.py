@@ -20,7 +20,7 @@ from gpuplan.planner.render.plan.header import (
     waiting_text,
 )
 from gpuplan.planner.render.plan.timing import deadline_lines, promise_lines
-from gpuplan.planner.render.plan.unmet_guarantees import unmet
+from gpuplan.planner.render.plan.unmet_guarantees import unmet_commitments
 from gpuplan.planner.render.style import Style, Tone
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _text(sections: list[list[str]]) -> str:
 
 def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
     """Guarantees and drains that are not met yet."""
-    found = unmet(plan)
+    found = unmet_commitments(plan)
     told = found if verbose or len(found) <= _MOST_UNMET else found[: _MOST_UNMET - 1]
     lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
     if rest := len(found) - len(told):

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.analysis.projected_schedule import Future
-from gpuplan.planner.formatting import counted, in_gpus
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.formatting import format_count, format_gpus
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.projected_schedule import Stay
+    from gpuplan.planner.analysis.projected_schedule import JobInterval
 
 _MOST_NODES: Final = 40
 
@@ -41,7 +41,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class TimelineChart:
     """The timeline of a plan; without lanes nothing is drawn."""
 
     lanes: tuple[Lane, ...]
@@ -51,20 +51,20 @@ class Timeline:
     """What is not shown; empty if nothing is left out."""
 
 
-def timeline(plan: Plan) -> Timeline:
+def timeline_chart(plan: Plan) -> TimelineChart:
     """Lanes of the nodes with later starts, by name; at most 40 nodes."""
-    future = Future(plan.snapshot, plan.policy, plan.target)
+    future = ProjectedSchedule(plan.snapshot, plan.policy, plan.target)
     names = sorted({replica.node for each in plan.planned for replica in each.replicas})
     shown = names[:_MOST_NODES]
     lanes = [lane for name in shown for lane in _lanes(name, future)]
     rest = len(names) - len(shown)
-    more = f"{counted(rest, 'more node')} with later starts" if rest else ""
-    return Timeline(tuple(lanes), tuple(_ticks(future)) if lanes else (), more)
+    more = f"{format_count(rest, 'more node')} with later starts" if rest else ""
+    return TimelineChart(tuple(lanes), tuple(_ticks(future)) if lanes else (), more)
 
 
-def _lanes(name: str, future: Future) -> list[Lane]:
+def _lanes(name: str, future: ProjectedSchedule) -> list[Lane]:
     """The fewest lanes in which no two jobs overlap, filled in the order of starts."""
-    lanes: list[list[Stay]] = []
+    lanes: list[list[JobInterval]] = []
     for stay in sorted(future.on_node[name], key=lambda stay: (stay.start, stay.end, stay.job.name)):
         # A job holds its place until the end of its last slot.
         free = next((lane for lane in lanes if lane[-1].until <= stay.slot), None)
@@ -78,15 +78,15 @@ def _lanes(name: str, future: Future) -> list[Lane]:
     ]
 
 
-def _span(stay: Stay, name: str, future: Future) -> Span:
+def _span(stay: JobInterval, name: str, future: ProjectedSchedule) -> Span:
     horizon, now = future.slots.end, future.snapshot.taken_at
     planned = future.planned.get(stay.job.name)
     kind = "running" if stay.job.running else "started"
     if planned is not None:
         kind = "promised" if planned.promised else "foreseen"
     milli = sum(replica.quota_milli for replica in stay.replicas if replica.node == name)
-    size = in_gpus(milli) if milli else "no GPU"
-    begins, ends = (clock(now + timedelta(seconds=second), now) for second in (stay.start, stay.end))
+    size = format_gpus(milli) if milli else "no GPU"
+    begins, ends = (format_time(now + timedelta(seconds=second), now) for second in (stay.start, stay.end))
     return Span(
         job=stay.job.name,
         left=_percent(stay.start, horizon),
@@ -96,7 +96,7 @@ def _span(stay: Stay, name: str, future: Future) -> Span:
     )
 
 
-def _ticks(future: Future, most: int = 12) -> Iterable[tuple[float, str]]:
+def _ticks(future: ProjectedSchedule, most: int = 12) -> Iterable[tuple[float, str]]:
     """Starts of slots, at most `most` of them."""
     edges, now = future.slots.edges, future.snapshot.taken_at
     step = -(-future.slots.count // most)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import counted, duration, in_gpus, named
+from gpuplan.planner.formatting import format_count, format_duration, format_gpus, join_first_names
 from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import Row, table
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,12 +39,12 @@ def horizon_parts(plan: Plan) -> list[str]:
     horizon = plan.policy.horizon
     if horizon.slots == 1:
         return []
-    end = plan.epoch + timedelta(seconds=Slots.of(horizon, plan.epoch).end)
+    end = plan.epoch + timedelta(seconds=TimeSlots.of(horizon, plan.epoch).end)
     promised = sum(each.promised for each in plan.planned)
     return [
         "horizon",
-        f"{horizon.slots} slots of {duration(horizon.length)} to {print_timestamp(end)}",
-        f"{counted(promised, 'start')} promised",
+        f"{horizon.slots} slots of {format_duration(horizon.length)} to {print_timestamp(end)}",
+        f"{format_count(promised, 'start')} promised",
         f"{len(plan.planned) - promised:,} foreseen",
     ]
 
@@ -57,7 +57,7 @@ def projection(waiting: Waiting, epoch: datetime) -> str:
     """
     if waiting.projected_start is None:
         return ""
-    at = clock(waiting.projected_start, epoch)
+    at = format_time(waiting.projected_start, epoch)
     start = f"starts {at} (promised)" if waiting.promised else f"foreseen {at}"
     waits = f"waits {waiting.waits_for}" if waiting.waits_for else ""
     told = waiting.reason.text.startswith(waits) or (
@@ -74,7 +74,7 @@ def projections(plan: Plan) -> dict[str, str]:
 
 def kill_note(start: Start, epoch: datetime) -> str:
     """`killed at 15:00 if it still runs`; empty if the job has no kill time."""
-    return "" if start.kill_at is None else f"killed at {clock(start.kill_at, epoch)} if it still runs"
+    return "" if start.kill_at is None else f"killed at {format_time(start.kill_at, epoch)} if it still runs"
 
 
 def change_of_promise(waiting: Waiting) -> str:
@@ -89,14 +89,14 @@ def change_of_promise(waiting: Waiting) -> str:
 
 def changed_start(waiting: Waiting, epoch: datetime) -> str:
     """`14:00 → 15:00`, `14:00 → foreseen 15:00`, `14:00 → none`."""
-    before = "" if waiting.earlier_promise is None else clock(waiting.earlier_promise, epoch)
-    after = "none" if waiting.projected_start is None else clock(waiting.projected_start, epoch)
+    before = "" if waiting.earlier_promise is None else format_time(waiting.earlier_promise, epoch)
+    after = "none" if waiting.projected_start is None else format_time(waiting.projected_start, epoch)
     if waiting.projected_start is not None and not waiting.promised:
         after = f"foreseen {after}"
     return f"{before} → {after}"
 
 
-def at_risk(plan: Plan) -> list[DeadlineOutlook]:
+def deadlines_at_risk(plan: Plan) -> list[DeadlineOutlook]:
     """Deadlines that are critical, late or impossible, the worst first."""
     rank = {state: number for number, state in enumerate(DeadlineState)}
     found = [outlook for outlook in plan.deadlines if outlook.state in STATE_TONES]
@@ -107,12 +107,12 @@ def finish_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
     """`done 16:00`, or `not planned` if no finish is projected."""
     if outlook.projected_finish is None:
         return "not planned"
-    return f"done {clock(outlook.projected_finish, epoch)}"
+    return f"done {format_time(outlook.projected_finish, epoch)}"
 
 
 def due_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
     """`due 15:00`, `due 15:00 (hard)`."""
-    return f"due {clock(outlook.deadline, epoch)}{' (hard)' if outlook.hard else ''}"
+    return f"due {format_time(outlook.deadline, epoch)}{' (hard)' if outlook.hard else ''}"
 
 
 def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
@@ -124,9 +124,13 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
     for (start, foreseen), found in sorted(by_start.items()):
         milli = sum(replica.quota_milli for each in found for replica in each.replicas)
         what = "foreseen" if foreseen else "promised"
-        size = in_gpus(milli) if milli else "no GPU"
-        names = named(sorted(each.job for each in found))
-        rows.append(Row((clock(start, plan.epoch), what, counted(len(found), "job"), size), note=names))
+        size = format_gpus(milli) if milli else "no GPU"
+        names = join_first_names(sorted(each.job for each in found))
+        rows.append(
+            TableRow(
+                (format_time(start, plan.epoch), what, format_count(len(found), "job"), size), note=names
+            )
+        )
     return _section("Later starts", rows, style, verbose=False, more=more)
 
 
@@ -136,7 +140,7 @@ def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list
     changed = [(change, waiting) for waiting in plan.waiting if (change := change_of_promise(waiting))]
     changed.sort(key=lambda each: (-list(tones).index(each[0]), each[1].job))
     rows = [
-        Row(
+        TableRow(
             (change, waiting.job, changed_start(waiting, plan.epoch)),
             note=waiting.promise_changed,
             tone=tones[change],
@@ -149,7 +153,7 @@ def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list
 def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
     """Deadlines at risk."""
     rows = [
-        Row(
+        TableRow(
             (
                 outlook.state.value,
                 outlook.job,
@@ -158,12 +162,12 @@ def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> lis
             ),
             tone=STATE_TONES[outlook.state],
         )
-        for outlook in at_risk(plan)
+        for outlook in deadlines_at_risk(plan)
     ]
     return _section("Deadlines at risk", rows, style, verbose=verbose, more=more)
 
 
-def _section(title: str, rows: list[Row], style: Style, *, verbose: bool, more: str) -> list[str]:
+def _section(title: str, rows: list[TableRow], style: Style, *, verbose: bool, more: str) -> list[str]:
     if not rows:
         return []
     shown = rows if verbose or len(rows) <= _MOST_LINES else rows[: _MOST_LINES - 1]

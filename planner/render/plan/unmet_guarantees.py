@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.projected_schedule import Future
-from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
-from gpuplan.planner.formatting import decimal, listed, named
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.formatting import format_milli, join_first_names, join_with_and
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def unmet(plan: Plan) -> list[str]:
+def unmet_commitments(plan: Plan) -> list[str]:
     """A sentence per missed guarantee, and per node that should be empty and is not."""
     return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
 
@@ -28,21 +28,21 @@ def unmet(plan: Plan) -> list[str]:
 def missed_guarantees(plan: Plan) -> list[str]:
     """`queue research: 8 of 12 guaranteed GPUs`: GPUs held, of the guarantee that its jobs ask for."""
     snapshot = plan.snapshot
-    before = own_usage(snapshot, snapshot.running_placements)
-    after = own_usage(snapshot, plan.placements, added=plan.target.added)
+    before = usage_by_queue(snapshot, snapshot.running_placements)
+    after = usage_by_queue(snapshot, plan.placements, added=plan.target.added)
     found = []
     for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
-        held = _with_all_below(snapshot.queues, of_resource(after, resource))
+        held = _with_all_below(snapshot.queues, usage_of_resource(after, resource))
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
             if quota is None or not quota.guarantee:
                 continue
-            demand = _demand(snapshot, of_resource(before, resource), resource, quota.guarantee)
+            demand = _demand(snapshot, usage_of_resource(before, resource), resource, quota.guarantee)
             owed = min(quota.guarantee, _with_all_below(snapshot.queues, demand)[queue.name])
             if held[queue.name] < owed:
                 model = f"{resource} " if resource else ""
-                gpus = f"{decimal(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
-                found.append((queue.name, resource, f"{decimal(held[queue.name])} of {gpus}"))
+                gpus = f"{format_milli(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
+                found.append((queue.name, resource, f"{format_milli(held[queue.name])} of {gpus}"))
     return [f"queue {name}: {text}" for name, _, text in sorted(found)]
 
 
@@ -75,11 +75,11 @@ def waiting_drains(plan: Plan) -> list[str]:
     for node, names in sorted(left.items()):
         # A preemptible job stays if there is no room for it elsewhere or if staying gives more points.
         told = [
-            f"{named(names[preemptible])} ({why})"
+            f"{join_first_names(names[preemptible])} ({why})"
             for preemptible, why in ((False, "not preemptible"), (True, "stays"))
             if names[preemptible]
         ]
-        found.append(f"node {node}: drain waits for {listed(told)}")
+        found.append(f"node {node}: drain waits for {join_with_and(told)}")
     return found
 
 
@@ -87,7 +87,10 @@ def waiting_windows(plan: Plan) -> list[str]:
     """`maintenance m1: train-a is still on h100-2 (stays)`: jobs that a reservation window should move."""
     if not plan.snapshot.cluster.reservations:
         return []
-    windows, jobs = Future(plan.snapshot, plan.policy, plan.target).windows, plan.snapshot.job_by_name
+    windows, jobs = (
+        ProjectedSchedule(plan.snapshot, plan.policy, plan.target).windows,
+        plan.snapshot.job_by_name,
+    )
     found = []
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         job = jobs[placement.job]
@@ -95,5 +98,5 @@ def waiting_windows(plan: Plan) -> list[str]:
         left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
         if window is not None and left:
             why = "stays" if job.preemptible else "not preemptible"
-            found.append(f"{window_name(window)}: {job.name} is still on {named(left)} ({why})")
+            found.append(f"{window_name(window)}: {job.name} is still on {join_first_names(left)} ({why})")
     return sorted(found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Level
-from gpuplan.planner.formatting import counted, decimal
+from gpuplan.planner.formatting import format_count, format_milli
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.reports.drawing import column
 
@@ -86,7 +86,7 @@ class Zone:
         return hostlist(rack.name or "no rack" for rack in self.unchanged)
 
 
-def zones(pictures: Iterable[NodePicture]) -> list[Zone]:
+def group_by_zone(pictures: Iterable[NodePicture]) -> list[Zone]:
     """Group the nodes by zone and rack, both sorted by name."""
     found: dict[str, dict[str, list[NodePicture]]] = defaultdict(lambda: defaultdict(list))
     for picture in pictures:
@@ -101,11 +101,11 @@ def zones(pictures: Iterable[NodePicture]) -> list[Zone]:
 
 def _words(nodes: Sequence[NodePicture]) -> str:
     with_gpus = [node for node in nodes if node.node.gpus]
-    count = counted(len(nodes), "node")
+    count = format_count(len(nodes), "node")
     if not with_gpus:
         return f"{count} without GPUs"
     before, after, offered = (
-        decimal(sum(getattr(node, name) for node in with_gpus))
+        format_milli(sum(getattr(node, name) for node in with_gpus))
         for name in ("used_before", "used_after", "offered")
     )
     used = after if before == after else f"{before} → {after}"

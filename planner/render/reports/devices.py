@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
 
 
-class Fate(StrEnum):
+class GpuPartChange(StrEnum):
     """What the plan changes about a part of a GPU."""
 
     KEPT = "kept"
@@ -33,12 +33,12 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GpuSegment:
     """A part of one GPU: start and size in thousandths of the GPU, counted from the bottom."""
 
     start: int
     size: int
-    fate: Fate
+    fate: GpuPartChange
     job: str
     """Job name with the sign of its action; empty for an idle MIG instance."""
     profile: str = ""
@@ -50,7 +50,7 @@ class Side:
     """A GPU before or after; on a node without GPUs, all its CPUs."""
 
     usable: bool
-    parts: tuple[Part, ...]
+    parts: tuple[GpuSegment, ...]
     mig: bool = False
 
 
@@ -63,13 +63,13 @@ class Device:
     after: Side | None
 
 
-class Tenant(NamedTuple):
+class DrawnReplica(NamedTuple):
     """A replica on a node, and what the plan changes about it."""
 
     job: str
     """Job name with the sign of its action."""
     replica: Replica
-    fate: Fate
+    fate: GpuPartChange
 
 
 _Layout: TypeAlias = frozenset[MigInstance]
@@ -77,7 +77,7 @@ _Layout: TypeAlias = frozenset[MigInstance]
 
 
 def devices_of(
-    old: Node | None, new: Node | None, before: Sequence[Tenant], after: Sequence[Tenant]
+    old: Node | None, new: Node | None, before: Sequence[DrawnReplica], after: Sequence[DrawnReplica]
 ) -> Iterator[Device]:
     """The GPUs of a node by index, or its CPUs, with the replicas before and after."""
     count = max(node.gpu_count for node in (old, new) if node)
@@ -92,7 +92,7 @@ def devices_of(
         )
 
 
-def _cpus(node: Node | None, tenants: Iterable[Tenant]) -> Side | None:
+def _cpus(node: Node | None, tenants: Iterable[DrawnReplica]) -> Side | None:
     if node is None:
         return None
     amounts = [(tenant, tenant.replica.cpu_milli) for tenant in tenants if tenant.replica.cpu_milli]
@@ -100,7 +100,7 @@ def _cpus(node: Node | None, tenants: Iterable[Tenant]) -> Side | None:
 
 
 def _gpu(
-    node: Node | None, index: int, held: Sequence[tuple[Tenant, GpuShare | MigSlice]], layout: _Layout
+    node: Node | None, index: int, held: Sequence[tuple[DrawnReplica, GpuShare | MigSlice]], layout: _Layout
 ) -> Side | None:
     """One GPU; `layout` holds its MIG instances before the plan."""
     if node is None or node.gpus is None or index >= node.gpus.count:
@@ -114,17 +114,17 @@ def _gpu(
 
 
 def _instances(
-    model: str, gpu: Gpu, held: Sequence[tuple[Tenant, GpuShare | MigSlice]], layout: _Layout
-) -> Iterator[Part]:
+    model: str, gpu: Gpu, held: Sequence[tuple[DrawnReplica, GpuShare | MigSlice]], layout: _Layout
+) -> Iterator[GpuSegment]:
     """MIG instances by their memory slices, used or idle."""
     geometry = mig_geometry(model)
     users = {(part.profile, part.start): tenant for tenant, part in held if isinstance(part, MigSlice)}
     for instance in gpu.mig or ():
         tenant = users.get((instance.profile, instance.start))
-        fate = Fate.IDLE if instance in layout else Fate.CREATED
+        fate = GpuPartChange.IDLE if instance in layout else GpuPartChange.CREATED
         slices = memory_slices(instance, geometry)
         whole = geometry.memory_slices if geometry else 8
-        yield Part(
+        yield GpuSegment(
             start=MILLI * slices.start // whole,
             size=MILLI * len(slices) // whole,
             fate=tenant.fate if tenant else fate,
@@ -133,19 +133,19 @@ def _instances(
         )
 
 
-def _stacked(amounts: Iterable[tuple[Tenant, int]], whole: int) -> Iterator[Part]:
+def _stacked(amounts: Iterable[tuple[DrawnReplica, int]], whole: int) -> Iterator[GpuSegment]:
     """Stack the amounts in the order given; cut off what exceeds `whole`."""
     foot = 0
     for tenant, amount in amounts:
         top = min(foot + amount, whole)
         if top > foot:
             start = MILLI * foot // whole
-            yield Part(start, MILLI * top // whole - start, tenant.fate, tenant.job)
+            yield GpuSegment(start, MILLI * top // whole - start, tenant.fate, tenant.job)
         foot = top
 
 
-def _by_gpu(tenants: Iterable[Tenant]) -> dict[int, list[tuple[Tenant, GpuShare | MigSlice]]]:
-    found: dict[int, list[tuple[Tenant, GpuShare | MigSlice]]] = defaultdict(list)
+def _by_gpu(tenants: Iterable[DrawnReplica]) -> dict[int, list[tuple[DrawnReplica, GpuShare | MigSlice]]]:
+    found: dict[int, list[tuple[DrawnReplica, GpuShare | MigSlice]]] = defaultdict(list)
     for tenant in tenants:
         for held in tenant.replica.gpus:
             found[held.index].append((tenant, held))

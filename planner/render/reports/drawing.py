@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.render.reports.devices import Fate
+from gpuplan.planner.render.reports.devices import GpuPartChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.render.reports.devices import Part, Side
+    from gpuplan.planner.render.reports.devices import GpuSegment, Side
     from gpuplan.planner.render.reports.nodes import NodePicture
 
 _PER_ROW: Final = 8
@@ -40,15 +40,15 @@ _NODE_GAP: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _DrawingScale:
     """Width and height of a GPU in a large node."""
 
     wide: int
     tall: int
 
 
-_WHOLE: Final = _Scale(34, 34)
-_SLICED: Final = _Scale(71, 96)
+_WHOLE: Final = _DrawingScale(34, 34)
+_SLICED: Final = _DrawingScale(71, 96)
 """Size for nodes with GPUs in MIG mode, so that each instance has room for its text."""
 _GAP: Final = 3
 _CAPTION: Final = 14
@@ -118,7 +118,7 @@ def large_node(node: NodePicture) -> Markup:
     return _svg("large", max(width, 2 * _WHOLE.wide), y - _GAP, "".join(drawn), node.words)
 
 
-def _large_cell(name: str, side: Side | None, corner: tuple[int, int], scale: _Scale) -> str:
+def _large_cell(name: str, side: Side | None, corner: tuple[int, int], scale: _DrawingScale) -> str:
     left, top = corner
     wide, tall = scale.wide, scale.tall
     if side is None:
@@ -131,7 +131,7 @@ def _large_cell(name: str, side: Side | None, corner: tuple[int, int], scale: _S
     return f"<g>{title}{frame}{parts}</g>"
 
 
-def _large_part(name: str, part: Part, corner: tuple[int, int], scale: _Scale) -> str:
+def _large_part(name: str, part: GpuSegment, corner: tuple[int, int], scale: _DrawingScale) -> str:
     left, foot = corner
     top = foot - scale.tall * (part.start + part.size) / MILLI
     height = scale.tall * part.size / MILLI
@@ -148,9 +148,9 @@ def _large_part(name: str, part: Part, corner: tuple[int, int], scale: _Scale) -
     return f'<g>{title}<path class="{part.fate}" d="{shape}"/>{text}</g>'
 
 
-def _word(part: Part) -> str:
+def _word(part: GpuSegment) -> str:
     """The text on a part: the sign of the action, and the profile of a MIG instance."""
-    sign = part.job[:1] if part.fate in (Fate.ARRIVES, Fate.LEAVES) else ""
+    sign = part.job[:1] if part.fate in (GpuPartChange.ARRIVES, GpuPartChange.LEAVES) else ""
     return " ".join(word for word in (sign, part.profile) if word)
 
 

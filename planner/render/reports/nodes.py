@@ -10,9 +10,9 @@ from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.job_changes import Changes
-from gpuplan.planner.formatting import decimal, in_cpus, in_gpus
-from gpuplan.planner.render.reports.devices import Fate, Tenant, devices_of, layouts_of
+from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.formatting import format_cpus, format_gpus, format_milli
+from gpuplan.planner.render.reports.devices import DrawnReplica, GpuPartChange, devices_of, layouts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,8 +66,8 @@ class NodePicture:
     @property
     def used(self) -> str:
         """`3.5 → 8 of 8 GPUs`."""
-        amounts = list(dict.fromkeys(map(decimal, (self.used_before, self.used_after))))
-        unit = in_gpus if self.node.gpus else in_cpus
+        amounts = list(dict.fromkeys(map(format_milli, (self.used_before, self.used_after))))
+        unit = format_gpus if self.node.gpus else format_cpus
         return f"{' → '.join(amounts)} of {unit(self.offered)}"
 
     @property
@@ -83,10 +83,10 @@ _SIGNS: Final = {kind: info.sign for kind, info in ACTIONS.items()}
 
 def node_pictures(plan: Plan) -> list[NodePicture]:
     """Every node that exists before or after the plan, by name."""
-    changes = Changes(plan.snapshot, plan.target)
+    changes = PlanChanges(plan.snapshot, plan.target)
     old = plan.snapshot.cluster.node_by_name
     new = cluster_after(plan.snapshot, plan.target).node_by_name
-    tenants: dict[str, list[Tenant]] = defaultdict(list)
+    tenants: dict[str, list[DrawnReplica]] = defaultdict(list)
     for tenant in _tenants(plan, changes):
         tenants[tenant.replica.node].append(tenant)
     return [
@@ -95,7 +95,7 @@ def node_pictures(plan: Plan) -> list[NodePicture]:
     ]
 
 
-def _tenants(plan: Plan, changes: Changes) -> Iterator[Tenant]:
+def _tenants(plan: Plan, changes: PlanChanges) -> Iterator[DrawnReplica]:
     """Every replica before or after the plan: unchanged ones first, by job name."""
     changed = {change.job.name: change for change in changes.jobs}
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
@@ -106,23 +106,25 @@ def _tenants(plan: Plan, changes: Changes) -> Iterator[Tenant]:
             else {ActionKind.GROW: change.before, ActionKind.SHRINK: change.after}.get(change.kind)
         )
         for replica in stays.replicas if stays else ():
-            yield Tenant(placement.job, replica, Fate.KEPT)
+            yield DrawnReplica(placement.job, replica, GpuPartChange.KEPT)
     for change in changes.jobs:
         name = f"{_SIGNS[change.kind]} {change.job.name}"
         for replica in change.leaving:
-            yield Tenant(name, replica, Fate.LEAVES)
+            yield DrawnReplica(name, replica, GpuPartChange.LEAVES)
         for replica in change.arriving:
-            yield Tenant(name, replica, Fate.ARRIVES)
+            yield DrawnReplica(name, replica, GpuPartChange.ARRIVES)
 
 
-def _picture(old: Node | None, new: Node | None, tenants: Sequence[Tenant]) -> NodePicture:
+def _picture(old: Node | None, new: Node | None, tenants: Sequence[DrawnReplica]) -> NodePicture:
     node = new or old
     if node is None:
         raise ValueError("expected a node before or after, found none")
-    before = [tenant for tenant in tenants if tenant.fate is not Fate.ARRIVES]
-    after = [tenant for tenant in tenants if tenant.fate is not Fate.LEAVES]
-    names = {fate: dict.fromkeys(each.job for each in tenants if each.fate is fate) for fate in Fate}
-    changed = {name.partition(" ")[2] for name in (*names[Fate.ARRIVES], *names[Fate.LEAVES])}
+    before = [tenant for tenant in tenants if tenant.fate is not GpuPartChange.ARRIVES]
+    after = [tenant for tenant in tenants if tenant.fate is not GpuPartChange.LEAVES]
+    names = {fate: dict.fromkeys(each.job for each in tenants if each.fate is fate) for fate in GpuPartChange}
+    changed = {
+        name.partition(" ")[2] for name in (*names[GpuPartChange.ARRIVES], *names[GpuPartChange.LEAVES])
+    }
     return NodePicture(
         node=node,
         change=NodeChange.ADDED if old is None else NodeChange.REMOVED if new is None else NodeChange.KEPT,
@@ -130,9 +132,11 @@ def _picture(old: Node | None, new: Node | None, tenants: Sequence[Tenant]) -> N
         offered=max(_offered(old), _offered(new)),
         used_before=_used(old, before),
         used_after=_used(new, after),
-        arriving=tuple(names[Fate.ARRIVES]),
-        leaving=tuple(name for name in names[Fate.LEAVES] if name not in names[Fate.ARRIVES]),
-        staying=tuple(name for name in names[Fate.KEPT] if name not in changed),
+        arriving=tuple(names[GpuPartChange.ARRIVES]),
+        leaving=tuple(
+            name for name in names[GpuPartChange.LEAVES] if name not in names[GpuPartChange.ARRIVES]
+        ),
+        staying=tuple(name for name in names[GpuPartChange.KEPT] if name not in changed),
         new_layout=old is not None and new is not None and layouts_of(old) != layouts_of(new),
     )
 
@@ -145,7 +149,7 @@ def _offered(node: Node | None) -> int:
     return MILLI * (node.gpus.count - sum(not gpu.healthy for gpu in node.gpus.details))
 
 
-def _used(node: Node | None, tenants: Iterable[Tenant]) -> int:
+def _used(node: Node | None, tenants: Iterable[DrawnReplica]) -> int:
     if node is None:
         return 0
     if node.gpus is None:

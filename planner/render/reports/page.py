@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import counted, node_size
-from gpuplan.planner.render.plan.actions import kind_note, node_words, size_and_nodes, why_text
-from gpuplan.planner.render.plan.header import short
+from gpuplan.planner.formatting import format_count, node_size
+from gpuplan.planner.render.plan.actions import kind_note, node_words, reason_text, size_and_nodes
+from gpuplan.planner.render.plan.header import short_id
 from gpuplan.planner.render.plan.timing import change_of_promise, changed_start, due_text, finish_text
 from gpuplan.planner.render.reports.drawing import large_node
 
@@ -30,7 +30,7 @@ INDENT: Final = "\u2003"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class HeadlineFigure:
     """One of the figures at the top of a page."""
 
     name: str
@@ -111,7 +111,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         change_of_promise=change_of_promise,
         changed_start=changed_start,
-        counted=counted,
+        counted=format_count,
         due=due_text,
         finish=finish_text,
         kind_note=kind_note,
@@ -120,10 +120,10 @@ def _environment() -> jinja2.Environment:
         impact=lambda type_: ACTIONS[ActionKind(type_)].impact.value,
         node_words=node_words,
         number=lambda value: f"{value:,}",
-        short=short,
+        short=short_id,
         size=node_size,
         size_and_nodes=size_and_nodes,
         timestamp=print_timestamp,
-        why=why_text,
+        why=reason_text,
     )
     return environment

@@ -12,28 +12,39 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.actions import ACTIONS
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.formatting import counted, gang_size
+from gpuplan.planner.formatting import format_count, gang_size
 from gpuplan.planner.render.charts.gap import gap_svg
 from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.findings import becomes
-from gpuplan.planner.render.plan.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
+from gpuplan.planner.render.plan.findings import finding_text
+from gpuplan.planner.render.plan.grouping import (
+    SEVERITY,
+    group_job_actions,
+    group_node_actions,
+    group_waits,
+    sort_actions,
+)
 from gpuplan.planner.render.plan.header import (
-    cares,
     change_counts,
     cost_text,
-    gap_words,
+    format_gap,
     has_free_gpus,
     left_out_text,
     percent,
+    search_remarks,
     shown_terms,
     waiting_text,
 )
-from gpuplan.planner.render.plan.timeline import timeline
-from gpuplan.planner.render.plan.timing import at_risk, change_of_promise, horizon_parts, projections
-from gpuplan.planner.render.plan.unmet_guarantees import unmet
-from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.render.plan.timeline import timeline_chart
+from gpuplan.planner.render.plan.timing import (
+    change_of_promise,
+    deadlines_at_risk,
+    horizon_parts,
+    projections,
+)
+from gpuplan.planner.render.plan.unmet_guarantees import unmet_commitments
+from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, group_by_zone
 from gpuplan.planner.render.reports.nodes import node_pictures
-from gpuplan.planner.render.reports.page import Figure, Picture, render, terms_of
+from gpuplan.planner.render.reports.page import HeadlineFigure, Picture, render, terms_of
 from gpuplan.planner.render.reports.usage import model_picture, model_table, queue_picture, queue_table
 
 if TYPE_CHECKING:
@@ -42,7 +53,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import NodeAction
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
-    from gpuplan.planner.render.plan.grouping import JobKind, Moving, NodeKind, SortedActions
+    from gpuplan.planner.render.plan.grouping import JobActionGroup, Moving, NodeActionGroup, SortedActions
     from gpuplan.planner.render.reports.cluster_map import Zone
 
 _MOST_LINES: Final = 40
@@ -56,7 +67,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
     change, actions = diff(plan), sort_actions(plan.actions)
     starts, disturbances = _job_section(actions.starts, plan), _job_section(actions.disturbances, plan)
     node_actions = _node_section(actions.nodes)
-    later, promises, deadlines = projections(plan), _changed_promises(plan), at_risk(plan)
+    later, promises, deadlines = projections(plan), _changed_promises(plan), deadlines_at_risk(plan)
     pictures = (model_picture(change), queue_picture(change, plan.snapshot), _gap_picture(plan, milestones))
     few = len(actions.waits) <= _MOST_LINES
     waiting = waiting_text(plan.metrics.jobs.waiting, plan.metrics.jobs.preempted)
@@ -80,9 +91,9 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
         title=_title(plan, actions, waiting),
         told=_told(plan, actions, waiting),
         summary=_summary(plan),
-        cares=[*cares(plan), *unmet(plan)],
+        cares=[*search_remarks(plan), *unmet_commitments(plan)],
         cluster=_cluster(plan),
-        findings=[(each, becomes(each)) for each in plan.findings],
+        findings=[(each, finding_text(each)) for each in plan.findings],
         starts=starts,
         disturbances=disturbances,
         node_actions=node_actions,
@@ -91,7 +102,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
             job.name: gang_size(job.request, job.gang.minimum, job.gang.maximum) for job in plan.snapshot.jobs
         },
         waits=sorted(actions.waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job)) if few else (),
-        wait_kinds=() if few else wait_kinds(actions.waits),
+        wait_kinds=() if few else group_waits(actions.waits),
         most_lines=_MOST_LINES,
         most_reasons=_MOST_REASONS,
         kept=hostlist(keep.job for keep in actions.keeps),
@@ -102,7 +113,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
         queues=queue_table(change, plan.snapshot),
         terms=terms_of(shown_terms(plan.solution)),
         proof=_proof(plan),
-        timeline=timeline(plan),
+        timeline=timeline_chart(plan),
         horizon=horizon_parts(plan)[1:],
         projections=later,
         promises=promises,
@@ -116,7 +127,7 @@ class _Section:
 
     count: int
     few: tuple[Any, ...]
-    kinds: tuple[JobKind | NodeKind, ...]
+    kinds: tuple[JobActionGroup | NodeActionGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,7 @@ def _cluster(plan: Plan) -> _Cluster:
         side for node in pictures for device in node.devices for side in (device.before, device.after) if side
     ]
     return _Cluster(
-        zones=zones(pictures),
+        zones=group_by_zone(pictures),
         large=len(pictures) <= MOST_LARGE,
         has_mig=any(side.mig for side in sides),
         has_unusable=not all(side.usable for side in sides),
@@ -145,13 +156,13 @@ def _cluster(plan: Plan) -> _Cluster:
 def _job_section(actions: Sequence[Moving], plan: Plan) -> _Section:
     if len(actions) <= _MOST_LINES:
         return _Section(len(actions), tuple(actions), ())
-    return _Section(len(actions), (), tuple(job_kinds(actions, plan.snapshot, most=_MOST_LINES)))
+    return _Section(len(actions), (), tuple(group_job_actions(actions, plan.snapshot, most=_MOST_LINES)))
 
 
 def _node_section(actions: Sequence[NodeAction]) -> _Section:
     if len(actions) <= _MOST_LINES:
         return _Section(len(actions), tuple(actions), ())
-    return _Section(len(actions), (), tuple(node_kinds(actions)))
+    return _Section(len(actions), (), tuple(group_node_actions(actions)))
 
 
 def _title(plan: Plan, actions: SortedActions, waiting: str) -> str:
@@ -170,21 +181,21 @@ def _told(plan: Plan, actions: SortedActions, waiting: str) -> list[tuple[str, s
     return [*told, (".", "", waiting), ("=", "", f"{len(actions.keeps):,} unchanged")]
 
 
-def _summary(plan: Plan) -> list[Figure]:
+def _summary(plan: Plan) -> list[HeadlineFigure]:
     solution, metrics = plan.solution, plan.metrics
     bound = "no bound proven" if solution.bound is None else f"bound {solution.bound:,}"
     before = percent(metrics.gpu_allocation_ratio_before)
     whole = percent(1 - metrics.fragmentation_ratio) if has_free_gpus(plan) else "none free"
     figures = [
-        Figure("Objective", f"{solution.objective:,}", f"greedy alone {solution.greedy_objective:,}"),
-        Figure("Gap", gap_words(solution.objective, solution.gap), bound),
-        Figure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
-        Figure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
-        Figure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
-        Figure("Fairness", f"{metrics.jain_index:.2f}", "Jain's index of the queues' met demand"),
+        HeadlineFigure("Objective", f"{solution.objective:,}", f"greedy alone {solution.greedy_objective:,}"),
+        HeadlineFigure("Gap", format_gap(solution.objective, solution.gap), bound),
+        HeadlineFigure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
+        HeadlineFigure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
+        HeadlineFigure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
+        HeadlineFigure("Fairness", f"{metrics.jain_index:.2f}", "Jain's index of the queues' met demand"),
     ]
     if metrics.hourly_cost or metrics.hourly_cost_before:
-        figures.append(Figure("Cost", cost_text(metrics), "per hour, all ready nodes"))
+        figures.append(HeadlineFigure("Cost", cost_text(metrics), "per hour, all ready nodes"))
     return figures
 
 
@@ -196,7 +207,7 @@ def _proof(plan: Plan) -> str:
         return f"{found}; no bound proven"
     if not solution.gap:
         return f"{found}; proven: no plan scores more{left_out_text(solution)}"
-    above = f"{solution.bound:,}, {gap_words(solution.objective, solution.gap)} above"
+    above = f"{solution.bound:,}, {format_gap(solution.objective, solution.gap)} above"
     return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
 
 
@@ -207,7 +218,7 @@ def _changed_promises(plan: Plan) -> list[Any]:
 def _gap_picture(plan: Plan, milestones: Sequence[Milestone]) -> Picture:
     stages = len({milestone.stage for milestone in milestones})
     caption = (
-        f"What was proven when, in {counted(stages, 'stage')}; "
+        f"What was proven when, in {format_count(stages, 'stage')}; "
         f"at the end {plan.solution.objective:,} of at most {plan.solution.bound:,} points."
         if plan.solution.bound is not None
         else ""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted, duration
+from gpuplan.planner.formatting import format_count, format_duration
 from gpuplan.planner.render.charts.canvas import PAGE
 from gpuplan.planner.render.charts.over_time import Line, Unit, over_time_svg
-from gpuplan.planner.render.charts.spread import Spread, spread_svg
-from gpuplan.planner.render.reports.page import Figure, Head, Picture, Table, indented, render
-from gpuplan.planner.render.simulation import STOPPED, cadence, score_lines, simulation_notes
+from gpuplan.planner.render.charts.spread import WaitDistribution, wait_distribution_svg
+from gpuplan.planner.render.reports.page import Head, HeadlineFigure, Picture, Table, indented, render
+from gpuplan.planner.render.simulation import STOPPED, epoch_interval_text, score_lines, simulation_notes
 
 if TYPE_CHECKING:
-    from gpuplan.planner.simulate.outcome import EpochFigures, Run, Simulation
+    from gpuplan.planner.simulate.outcome import EpochFigures, SimulatedRun, Simulation
 
 _SECONDS_PER_HOUR: Final = 3600
 _MOST_LINES: Final = len(PAGE.series)
@@ -40,13 +40,13 @@ _SPREADS: Final = (
 def simulation_report(simulation: Simulation) -> str:
     """The page; all text in it is escaped."""
     pictures = [*_spread_pictures(simulation), *_time_pictures(simulation)]
-    jobs = counted(simulation.runs[0].scores.jobs, "job")
-    place = f"{counted(simulation.nodes, 'node')} with {counted(simulation.gpus, 'GPU')}"
+    jobs = format_count(simulation.runs[0].scores.jobs, "job")
+    place = f"{format_count(simulation.nodes, 'node')} with {format_count(simulation.gpus, 'GPU')}"
     return render(
         "simulation.html.j2",
         simulation=simulation,
         subject=f"{jobs} on {place}",
-        cadence=cadence(simulation),
+        cadence=epoch_interval_text(simulation),
         sections=[("runs", "Runs"), ("scores", "Scores"), ("charts", "Charts"), ("epochs", "Epochs")],
         runs=[(run.name, _ending(run, simulation), _figures(run)) for run in simulation.runs],
         drawn=[run.name for run in simulation.runs[:_MOST_LINES]],
@@ -57,27 +57,36 @@ def simulation_report(simulation: Simulation) -> str:
     )
 
 
-def _ending(run: Run, simulation: Simulation) -> str:
+def _ending(run: SimulatedRun, simulation: Simulation) -> str:
     """`288 epochs in 1d, until all is over`."""
     seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
-    return f"{counted(len(run.epochs), 'epoch')} in {duration(int(seconds))}, until {STOPPED[run.stopped]}"
+    return (
+        f"{format_count(len(run.epochs), 'epoch')} in {format_duration(int(seconds))}, until "
+        f"{STOPPED[run.stopped]}"
+    )
 
 
-def _figures(run: Run) -> list[Figure]:
+def _figures(run: SimulatedRun) -> list[HeadlineFigure]:
     """The main figures of a run."""
     card = run.scores
     left = {"running": card.running, "waiting": card.waiting}
     unfinished = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
-    waits = "" if card.wait is None else f"p95 {duration(round(card.wait.p95.value))}"
-    wait = "none" if card.wait is None else duration(round(card.wait.mean.value))
+    waits = "" if card.wait is None else f"p95 {format_duration(round(card.wait.p95.value))}"
+    wait = "none" if card.wait is None else format_duration(round(card.wait.mean.value))
     at_least = "≥ " if card.wait is not None and card.wait.mean.at_least else ""
     return [
-        Figure("Finished", f"{card.finished:,}", unfinished or f"of {counted(card.jobs, 'job')}"),
-        Figure("Mean wait", f"{at_least}{wait}", waits),
-        Figure("GPUs in use", f"{100 * card.gpu_utilization:.1f} %", f"{card.gpu_hours:,.0f} GPU-hours held"),
-        Figure("Fairness", f"{card.jain_mean:.2f}", f"{card.jain_min:.2f} at least"),
-        Figure("Preemptions", f"{card.preemptions:,}", f"{card.lost_gpu_hours:,.1f} GPU-hours lost"),
-        Figure("Planning", f"{card.planning_seconds:,.1f} s", f"{card.planning_seconds_max:,.2f} s at most"),
+        HeadlineFigure(
+            "Finished", f"{card.finished:,}", unfinished or f"of {format_count(card.jobs, 'job')}"
+        ),
+        HeadlineFigure("Mean wait", f"{at_least}{wait}", waits),
+        HeadlineFigure(
+            "GPUs in use", f"{100 * card.gpu_utilization:.1f} %", f"{card.gpu_hours:,.0f} GPU-hours held"
+        ),
+        HeadlineFigure("Fairness", f"{card.jain_mean:.2f}", f"{card.jain_min:.2f} at least"),
+        HeadlineFigure("Preemptions", f"{card.preemptions:,}", f"{card.lost_gpu_hours:,.1f} GPU-hours lost"),
+        HeadlineFigure(
+            "Planning", f"{card.planning_seconds:,.1f} s", f"{card.planning_seconds_max:,.2f} s at most"
+        ),
     ]
 
 
@@ -85,11 +94,11 @@ def _spread_pictures(simulation: Simulation) -> list[Picture]:
     pictures = []
     for name, title in _SPREADS:
         found = [(run.name, getattr(run.scores, name)) for run in simulation.runs[:_MOST_LINES]]
-        spreads = [Spread(run, spread) for run, spread in found if spread is not None]
+        spreads = [WaitDistribution(run, spread) for run, spread in found if spread is not None]
         caption = "From the median to the slowest hundredth; the dot is p95, the diamond the mean."
         if any(spread.found.p99.at_least for spread in spreads):
             caption += " An arrow: at least so long."
-        pictures.append(Picture.of(title, spread_svg(spreads, name, label=title), caption))
+        pictures.append(Picture.of(title, wait_distribution_svg(spreads, name, label=title), caption))
     return pictures
 
 
@@ -104,7 +113,7 @@ def _time_pictures(simulation: Simulation) -> list[Picture]:
     return pictures
 
 
-def _line(run: Run, field: str, simulation: Simulation) -> Line:
+def _line(run: SimulatedRun, field: str, simulation: Simulation) -> Line:
     hours = [(epoch.at - simulation.began).total_seconds() / _SECONDS_PER_HOUR for epoch in run.epochs]
     return Line(run.name, hours, [getattr(epoch, field) for epoch in run.epochs])
 
@@ -115,11 +124,11 @@ def _score_table(simulation: Simulation) -> Table:
     return Table("All scores", (Head("Score", number=False), *(Head(run.name) for run in runs)), rows)
 
 
-def _epoch_table(run: Run) -> Table:
+def _epoch_table(run: SimulatedRun) -> Table:
     """One line per epoch in which something happened."""
     heads = ("Epoch", "At", "Submitted", "Finished", "Started", "Stopped", "Running", "Waiting", "Allocated")
     rows = tuple(_epoch_row(epoch) for epoch in run.epochs if _eventful(epoch))
-    caption = f"{counted(len(rows), 'epoch')} in which something happened, of {len(run.epochs):,}"
+    caption = f"{format_count(len(rows), 'epoch')} in which something happened, of {len(run.epochs):,}"
     return Table(caption, tuple(map(Head, heads)), rows)
 
 

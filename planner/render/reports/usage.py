@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.planner.formatting import decimal
+from gpuplan.planner.formatting import format_milli
 from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
 from gpuplan.planner.render.diff_tables import DEEPEST_INDENT
 from gpuplan.planner.render.plan.header import percent
@@ -27,8 +27,8 @@ def model_table(change: Diff) -> Table:
     rows = (
         (
             model.gpu_model,
-            _change(decimal(model.usable_before_milli), decimal(model.usable_after_milli)),
-            _change(decimal(model.used_before_milli), decimal(model.used_after_milli)),
+            _change(format_milli(model.usable_before_milli), format_milli(model.usable_after_milli)),
+            _change(format_milli(model.used_before_milli), format_milli(model.used_after_milli)),
             _allocated(model),
         )
         for model in _usable(change)
@@ -71,10 +71,10 @@ def queue_table(change: Diff, snapshot: Snapshot) -> Table:
             (
                 INDENT * depth[queue.queue] + queue.queue,
                 *((queue.gpu_model or "all",) if by_model else ()),
-                _change(decimal(queue.used_before_milli), decimal(queue.used_after_milli)),
-                "none" if queue.limit_milli is None else decimal(queue.limit_milli),
-                "" if quota is None else decimal(quota.nominal),
-                "" if quota is None or quota.guarantee is None else decimal(quota.guarantee),
+                _change(format_milli(queue.used_before_milli), format_milli(queue.used_after_milli)),
+                "none" if queue.limit_milli is None else format_milli(queue.limit_milli),
+                "" if quota is None else format_milli(quota.nominal),
+                "" if quota is None or quota.guarantee is None else format_milli(quota.guarantee),
                 "" if queue.gpu_model else waiting,
             )
         )
@@ -98,8 +98,8 @@ def queue_picture(change: Diff, snapshot: Snapshot) -> Picture:
             label=INDENT * depth[queue.queue] + queue.queue,
             before=queue.used_before_milli,
             after=queue.used_after_milli,
-            words=_change(decimal(queue.used_before_milli), decimal(queue.used_after_milli))
-            + ("" if queue.limit_milli is None else f" of {decimal(queue.limit_milli)}"),
+            words=_change(format_milli(queue.used_before_milli), format_milli(queue.used_after_milli))
+            + ("" if queue.limit_milli is None else f" of {format_milli(queue.limit_milli)}"),
             limit=queue.limit_milli,
             owed=guarantees.get(queue.queue),
         )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted
+from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
 from gpuplan.planner.render.plan.header import percent
 from gpuplan.planner.render.reports.page import Head, Picture, Table, indented, render
-from gpuplan.planner.render.whatif.comparison import cares, comparison_lines, verdicts
-from gpuplan.planner.render.whatif.job_outcomes import fate_cells, fate_counts
+from gpuplan.planner.render.whatif.comparison import comparison_lines, comparison_warnings, verdicts
+from gpuplan.planner.render.whatif.job_outcomes import job_outcome_cells, job_outcome_counts
 from gpuplan.planner.whatif.answers.comparison import BETTER_IF_MORE, IN_POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, Trial
+    from gpuplan.planner.whatif.answers.comparison import Comparison, PlanFigures, Trial
 
 _VERDICTS: Final = {True: "better", False: "worse", None: ""}
 _MOST_JOBS: Final = 200
@@ -85,7 +85,7 @@ def whatif_report(comparison: Comparison) -> str:
     return render(
         "whatif.html.j2",
         comparison=comparison,
-        count=counted(len(comparison.scenarios), "scenario"),
+        count=format_count(len(comparison.scenarios), "scenario"),
         verdicts=verdicts(comparison),
         sections=[("scenarios", "Scenarios"), ("jobs", "Jobs"), ("charts", "Charts"), ("figures", "Figures")],
         fates=[_fates(trial) for trial in trials if trial.jobs],
@@ -105,8 +105,8 @@ def _card(trial: Trial, base_trial: Trial) -> _Card:
             if here is not None and there is not None and here != there:
                 words = f"{each.words(there)} → {_with_difference(each, there, here)}"
                 differences.append((each.title, words, _VERDICTS[_better(each.field, base, trial.figures)]))
-    told = fate_counts(trial.jobs) if trial.jobs else ""
-    told_cares = tuple(cares(trial, base_trial))
+    told = job_outcome_counts(trial.jobs) if trial.jobs else ""
+    told_cares = tuple(comparison_warnings(trial, base_trial))
     return _Card(trial.name, trial.description, faults, tuple(differences), told_cares, told)
 
 
@@ -115,7 +115,7 @@ def _drawn(trial: Trial) -> tuple[_Compared, ...]:
     return tuple(each for each in _DRAWN if trial.same_points or each.field not in IN_POINTS)
 
 
-def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
+def _better(field: str, base: PlanFigures, figures: PlanFigures | None) -> bool | None:
     """True if a figure is better than in the base, False if worse; None if equal or neither."""
     more, there = BETTER_IF_MORE.get(field), base.figure(field)
     here = None if figures is None else figures.figure(field)
@@ -130,14 +130,16 @@ def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
 def _fates(trial: Trial) -> Table:
     """The jobs of a scenario with a change against the base, the worst first."""
     shown = trial.jobs[:_MOST_JOBS]
-    rows = tuple((*fate_cells(each), each.text) for each in shown)
+    rows = tuple((*job_outcome_cells(each), each.text) for each in shown)
     left = len(trial.jobs) - len(shown)
-    caption = f"{trial.name}: {fate_counts(trial.jobs)}" + (f"; the first {_MOST_JOBS}" if left else "")
+    caption = f"{trial.name}: {job_outcome_counts(trial.jobs)}" + (
+        f"; the first {_MOST_JOBS}" if left else ""
+    )
     heads = ("Job", "Queue", "User", "Against the base", "GPUs", "Work", "How")
     return Table(caption, tuple(Head(head, number=head == "GPUs") for head in heads), rows)
 
 
-def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
+def _picture(compared: _Compared, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
     """A bar per scenario beside that of the base; no chart if all are equal or one is negative."""
     there = base.figure(compared.field)
     found = [
@@ -167,7 +169,7 @@ def _with_difference(compared: _Compared, base: float, value: float) -> str:
     return f"{compared.words(value)} ({sign}{difference})"
 
 
-def _table(base: Figures, trials: Sequence[Trial]) -> Table:
+def _table(base: PlanFigures, trials: Sequence[Trial]) -> Table:
     """All figures; those of the scenarios as differences from the base."""
     rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, trials))
     heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted, money, named
+from gpuplan.planner.formatting import format_count, format_money, join_first_names
 from gpuplan.planner.render.plan.header import percent
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.whatif.answers.capacity import Capacity, Unplaced
+    from gpuplan.planner.whatif.answers.capacity import CapacityPlan, Unplaced
 
 _MOST_REASONS: Final = 10
 
 
-def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: bool) -> str:
+def capacity_text(capacity: CapacityPlan, *, width: int, colour: bool, ascii_only: bool) -> str:
     """The nodes with their price, the proof of the price, and the jobs that more nodes do not help."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = style.wrap(_answer(capacity), 0)
     lines[0] = style.paint(lines[0], Tone.STRONG)
     if capacity.pools:
         risky = _is_risky(capacity)
-        head = Row(("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER"))
+        head = TableRow(("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER"))
         rows = [
-            Row(
+            TableRow(
                 (
                     each.pool,
                     f"{each.nodes:,}",
-                    money(each.price_per_hour),
-                    *([money(each.interruption_cost_per_hour)] if risky else []),
-                    money(each.nodes * (each.price_per_hour + each.interruption_cost_per_hour)),
+                    format_money(each.price_per_hour),
+                    *([format_money(each.interruption_cost_per_hour)] if risky else []),
+                    format_money(each.nodes * (each.price_per_hour + each.interruption_cost_per_hour)),
                 ),
                 note=f"{each.beyond:,} beyond its maximum of {each.maximum:,}" if each.beyond else "",
             )
@@ -44,9 +44,9 @@ def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: b
     return "\n".join(lines) + "\n"
 
 
-def _answer(capacity: Capacity) -> str:
+def _answer(capacity: CapacityPlan) -> str:
     jobs, runs = len(capacity.jobs), len(capacity.runs)
-    told = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
+    told = format_count(jobs, "job") if jobs == runs else f"{runs:,} of {format_count(jobs, 'job')}"
     verb = "runs" if runs == 1 and jobs == 1 else "run"
     if not jobs:
         return "No job waits that is not held."
@@ -58,11 +58,14 @@ def _answer(capacity: Capacity) -> str:
         if runs < jobs:
             return f"{told} {verb} on what is free; no nodes of the pools help the others."
         return f"{told} {verb} on what is free: no nodes are needed."
-    count = counted(sum(each.nodes for each in capacity.pools), "node")
-    return f"{told} {verb} with {count} more, for {money(capacity.hourly_cost)} an hour, disturbing no job."
+    count = format_count(sum(each.nodes for each in capacity.pools), "node")
+    return (
+        f"{told} {verb} with {count} more, for {format_money(capacity.hourly_cost)} an hour, "
+        f"disturbing no job."
+    )
 
 
-def _proof(capacity: Capacity) -> str:
+def _proof(capacity: CapacityPlan) -> str:
     risky = ", what their interruptions are expected to lose included" if _is_risky(capacity) else ""
     if capacity.proven:
         return f"No other nodes are cheaper (proven){risky}."
@@ -70,23 +73,23 @@ def _proof(capacity: Capacity) -> str:
         return f"No other nodes are cheaper (proven){risky}, though fewer may do at the same price."
     if not capacity.hourly_cost_at_least:
         return "Whether anything cheaper would do is not proven."
-    least = money(capacity.hourly_cost_at_least)
+    least = format_money(capacity.hourly_cost_at_least)
     return f"Nothing cheaper than {least} an hour does (proven){risky}: the gap is {percent(capacity.gap)}."
 
 
-def _is_risky(capacity: Capacity) -> bool:
+def _is_risky(capacity: CapacityPlan) -> bool:
     return capacity.hourly_interruption_cost > 0
 
 
-def _cannot(capacity: Capacity, style: Style) -> Iterator[str]:
-    count = counted(len(capacity.cannot), "job")
+def _cannot(capacity: CapacityPlan, style: Style) -> Iterator[str]:
+    count = format_count(len(capacity.cannot), "job")
     sure = "" if capacity.cannot_proven else "; that no more can run is not proven"
     yield from style.wrap(f"{count} cannot run{sure}:", 0)
     by_reason: dict[tuple[str, str], list[Unplaced]] = {}
     for each in capacity.cannot:
         by_reason.setdefault((each.reason.code, each.reason.text), []).append(each)
     for (code, text), jobs in list(by_reason.items())[:_MOST_REASONS]:
-        names = named([each.job for each in jobs])
+        names = join_first_names([each.job for each in jobs])
         yield from style.wrap(f"{names}: {code}, {text}", 2, hanging=2)
     if (left := len(by_reason) - _MOST_REASONS) > 0:
-        yield from style.wrap(f"and for {counted(left, 'more reason')}; --json has all of them", 2)
+        yield from style.wrap(f"and for {format_count(left, 'more reason')}; --json has all of them", 2)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted, duration
-from gpuplan.planner.render.plan.header import asked_lines, gap_words, percent
+from gpuplan.planner.formatting import format_count, format_duration
+from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
-from gpuplan.planner.render.whatif.job_outcomes import fate_lines
+from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.whatif.job_outcomes import job_outcome_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.plan.reason import ReasonCode
-    from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, Trial
+    from gpuplan.planner.whatif.answers.comparison import Comparison, PlanFigures, Trial
 
 _LONGEST_NAME: Final = 14
 """Length of a scenario name in a column head; the list above the table shows the full name."""
@@ -38,12 +38,15 @@ class ComparisonLine:
 def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_only: bool) -> str:
     """Scenarios, their figures beside those of the base, and unmet expectations."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    lines = asked_lines("What if", comparison, style)
-    lines += ["", *table([Row((each.name,), note=each.description) for each in comparison.scenarios], style)]
+    lines = request_lines("What if", comparison, style)
+    lines += [
+        "",
+        *table([TableRow((each.name,), note=each.description) for each in comparison.scenarios], style),
+    ]
     for block in _blocks(comparison, style):
         lines += ["", *block]
     for trial in comparison.scenarios:
-        if told := fate_lines(trial, style):
+        if told := job_outcome_lines(trial, style):
             lines += ["", *told]
     lines += [
         "",
@@ -67,8 +70,8 @@ def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
     ]
     fixed = max(len(line.label) for line in lines) + max(len(line.base) for line in lines) + 3 * _GAP
     for first, last in _parts(widths, style.width - fixed):
-        rows = [Row(("", "BASE", *names[first:last]))]
-        rows += [Row((line.label, line.base, *line.others[first:last])) for line in lines]
+        rows = [TableRow(("", "BASE", *names[first:last]))]
+        rows += [TableRow((line.label, line.base, *line.others[first:last])) for line in lines]
         yield table(rows, style, right=range(1, 2 + last - first))
 
 
@@ -83,7 +86,7 @@ def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
     yield first, len(widths)
 
 
-def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
+def comparison_lines(base: PlanFigures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
     """
     All rows with information; a row of zeros only is left out.
 
@@ -137,11 +140,11 @@ def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[Compari
 class _Differing:
     """Rows of one figure each: the value of the base, and the differences of the scenarios."""
 
-    base: Figures
-    columns: Sequence[Figures]
+    base: PlanFigures
+    columns: Sequence[PlanFigures]
 
     def rows(
-        self, label: str, value: Callable[[Figures], float | None], *, always: bool = False
+        self, label: str, value: Callable[[PlanFigures], float | None], *, always: bool = False
     ) -> Iterator[ComparisonLine]:
         """A row of numbers; left out if all are 0, unless `always`."""
         base = value(self.base)
@@ -149,13 +152,13 @@ class _Differing:
         if always or base or any(others):
             yield ComparisonLine(label, _number(base), tuple(_difference(each, base) for each in others))
 
-    def times(self, label: str, value: Callable[[Figures], int | None]) -> ComparisonLine:
+    def times(self, label: str, value: Callable[[PlanFigures], int | None]) -> ComparisonLine:
         """A row of durations."""
         base = value(self.base)
         others = (_time_difference(value(each), base) for each in self.columns)
-        return ComparisonLine(label, _NONE if base is None else duration(base), tuple(others))
+        return ComparisonLine(label, _NONE if base is None else format_duration(base), tuple(others))
 
-    def ratios(self, label: str, value: Callable[[Figures], float | None]) -> Iterator[ComparisonLine]:
+    def ratios(self, label: str, value: Callable[[PlanFigures], float | None]) -> Iterator[ComparisonLine]:
         """A row of percentages, with differences in percentage points."""
         base = value(self.base)
         others = [value(each) for each in self.columns]
@@ -163,18 +166,18 @@ class _Differing:
         yield ComparisonLine(label, shown, tuple(_points(each, base) for each in others))
 
 
-def _waiting(code: ReasonCode) -> Callable[[Figures], float]:
+def _waiting(code: ReasonCode) -> Callable[[PlanFigures], float]:
     return lambda each: each.waiting.get(code, 0)
 
 
-def _term(name: str) -> Callable[[Figures], float]:
+def _term(name: str) -> Callable[[PlanFigures], float]:
     return lambda each: each.terms.get(name, 0)
 
 
-def _use(model: str) -> Callable[[Figures], float | None]:
+def _use(model: str) -> Callable[[PlanFigures], float | None]:
     """Held part of the usable GPUs of a model; None if there are none."""
 
-    def ratio(figures: Figures) -> float | None:
+    def ratio(figures: PlanFigures) -> float | None:
         uses = (use for use in figures.gpu_models if use.gpu_model == model and use.usable)
         return next((use.ratio for use in uses), None)
 
@@ -196,9 +199,9 @@ def _time_difference(value: int | None, base: int | None) -> str:
     if value is None:
         return _NONE
     if base is None:
-        return duration(value)
+        return format_duration(value)
     change = value - base
-    return f"{'+' if change > 0 else '-'}{duration(abs(change))}" if change else _SAME
+    return f"{'+' if change > 0 else '-'}{format_duration(abs(change))}" if change else _SAME
 
 
 def _points(value: float | None, base: float | None) -> str:
@@ -210,8 +213,8 @@ def _points(value: float | None, base: float | None) -> str:
     return f"{change:+.1f}" if change else _SAME
 
 
-def _gap(figures: Figures) -> str:
-    return _UNKNOWN if figures.gap is None else gap_words(figures.objective, figures.gap)
+def _gap(figures: PlanFigures) -> str:
+    return _UNKNOWN if figures.gap is None else format_gap(figures.objective, figures.gap)
 
 
 def _cares(comparison: Comparison, style: Style) -> list[str]:
@@ -219,13 +222,13 @@ def _cares(comparison: Comparison, style: Style) -> list[str]:
     told = [
         f"{trial.name}: {care}"
         for trial in (comparison.base, *comparison.scenarios)
-        for care in cares(trial, comparison.base)
+        for care in comparison_warnings(trial, comparison.base)
     ]
     lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
     return [*lines, ""] if lines else []
 
 
-def cares(trial: Trial, base: Trial) -> list[str]:
+def comparison_warnings(trial: Trial, base: Trial) -> list[str]:
     """Why the objective of a trial is not compared, if so, and the settings of its policy without effect."""
     if trial.same_points:
         return list(trial.warnings)
@@ -248,7 +251,7 @@ def _faults(comparison: Comparison, style: Style) -> list[str]:
 
 
 def _summary(comparison: Comparison) -> str:
-    parts = [counted(len(comparison.scenarios), "scenario"), *verdicts(comparison)]
+    parts = [format_count(len(comparison.scenarios), "scenario"), *verdicts(comparison)]
     return f"{', '.join(parts)}. Figures of scenarios are differences from the base, shares in points."
 
 
@@ -256,7 +259,7 @@ def verdicts(comparison: Comparison) -> list[str]:
     """`1 failed`, `2 of 5 expectations not met`; if nothing is wrong, whether there were expectations."""
     failed = sum(bool(trial.failure) for trial in comparison.scenarios)
     unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
-    expected = counted(comparison.expected, "expectation")
+    expected = format_count(comparison.expected, "expectation")
     bad = {
         "the base failed": comparison.base.failure,
         f"{failed:,} failed": failed,

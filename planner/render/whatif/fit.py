@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import counted
+from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,14 +44,14 @@ def _answer(fit: Fit) -> str:
     )
 
 
-def _nodes(fit: Fit) -> Iterator[Row]:
+def _nodes(fit: Fit) -> Iterator[TableRow]:
     """Nodes grouped by the number of replicas, most first."""
     by_count: dict[int, list[str]] = {}
     for node, count in fit.nodes.items():
         by_count.setdefault(count, []).append(node)
     for count in sorted(by_count, reverse=True)[:_MOST_ROWS]:
         nodes = by_count[count]
-        each = "" if len(nodes) == 1 else f"on each of {counted(len(nodes), 'node')}: "
-        yield Row((f"{count:,}",), note=f"{each}{hostlist(nodes)}")
+        each = "" if len(nodes) == 1 else f"on each of {format_count(len(nodes), 'node')}: "
+        yield TableRow((f"{count:,}",), note=f"{each}{hostlist(nodes)}")
     if (left := len(by_count) - _MOST_ROWS) > 0:
-        yield Row(("",), note=f"and fewer on others ({left:,} more lines)")
+        yield TableRow(("",), note=f"and fewer on others ({left:,} more lines)")

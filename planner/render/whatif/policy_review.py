@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import counted, decimal, in_gpu_hours
-from gpuplan.planner.render.plan.header import gap_words, short, signed
+from gpuplan.planner.formatting import format_count, format_gpu_hours, format_milli
+from gpuplan.planner.render.plan.header import format_gap, format_signed, short_id
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.whatif.answers.policy_review import JobChange, PolicyPlan, PolicyReview
+    from gpuplan.planner.whatif.answers.policy_review import PolicyPlan, PolicyReview, ReplicaCountChange
 
 _MOST_LINES: Final = 20
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
@@ -25,7 +25,8 @@ def review_text(
     """Sections with a blank line between them."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     title = (
-        f"Policy {short(review.old.policy)} → {short(review.new.policy)} on snapshot {short(review.snapshot)}"
+        f"Policy {short_id(review.old.policy)} → {short_id(review.new.policy)} on snapshot "
+        f"{short_id(review.snapshot)}"
     )
     sections = [
         [style.paint(style.clean(title), Tone.STRONG)],
@@ -43,7 +44,7 @@ def review_text(
 def _knobs(review: PolicyReview, style: Style) -> list[str]:
     if not review.knobs:
         return ["The policies are the same."]
-    rows = [Row((each.path, f"{_value(each.before)} → {_value(each.after)}")) for each in review.knobs]
+    rows = [TableRow((each.path, f"{_value(each.before)} → {_value(each.after)}")) for each in review.knobs]
     return ["Changed:", *table(rows, style)]
 
 
@@ -59,21 +60,23 @@ def _value(value: Any) -> str:
             return str(value)
 
 
-def _jobs(title: str, jobs: Sequence[JobChange], tone: Tone, style: Style, *, verbose: bool) -> list[str]:
+def _jobs(
+    title: str, jobs: Sequence[ReplicaCountChange], tone: Tone, style: Style, *, verbose: bool
+) -> list[str]:
     if not jobs:
         return []
     gpus = sum(round(each.gpus * MILLI) for each in jobs)
     shown = jobs if verbose else jobs[:_MOST_LINES]
     rows = [
-        Row((each.job, each.queue, _fate(each), f"{each.gpus:+,g} GPUs"), note=each.reason, tone=tone)
+        TableRow((each.job, each.queue, _fate(each), f"{each.gpus:+,g} GPUs"), note=each.reason, tone=tone)
         for each in shown
     ]
     more = [f"  … {len(jobs) - len(shown):,} more (-a shows all)"] if len(shown) < len(jobs) else []
-    head = f"{title}: {counted(len(jobs), 'job')}, {'+' if gpus > 0 else ''}{decimal(gpus)} GPUs"
+    head = f"{title}: {format_count(len(jobs), 'job')}, {'+' if gpus > 0 else ''}{format_milli(gpus)} GPUs"
     return [head, *table(rows, style, right=(3,)), *map(style.clean, more)]
 
 
-def _fate(job: JobChange) -> str:
+def _fate(job: ReplicaCountChange) -> str:
     if job.before != job.after:
         return f"{job.before} → {job.after}"
     return f"{job.replicas_before:,} → {job.replicas_after:,} replicas"
@@ -92,16 +95,16 @@ def _queues(review: PolicyReview, style: Style) -> list[str]:
     if not review.queues:
         return []
     rows = [
-        Row(
+        TableRow(
             (
                 each.queue,
-                f"{decimal(each.gpu_milli_before)} → {decimal(each.gpu_milli_after)}",
+                f"{format_milli(each.gpu_milli_before)} → {format_milli(each.gpu_milli_after)}",
                 f"{each.running_before:,} → {each.running_after:,}",
             )
         )
         for each in review.queues
     ]
-    return table([Row(("QUEUE", "GPUS", "JOBS RUNNING")), *rows], style)
+    return table([TableRow(("QUEUE", "GPUS", "JOBS RUNNING")), *rows], style)
 
 
 def _plans(review: PolicyReview, style: Style) -> list[str]:
@@ -116,20 +119,20 @@ def _plans(review: PolicyReview, style: Style) -> list[str]:
         *([("promises", f"{old.promises:,}", f"{new.promises:,}")] if old.promises or new.promises else []),
         ("objective", f"{old.objective:,}", f"{new.objective:,}"),
         *(
-            (f"  {name}", signed(old.terms.get(name, 0)), signed(new.terms.get(name, 0)))
+            (f"  {name}", format_signed(old.terms.get(name, 0)), format_signed(new.terms.get(name, 0)))
             for name in sorted(old.terms.keys() | new.terms.keys())
         ),
         ("gap", _gap(old), _gap(new)),
     ]
-    return table([Row(("", "OLD", "NEW")), *map(Row, rows)], style, right=(1, 2))
+    return table([TableRow(("", "OLD", "NEW")), *map(TableRow, rows)], style, right=(1, 2))
 
 
 def _hours(plan: PolicyPlan) -> str:
-    return in_gpu_hours(round(plan.lost_gpu_hours * _MILLI_SECONDS_PER_HOUR))
+    return format_gpu_hours(round(plan.lost_gpu_hours * _MILLI_SECONDS_PER_HOUR))
 
 
 def _gap(plan: PolicyPlan) -> str:
-    return gap_words(plan.objective, plan.gap)
+    return format_gap(plan.objective, plan.gap)
 
 
 def _verdict(review: PolicyReview) -> str:
@@ -138,7 +141,7 @@ def _verdict(review: PolicyReview) -> str:
     gain = review.gain_by_new
     if gain is None:
         return "The new policy forbids the old plan. Each objective is by its own policy."
-    text = f"By the new policy, the new plan is worth {signed(gain)} points more than the old one."
+    text = f"By the new policy, the new plan is worth {format_signed(gain)} points more than the old one."
     if review.undecided:
         return (
             f"{text} That is no more than the gap of the search: undecided. Plan with more time, or with "

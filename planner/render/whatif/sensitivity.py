@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.render.plan.header import asked_lines
+from gpuplan.planner.render.plan.header import request_lines
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 
 if TYPE_CHECKING:
     from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step
@@ -17,7 +17,7 @@ _UNKNOWN = "?"
 def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
     """One line per kind of node, and notes that explain the columns."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    lines = [*asked_lines("Value of more nodes", found, style), ""]
+    lines = [*request_lines("Value of more nodes", found, style), ""]
     lines += [*_table(found, style), ""] if found.kinds else []
     for failure in found.failures:
         lines += [style.paint(line, Tone.STOP) for line in style.wrap(failure, 0, hanging=2)]
@@ -29,9 +29,9 @@ def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only
 def _table(found: Sensitivity, style: Style) -> list[str]:
     counts = [step.nodes for step in found.kinds[0].steps]
     rows = [
-        Row(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
-        Row(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
-        *(Row(_cells(kind)) for kind in found.kinds),
+        TableRow(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
+        TableRow(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
+        *(TableRow(_cells(kind)) for kind in found.kinds),
     ]
     return table(rows, style, right=range(1, 3 + len(counts)))
 

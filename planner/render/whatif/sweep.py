@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.plan.header import asked_lines, gap_words, percent
+from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
 from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.table import TableRow, table
 from gpuplan.planner.whatif.answers.comparison import IN_POINTS, RATIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.whatif.answers.comparison import Figures
+    from gpuplan.planner.whatif.answers.comparison import PlanFigures
     from gpuplan.planner.whatif.answers.sweep import Sweep
 
 _ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
@@ -46,12 +46,12 @@ def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> s
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
     heads = (*_names(sweep), *(_WORDS[name] for name in shown), "")
-    rows = [Row(heads)]
+    rows = [TableRow(heads)]
     for point in sweep.points:
         found = point.figures
-        cells = ["failed" if found is None else in_words(found, name) for name in shown]
-        rows.append(Row((*point.values, *cells, FRONT_MARK if point.on_front else "")))
-    lines = asked_lines(f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}", sweep, style)
+        cells = ["failed" if found is None else format_figure(found, name) for name in shown]
+        rows.append(TableRow((*point.values, *cells, FRONT_MARK if point.on_front else "")))
+    lines = request_lines(f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}", sweep, style)
     lines += ["", *table(rows, style, right=range(len(heads) - 1)), ""]
     for point in sweep.points:
         if point.failure:
@@ -81,11 +81,11 @@ def _names(sweep: Sweep) -> list[str]:
     return ends if len(set(ends)) == len(ends) else names
 
 
-def in_words(figures: Figures, name: str) -> str:
+def format_figure(figures: PlanFigures, name: str) -> str:
     """One figure as printed."""
     value = figures.figure(name)
     if name == "gap" and value is not None:
-        return gap_words(figures.objective, value)
+        return format_gap(figures.objective, value)
     if value is None:
         return "?"
     return percent(value) if name in RATIOS else f"{value:,.12g}"

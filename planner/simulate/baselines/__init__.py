@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.simulate.baselines import orders, scorers
 from gpuplan.planner.simulate.baselines.backfill import backfill
-from gpuplan.planner.simulate.baselines.contenders import contenders, may_stop, turn_is_over
+from gpuplan.planner.simulate.baselines.contenders import contenders, is_preemptible, may_yield_turn
 from gpuplan.planner.simulate.baselines.listing import serve_in_order, start_in_order
 from gpuplan.planner.simulate.baselines.max_min import max_min
-from gpuplan.planner.simulate.baselines.places import Places
+from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.baselines.contenders import Contender
     from gpuplan.planner.simulate.baselines.scorers import Scorer
 
-    Rule: TypeAlias = Callable[[Places, Sequence[Contender]], None]
+    Rule: TypeAlias = Callable[[PlacedJobs, Sequence[Contender]], None]
     """Places pending jobs, given in order of arrival, and takes running jobs off."""
 
 
@@ -52,7 +52,7 @@ def decide(
     `attained` is the attained service by job, in thousandths of GPUs times seconds; missing jobs have 0.
     """
     baseline = baseline_of(name)
-    places = Places(snapshot, policy, baseline.scorer)
+    places = PlacedJobs(snapshot, policy, baseline.scorer)
     baseline.rule(places, contenders(snapshot, policy, attained))
     return places.placements()
 
@@ -71,25 +71,25 @@ def baseline_of(name: str) -> Baseline:
     return BASELINES[name]
 
 
-def _first_come(places: Places, jobs: Sequence[Contender], *, skipping: bool) -> None:
+def _first_come(places: PlacedJobs, jobs: Sequence[Contender], *, skipping: bool) -> None:
     start_in_order(places, jobs, skipping=skipping)
 
 
-def _shortest_job(places: Places, jobs: Sequence[Contender]) -> None:
+def _shortest_job(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
     start_in_order(places, sorted(jobs, key=orders.shortest), skipping=True)
 
 
 def _preempting(
-    places: Places,
+    places: PlacedJobs,
     jobs: Sequence[Contender],
     *,
     key: Callable[[Contender], orders.Key],
-    stops: Callable[[Contender], bool] = may_stop,
+    stops: Callable[[Contender], bool] = is_preemptible,
 ) -> None:
     serve_in_order(places, sorted(jobs, key=key), stops)
 
 
-def _dominant_share(places: Places, jobs: Sequence[Contender]) -> None:
+def _dominant_share(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
     waiting = [each for each in jobs if not each.running]
     start_in_order(places, orders.by_dominant_share(places, jobs, waiting), skipping=True)
 
@@ -104,9 +104,9 @@ BASELINES: Final[dict[str, Baseline]] = {
     "sjf": Baseline(_shortest_job),
     "srpt": Baseline(partial(_preempting, key=orders.shortest_remaining)),
     "srsf": Baseline(partial(_preempting, key=orders.smallest_remaining_service)),
-    "lrpt": Baseline(partial(_preempting, key=orders.longest_remaining, stops=turn_is_over)),
-    "las": Baseline(partial(_preempting, key=orders.least_attained, stops=turn_is_over)),
-    "least-slack": Baseline(partial(_preempting, key=orders.least_slack, stops=turn_is_over)),
+    "lrpt": Baseline(partial(_preempting, key=orders.longest_remaining, stops=may_yield_turn)),
+    "las": Baseline(partial(_preempting, key=orders.least_attained, stops=may_yield_turn)),
+    "least-slack": Baseline(partial(_preempting, key=orders.least_slack, stops=may_yield_turn)),
     "max-min": Baseline(max_min),
     "drf": Baseline(_dominant_share),
     "first-fit": Baseline(_SKIPPING, scorers.first_fit),

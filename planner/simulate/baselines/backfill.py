@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.planner.simulate.baselines.contenders import Contender
-    from gpuplan.planner.simulate.baselines.places import Places
+    from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -31,10 +31,10 @@ _PLENTY = 2**31
 """More replicas than any node has room for."""
 
 
-def backfill(places: Places, order: Iterable[Contender], *, depth: int | None) -> None:
+def backfill(places: PlacedJobs, order: Iterable[Contender], *, depth: int | None) -> None:
     """Start pending jobs in order if that delays no reservation; at most `depth` jobs have one."""
     queue = list(order)
-    outlook = Outlook(places, queue)
+    outlook = FutureFreeResources(places, queue)
     reserved = 0
     for each in queue:
         job_class = places.class_of(each.name)
@@ -52,10 +52,10 @@ def backfill(places: Places, order: Iterable[Contender], *, depth: int | None) -
             outlook.occupy(each)
 
 
-class Outlook:
+class FutureFreeResources:
     """Free amounts of each node over time, from the expected durations."""
 
-    def __init__(self, places: Places, order: Iterable[Contender]) -> None:
+    def __init__(self, places: PlacedJobs, order: Iterable[Contender]) -> None:
         self._places = places
         capacity = places.ledger.capacity
         now: Ints = np.column_stack([capacity.gpu_left, capacity.free])

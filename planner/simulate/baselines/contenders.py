@@ -84,21 +84,21 @@ def _contender(job: Job, snapshot: Snapshot, durations: Durations, attained: int
     )
 
 
-def may_stop(contender: Contender) -> bool:
+def is_preemptible(contender: Contender) -> bool:
     """True if the job is preemptible."""
     return contender.job.preemptible
 
 
-def turn_is_over(contender: Contender) -> bool:
+def may_yield_turn(contender: Contender) -> bool:
     """
     True if the job is preemptible, and has a checkpoint since its last start.
 
     Without this condition, jobs that take turns would lose all work of each turn.
     """
     running = contender.job.running
-    return may_stop(contender) and running is not None and running.last_checkpoint_at is not None
+    return is_preemptible(contender) and running is not None and running.last_checkpoint_at is not None
 
 
-def gpus_of(contender: Contender) -> float:
+def counted_gpus(contender: Contender) -> float:
     """GPUs of a job, at least a thousandth, so that jobs without GPUs have an order too."""
     return max(1, contender.gpu_milli) / MILLI

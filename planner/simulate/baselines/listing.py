@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gpuplan.planner.simulate.baselines.contenders import Contender
-    from gpuplan.planner.simulate.baselines.places import Places
+    from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
 
-def start_in_order(places: Places, order: Iterable[Contender], *, skipping: bool) -> None:
+def start_in_order(places: PlacedJobs, order: Iterable[Contender], *, skipping: bool) -> None:
     """
     Start pending jobs in order; without `skipping`, stop at the first job without room.
 
@@ -24,7 +24,9 @@ def start_in_order(places: Places, order: Iterable[Contender], *, skipping: bool
             return
 
 
-def serve_in_order(places: Places, order: Sequence[Contender], may_stop: Callable[[Contender], bool]) -> None:
+def serve_in_order(
+    places: PlacedJobs, order: Sequence[Contender], may_stop: Callable[[Contender], bool]
+) -> None:
     """
     Place each job as if the jobs after it in the order did not exist, except those that may not stop.
 
@@ -42,7 +44,7 @@ def serve_in_order(places: Places, order: Sequence[Contender], may_stop: Callabl
         _make_room(places, each, behind)
 
 
-def _make_room(places: Places, wanting: Contender, behind: list[Contender]) -> None:
+def _make_room(places: PlacedJobs, wanting: Contender, behind: list[Contender]) -> None:
     """Take off the last jobs in order until a job fits, and put back jobs at places that it does not need."""
     job_class = places.class_of(wanting.name)
     if job_class is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulate.baselines.contenders import gpus_of, turn_is_over
+from gpuplan.planner.simulate.baselines.contenders import counted_gpus, may_yield_turn
 from gpuplan.planner.simulate.baselines.listing import serve_in_order
 from gpuplan.solvers.exact.max_min import max_min_shares
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.planner.simulate.baselines.contenders import Contender
-    from gpuplan.planner.simulate.baselines.places import Places
+    from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
 
-def max_min(places: Places, jobs: Sequence[Contender]) -> None:
+def max_min(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
     """
     Serve by share ÷ received part of time, the largest first, as Gavel does in each round.
 
@@ -32,7 +32,7 @@ def max_min(places: Places, jobs: Sequence[Contender]) -> None:
     sharing = [index for index, speed in enumerate(speeds) if any(speed)]
     shares: dict[str, list[float]] = {}
     if sharing:
-        gpus = np.array([gpus_of(known[index][0]) for index in sharing])
+        gpus = np.array([counted_gpus(known[index][0]) for index in sharing])
         found = max_min_shares(np.array([speeds[index] for index in sharing]), gpus, np.array(capacity))
         shares = {known[index][0].name: row for index, row in zip(sharing, found.tolist(), strict=True)}
 
@@ -42,10 +42,10 @@ def max_min(places: Places, jobs: Sequence[Contender]) -> None:
 
     for name, parts in shares.items():
         places.prefer(name, dict(zip(models, parts, strict=True)))
-    serve_in_order(places, sorted(jobs, key=lambda each: (-urgency(each), each.arrival)), turn_is_over)
+    serve_in_order(places, sorted(jobs, key=lambda each: (-urgency(each), each.arrival)), may_yield_turn)
 
 
-def _capacity(places: Places) -> tuple[list[str], list[float]]:
+def _capacity(places: PlacedJobs) -> tuple[list[str], list[float]]:
     """GPU models, and the number of usable GPUs of each."""
     total: dict[str, int] = {}
     for group in places.problem.groups:
@@ -62,6 +62,6 @@ def _speeds(
     """Speed of a job on each model, relative to its fastest; 0 if it cannot run there."""
     possible = {option.gpu_model for option in job_class.options}
     return [
-        each.job.speed_milli(model) / MILLI if model in possible and gpus_of(each) <= gpus else 0.0
+        each.job.speed_milli(model) / MILLI if model in possible and counted_gpus(each) <= gpus else 0.0
         for model, gpus in zip(models, capacity, strict=True)
     ]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulate.baselines.contenders import gpus_of
+from gpuplan.planner.simulate.baselines.contenders import counted_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster
     from gpuplan.models.job import Job
     from gpuplan.planner.simulate.baselines.contenders import Contender
-    from gpuplan.planner.simulate.baselines.places import Places
+    from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
     Key: TypeAlias = tuple[float, tuple[bool, datetime, str]]
 
@@ -36,7 +36,7 @@ def shortest_remaining(each: Contender) -> Key:
 
 def smallest_remaining_service(each: Contender) -> Key:
     """SRSF: the least remaining time times GPUs."""
-    return each.left * gpus_of(each), each.arrival
+    return each.left * counted_gpus(each), each.arrival
 
 
 def longest_remaining(each: Contender) -> Key:
@@ -64,7 +64,7 @@ def least_slack(each: Contender) -> Key:
 
 
 def by_dominant_share(
-    places: Places, jobs: Sequence[Contender], waiting: Sequence[Contender]
+    places: PlacedJobs, jobs: Sequence[Contender], waiting: Sequence[Contender]
 ) -> Iterator[Contender]:
     """
     DRF: yields, repeatedly, the first job of the queue with the least dominant share.

@@ -16,8 +16,8 @@ from gpuplan.models.placement import Placement
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.problem.problem import Charges
-from gpuplan.planner.problem_builder import pose
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints import coscheduled_groups
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import replica_of
@@ -40,7 +40,7 @@ _NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)
 """Baselines change running jobs by taking them off, not by the disruptions that the ledger supports."""
 
 
-class Places:
+class PlacedJobs:
     """The placed jobs on a ledger; all changes go through this class."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, scorer: Scorer | None = None) -> None:
@@ -60,7 +60,7 @@ class Places:
         jobs = tuple(
             _as_waiting(job) if job.name in loose or not job.running else job for job in snapshot.jobs
         )
-        problem = _without_prices(pose(snapshot.model_copy(update={"jobs": jobs}), rules))
+        problem = _without_prices(build_problem(snapshot.model_copy(update={"jobs": jobs}), rules))
         self.problem = problem
         self.ledger = Ledger(problem)
         if scorer is not None:
@@ -74,7 +74,7 @@ class Places:
         self._class_of = {
             name: index for index, job_class in enumerate(problem.classes) for name in job_class.jobs
         }
-        self._party_of = coscheduled_groups.party_of(problem)
+        self._party_of = coscheduled_groups.groups_by_class(problem)
         index_of = {node.name: index for index, node in enumerate(problem.nodes)}
         self._sites = {job.name: _sites(job, index_of) for job in snapshot.jobs if job.name in loose}
 
@@ -106,7 +106,7 @@ class Places:
             return False
         last = max(self.ledger.placed, default=-1)
         if (party := self._party_of.get(index)) is not None:
-            done = coscheduled_groups.start(self.ledger, party)
+            done = coscheduled_groups.start_group(self.ledger, party)
         else:
             choice = self._preferred(name, index) if options is None else options
             done = any(self.ledger.place(index, option, jobs=1, nodes=nodes) for option in choice)
@@ -161,7 +161,7 @@ class Places:
         self.number_of[name] = self._own[name] = number
         return True
 
-    def _option(self, index: int, sites: tuple[Site, ...]) -> Option | None:
+    def _option(self, index: int, sites: tuple[ReplicaSite, ...]) -> Option | None:
         groups = {self.ledger.group_of[site.node] for site in sites}
         job_class = self.problem.classes[index]
         if not job_class.minimum <= len(sites) <= job_class.maximum:
@@ -217,13 +217,13 @@ def _needed(snapshot: Snapshot) -> set[str]:
     return {job.name for job in snapshot.jobs if job.running and (job.name in awaited or job.co_start)}
 
 
-def _sites(job: Job, index_of: dict[str, int]) -> tuple[Site, ...] | None:
+def _sites(job: Job, index_of: dict[str, int]) -> tuple[ReplicaSite, ...] | None:
     """Sites of a running job; None if one of its nodes takes no jobs."""
     replicas = job.running.replicas if job.running else ()
     if any(replica.node not in index_of for replica in replicas):
         return None
     return tuple(
-        Site(
+        ReplicaSite(
             index_of[replica.node],
             replica.shared_gpus,
             tuple((part.index, part.profile, part.start) for part in replica.mig_slices),

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Shape
-    from gpuplan.solvers.state.constraints.capacity import Capacity
+    from gpuplan.solvers.state.constraints.capacity import NodeCapacities
     from gpuplan.solvers.state.node_scoring import Scorer as NodeScorer
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
 
-    Scorer: TypeAlias = Callable[[Capacity], NodeScorer]
+    Scorer: TypeAlias = Callable[[NodeCapacities], NodeScorer]
     """Created once, for the nodes as they are without the jobs that can be taken off."""
 
 _EQUAL: Final = (1, 1, 1)
@@ -31,12 +31,12 @@ _GPUS_FIRST: Final = (3, 1, 1)
 """Weights of GPUs, CPU and memory from the bin packing example in Kubernetes' documentation."""
 
 
-def first_fit(_capacity: Capacity) -> NodeScorer:
+def first_fit(_capacity: NodeCapacities) -> NodeScorer:
     """The first node by name."""
     return lambda _shape, gpus, _free, _nodes: np.zeros(len(gpus))
 
 
-def best_fit(capacity: Capacity) -> NodeScorer:
+def best_fit(capacity: NodeCapacities) -> NodeScorer:
     """The node with the fewest free GPUs; for jobs without GPUs, the least free CPU."""
     most = max(1, int(capacity.gpu_left.max(initial=0)))
     most_cpu = max(1, int(capacity.free[:, 0].max(initial=0)))
@@ -48,24 +48,24 @@ def best_fit(capacity: Capacity) -> NodeScorer:
     return cost
 
 
-def most_allocated(capacity: Capacity) -> NodeScorer:
+def most_allocated(capacity: NodeCapacities) -> NodeScorer:
     """MostAllocated: the node with the largest requested part after the placement."""
     used = _requested_part(capacity, _EQUAL)
     return lambda *about: 1.0 - used(*about)
 
 
-def least_allocated(capacity: Capacity) -> NodeScorer:
+def least_allocated(capacity: NodeCapacities) -> NodeScorer:
     """LeastAllocated: the node with the smallest requested part after the placement."""
     return _requested_part(capacity, _EQUAL)
 
 
-def requested_to_capacity_ratio(capacity: Capacity) -> NodeScorer:
+def requested_to_capacity_ratio(capacity: NodeCapacities) -> NodeScorer:
     """RequestedToCapacityRatio: the shape 0 → 0, 100 → 10, with triple weight for GPUs."""
     used = _requested_part(capacity, _GPUS_FIRST)
     return lambda *about: 1.0 - used(*about)
 
 
-def _requested_part(capacity: Capacity, weights: Sequence[int]) -> NodeScorer:
+def _requested_part(capacity: NodeCapacities, weights: Sequence[int]) -> NodeScorer:
     """Weighted mean, over the resources, of the requested part of a node after the placement."""
     gpu_total = capacity.gpu_left.copy()
     totals = capacity.free[:, :2].copy()

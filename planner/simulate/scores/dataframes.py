@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.simulate.outcome import Distribution, EpochFigures, Figure
+from gpuplan.planner.simulate.outcome import Distribution, EpochFigures, ScoreValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _scores(card: Scorecard) -> Iterator[_Score]:
             for part in Distribution.model_fields:
                 figure = getattr(value, part)
                 yield f"{name}_{part}", figure.value, figure.at_least
-        elif isinstance(value, Figure):
+        elif isinstance(value, ScoreValue):
             yield name, value.value, value.at_least
         elif value is not None:
             yield name, value, False

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.simulate.outcome import Distribution, Figure
+from gpuplan.planner.simulate.outcome import Distribution, ScoreValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Observed:
+class ObservedJob:
     """The figure of one job."""
 
     value: float
@@ -21,7 +21,7 @@ class Observed:
     """True if `value` is a lower bound: the simulation ended before the value was known."""
 
 
-def distribution(observed: Iterable[Observed]) -> Distribution | None:
+def distribution(observed: Iterable[ObservedJob]) -> Distribution | None:
     """
     Mean and percentiles by nearest rank; None without jobs.
 
@@ -32,13 +32,13 @@ def distribution(observed: Iterable[Observed]) -> Distribution | None:
     if not ordered:
         return None
 
-    def percentile(percent: int) -> Figure:
+    def percentile(percent: int) -> ScoreValue:
         lower = ordered[: -(-percent * len(ordered) // 100)]
-        return Figure(value=round(lower[-1].value, 6), at_least=any(each.censored for each in lower))
+        return ScoreValue(value=round(lower[-1].value, 6), at_least=any(each.censored for each in lower))
 
     mean = fsum(each.value for each in ordered) / len(ordered)
     return Distribution(
-        mean=Figure(value=round(mean, 6), at_least=any(each.censored for each in ordered)),
+        mean=ScoreValue(value=round(mean, 6), at_least=any(each.censored for each in ordered)),
         p50=percentile(50),
         p95=percentile(95),
         p99=percentile(99),

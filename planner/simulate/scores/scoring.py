@@ -8,10 +8,10 @@ from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulate.events import NOTHING, Flow, Kind
-from gpuplan.planner.simulate.outcome import Figure, Scorecard
+from gpuplan.planner.simulate.events import NOTHING, GpuTimeFlow, JobEventKind
+from gpuplan.planner.simulate.outcome import Scorecard, ScoreValue
 from gpuplan.planner.simulate.scores.contention import UNFAIR, Contention, demand_of
-from gpuplan.planner.simulate.scores.distribution import Observed, distribution
+from gpuplan.planner.simulate.scores.distribution import ObservedJob, distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.planner.simulate.advance_time import Elapsed
     from gpuplan.planner.simulate.outcome import EpochFigures
-    from gpuplan.planner.simulate.simulated_job import Held
+    from gpuplan.planner.simulate.simulated_job import IntervalOutcome
     from gpuplan.planner.simulate.trace import Trace
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
 SHORTEST: Final = 10
 """Lower limit of a job's duration in seconds, in slowdown and finish-time fairness."""
@@ -31,14 +31,19 @@ SHORTEST: Final = 10
 SMALLEST: Final = 100
 """Lower limit of a job's GPUs in its worth, in thousandths."""
 
-_RESTARTS: Final = (Kind.PREEMPTED, Kind.INTERRUPTED, Kind.MOVED, Kind.RESIZED)
+_RESTARTS: Final = (
+    JobEventKind.PREEMPTED,
+    JobEventKind.INTERRUPTED,
+    JobEventKind.MOVED,
+    JobEventKind.RESIZED,
+)
 
 _SECONDS_PER_HOUR: Final = 3600
 _GPU_HOUR: Final = MILLI * _SECONDS_PER_HOUR
 
 
 @dataclass(slots=True)
-class Life:
+class JobLife:
     """One scored job from its submission on; `duration` is the true one."""
 
     job: Job
@@ -49,26 +54,26 @@ class Life:
 
 
 @dataclass
-class Account:
+class ScoreKeeper:
     """Collects the data for the scores during a run."""
 
     trace: Trace
-    world: World
+    world: SimulatedWorld
     """The initial world."""
-    flow: Flow = NOTHING
-    counts: Counter[Kind] = field(default_factory=Counter)
+    flow: GpuTimeFlow = NOTHING
+    counts: Counter[JobEventKind] = field(default_factory=Counter)
     lost: int = 0
     """In thousandths of GPUs times seconds, as is `idle`."""
     idle: int = 0
     tariffs: float = 0.0
     ends: dict[str, datetime] = field(default_factory=dict)
     """End of each job, scored or not."""
-    lives: dict[str, Life] = field(default_factory=dict)
+    lives: dict[str, JobLife] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, task in self.world.tasks.items():
             if task.job.running is None and not task.job.held:
-                self.lives[name] = Life(task.job, task.need // (MILLI * task.job.gang.maximum))
+                self.lives[name] = JobLife(task.job, task.need // (MILLI * task.job.gang.maximum))
         self._coming = {each.job.name: each for each in self.trace.coming}
 
     def hear(self, elapsed: Elapsed) -> None:
@@ -76,17 +81,17 @@ class Account:
         self.flow += elapsed.flow
         for each in elapsed.happened:
             self.counts[each.kind] += 1
-            if each.kind is Kind.SUBMITTED:
+            if each.kind is JobEventKind.SUBMITTED:
                 coming = self._coming[each.job]
-                self.lives[each.job] = Life(coming.job, coming.duration)
+                self.lives[each.job] = JobLife(coming.job, coming.duration)
             if each.held is not None:
                 self._charge(each.job, each.held, each.at)
-            if each.kind in (Kind.FINISHED, Kind.KILLED):
+            if each.kind in (JobEventKind.FINISHED, JobEventKind.KILLED):
                 self.ends[each.job] = each.at
                 if (life := self.lives.get(each.job)) is not None:
-                    life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
+                    life.ended_at, life.killed = each.at, each.kind is JobEventKind.KILLED
 
-    def scorecard(self, world: World, epochs: Sequence[EpochFigures]) -> Scorecard:
+    def scorecard(self, world: SimulatedWorld, epochs: Sequence[EpochFigures]) -> Scorecard:
         """Scores of a run that ended with this world."""
         for name, task in world.tasks.items():
             if task.stretch is not None:
@@ -124,10 +129,10 @@ class Account:
             queue_max=max(queues),
             jain_mean=round(fsum(jains) / len(jains), 6),
             jain_min=min(jains),
-            preemptions=self.counts[Kind.PREEMPTED],
-            interruptions=self.counts[Kind.INTERRUPTED],
-            migrations=self.counts[Kind.MOVED],
-            resizes=self.counts[Kind.RESIZED],
+            preemptions=self.counts[JobEventKind.PREEMPTED],
+            interruptions=self.counts[JobEventKind.INTERRUPTED],
+            migrations=self.counts[JobEventKind.MOVED],
+            resizes=self.counts[JobEventKind.RESIZED],
             restarts=sum(self.counts[kind] for kind in _RESTARTS),
             deadline_jobs=len(due),
             deadline_misses=sum(_misses(life) for life in due),
@@ -137,7 +142,9 @@ class Account:
             planning_seconds_max=max(each.seconds for each in epochs),
         )
 
-    def _fairness(self, world: World, over: Sequence[Life]) -> tuple[Figure | None, Figure | None]:
+    def _fairness(
+        self, world: SimulatedWorld, over: Sequence[JobLife]
+    ) -> tuple[ScoreValue | None, ScoreValue | None]:
         """(largest ρ, part of the jobs that are unfairly late); None without jobs with GPUs or ended ones."""
         began = self.world.now
         lives = [life for life in over if demand_of(life.job)]
@@ -156,10 +163,10 @@ class Account:
             found.append((end - submitted).total_seconds() / (max(SHORTEST, life.duration) * share))
         at_least = len(ended) < len(lives)
         unfair = sum(each > UNFAIR for each in found) / len(lives)
-        worst = Figure(value=round(max(found), 6), at_least=at_least) if found else None
-        return worst, Figure(value=round(unfair, 6), at_least=at_least)
+        worst = ScoreValue(value=round(max(found), 6), at_least=at_least) if found else None
+        return worst, ScoreValue(value=round(unfair, 6), at_least=at_least)
 
-    def _charge(self, job: str, held: Held, at: datetime) -> None:
+    def _charge(self, job: str, held: IntervalOutcome, at: datetime) -> None:
         """Record lost and idle GPU time and tariffs of an ended stretch, from the simulation's start on."""
         # The job did not start if it was stopped before its nodes were ready.
         if held.stretch.begins <= at and (life := self.lives.get(job)) is not None:
@@ -177,14 +184,14 @@ class Account:
                 self.tariffs += gpu_milli * under * tariff.price_per_gpu_hour / _GPU_HOUR
 
 
-def _makespan(lives: Iterable[Life], world: World) -> Figure | None:
+def _makespan(lives: Iterable[JobLife], world: SimulatedWorld) -> ScoreValue | None:
     """Seconds from the start to the end of the last job, or until now if some are left."""
     ends = [life.ended_at for life in lives]
     if not ends:
         return None
     last = max(world.now if at is None else at for at in ends)
     at_least = bool(world.coming) or None in ends
-    return Figure(value=(last - world.began).total_seconds(), at_least=at_least)
+    return ScoreValue(value=(last - world.began).total_seconds(), at_least=at_least)
 
 
 def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
@@ -193,18 +200,18 @@ def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
     return sum(max(0, min(end, seconds) - max(first, 0)) for first, end in spans)
 
 
-def _until(life: Life, instant: datetime | None, now: datetime) -> Observed:
+def _until(life: JobLife, instant: datetime | None, now: datetime) -> ObservedJob:
     """Seconds from the submission to `instant`, or, censored, until now if that is None."""
     reached = now if instant is None else instant
-    return Observed(max(0.0, (reached - life.job.submitted_at).total_seconds()), instant is None)
+    return ObservedJob(max(0.0, (reached - life.job.submitted_at).total_seconds()), instant is None)
 
 
-def _worth_wait(lives: Iterable[Life], now: datetime) -> Figure | None:
+def _worth_wait(lives: Iterable[JobLife], now: datetime) -> ScoreValue | None:
     waited = [(_worth(life.job), _until(life, life.started_at, now)) for life in lives]
     if not (whole := sum(worth for worth, _ in waited)):
         return None
     mean = fsum(worth * each.value for worth, each in waited) / whole
-    return Figure(value=round(mean, 6), at_least=any(worth and each.censored for worth, each in waited))
+    return ScoreValue(value=round(mean, 6), at_least=any(worth and each.censored for worth, each in waited))
 
 
 def _worth(job: Job) -> int:
@@ -213,12 +220,12 @@ def _worth(job: Job) -> int:
     return job.weight_milli * (1 + job.priority) * gpu_milli
 
 
-def _slowdown(life: Life, now: datetime) -> Observed:
+def _slowdown(life: JobLife, now: datetime) -> ObservedJob:
     completion = _until(life, life.ended_at, now)
     ratio = completion.value / max(SHORTEST, life.duration)
-    return Observed(max(1.0, ratio), completion.censored)
+    return ObservedJob(max(1.0, ratio), completion.censored)
 
 
-def _misses(life: Life) -> bool:
+def _misses(life: JobLife) -> bool:
     deadline = life.job.deadline
     return deadline is not None and (life.killed or life.ended_at is None or life.ended_at > deadline)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
-from gpuplan.models.validation.suggestions import NearMisses
-from gpuplan.planner.sources.documents.error_messages import shown
-from gpuplan.planner.sources.documents.source_location import Problem, Spot
+from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.planner.sources.documents.error_messages import format_value
+from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,10 +46,10 @@ class Assembly:
 
     scalars: dict[Location, Any] = field(default_factory=dict)
     lists: dict[Location, list[Any]] = field(default_factory=dict)
-    spots: dict[Location, Spot] = field(default_factory=dict)
+    spots: dict[Location, SourceLocation] = field(default_factory=dict)
     """Position of each scalar, and of each entry of a list."""
-    problems: list[Problem] = field(default_factory=list)
-    passed_over: list[Problem] = field(default_factory=list)
+    problems: list[LocatedProblem] = field(default_factory=list)
+    passed_over: list[LocatedProblem] = field(default_factory=list)
     """Documents that are not part of a snapshot, each with the reason."""
 
     @property
@@ -61,25 +61,25 @@ class Assembly:
             holder[section[-1]] = value
         return document
 
-    def spot(self, location: Location) -> Spot | None:
+    def spot(self, location: Location) -> SourceLocation | None:
         """Position of an entry of the document in its file; None if no file contains it."""
         for length in (3, 2, 1):
             if spot := self.spots.get(location[:length]):
                 return spot.inside(location[length:])
         return None
 
-    def entries(self, section: Location) -> Iterator[tuple[Any, Spot]]:
+    def entries(self, section: Location) -> Iterator[tuple[Any, SourceLocation]]:
         """The entries of a list, each with its position."""
         for index, entry in enumerate(self.lists.get(section, ())):
             yield entry, self.spots[*section, index]
 
-    def take(self, document: Any, spot: Spot, *, among_others: bool = False) -> None:
+    def take(self, document: Any, spot: SourceLocation, *, among_others: bool = False) -> None:
         """Add the sections of one document; if `among_others` (a directory), ignore results of gpuplan."""
         if among_others and is_no_part(document):
-            self.passed_over.append(Problem(spot, _no_part(document)))
+            self.passed_over.append(LocatedProblem(spot, _no_part(document)))
             return
         if not isinstance(document, dict):
-            self._refuse(spot, f"the document is {shown(document)}; expected {_EXPECTED}.")
+            self._refuse(spot, f"the document is {format_value(document)}; expected {_EXPECTED}.")
             return
         if is_plan(document):
             self._refuse(spot, _is_a_plan(spot.file.argument))
@@ -94,30 +94,30 @@ class Assembly:
             else:
                 self._put((key, "nodes"), value, here)
 
-    def extend(self, section: Location, entries: Iterable[tuple[Any, Spot]]) -> None:
+    def extend(self, section: Location, entries: Iterable[tuple[Any, SourceLocation]]) -> None:
         """Add entries to a list, each with its position."""
         joined = self.lists.setdefault(section, [])
         for entry, spot in entries:
             self.spots[*section, len(joined)] = spot
             joined.append(entry)
 
-    def _put(self, section: Location, value: Any, spot: Spot) -> None:
+    def _put(self, section: Location, value: Any, spot: SourceLocation) -> None:
         path = ".".join(map(str, section))
         if section in _LISTS and isinstance(value, list):
             self.extend(section, [(entry, spot.inside((index,))) for index, entry in enumerate(value)])
         elif section in _LISTS:
-            self._refuse(spot, f"the snapshot has {path} = {shown(value)}; expected a list.")
+            self._refuse(spot, f"the snapshot has {path} = {format_value(value)}; expected a list.")
         elif section not in _SCALARS:
             self._refuse(spot, _unknown(section))
         elif section in self.spots:
             message = f"the snapshot has {path} a second time; expected it once."
-            self.problems.append(Problem(spot, message, contradicts=self.spots[section]))
+            self.problems.append(LocatedProblem(spot, message, contradicts=self.spots[section]))
         else:
             self.scalars[section] = value
             self.spots[section] = spot
 
-    def _refuse(self, spot: Spot, message: str) -> None:
-        self.problems.append(Problem(spot, message))
+    def _refuse(self, spot: SourceLocation, message: str) -> None:
+        self.problems.append(LocatedProblem(spot, message))
 
 
 def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> Assembly:
@@ -131,9 +131,11 @@ def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> As
         # A document between two `---` may be empty, but a file may not.
         given = [number for number, document in enumerate(file.documents) if document is not None]
         for number in given:
-            assembly.take(file.documents[number], Spot(file, (number,)), among_others=of_directory)
+            assembly.take(file.documents[number], SourceLocation(file, (number,)), among_others=of_directory)
         if not given:
-            assembly.problems.append(Problem(Spot(file, ()), f"the file is empty; expected {_EXPECTED}."))
+            assembly.problems.append(
+                LocatedProblem(SourceLocation(file, ()), f"the file is empty; expected {_EXPECTED}.")
+            )
     return assembly
 
 
@@ -152,7 +154,7 @@ def is_no_part(document: Any) -> bool:
         return False
     if _OF_A_RESULT in document:
         return True
-    near, known = NearMisses(), set(_SECTIONS) - _HEADER
+    near, known = Suggestions(), set(_SECTIONS) - _HEADER
     return not any(
         key in known or near.hint(str(key), known) or (key in _OF_CLUSTER and isinstance(value, list))
         for key, value in document.items()
@@ -161,7 +163,7 @@ def is_no_part(document: Any) -> bool:
 
 
 def _no_part(document: dict[str, Any]) -> str:
-    found = ", ".join(shown(key) for key in list(document)[:_NAMED])
+    found = ", ".join(format_value(key) for key in list(document)[:_NAMED])
     what = "is a result of gpuplan" if _OF_A_RESULT in document else "has no section of a snapshot"
     more = ", …" if len(document) > _NAMED else ""
     return f"the document {what} (found {found}{more}); it is passed over."
@@ -174,6 +176,6 @@ def _is_a_plan(argument: str) -> str:
 def _unknown(section: Location) -> str:
     *around, name = section
     known = _OF_CLUSTER if around else _SECTIONS
-    hint = NearMisses().hint(str(name), known)
+    hint = Suggestions().hint(str(name), known)
     what = "cluster has unknown field" if around else "snapshot has unknown section"
-    return f"the {what} {shown(name)}.\n  Known: {', '.join(known)}.{hint}"
+    return f"the {what} {format_value(name)}.\n  Known: {', '.join(known)}.{hint}"

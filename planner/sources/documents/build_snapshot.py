@@ -22,10 +22,10 @@ from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
-from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.assemble import FINISHED, JOBS, QUEUES, Assembly
-from gpuplan.planner.sources.documents.error_messages import faults_in, shown
-from gpuplan.planner.sources.documents.source_location import Problem, Spot
+from gpuplan.planner.sources.documents.error_messages import faults_in, format_value
+from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,32 +61,32 @@ _WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool", FinishedJob: "finished
 _ANY_TIME: Final = "2000-01-01T00:00:00Z"
 
 
-def judge_noun(
+def validate_noun(
     document: Any,
     noun: type[AnyNoun],
-    spot_of: Callable[[Location], Spot | None],
+    spot_of: Callable[[Location], SourceLocation | None],
     *,
     subject: str,
-    near: NearMisses,
-) -> tuple[AnyNoun | None, list[Problem]]:
+    near: Suggestions,
+) -> tuple[AnyNoun | None, list[LocatedProblem]]:
     """The data object that a document states, or all problems inside it."""
     try:
         # Documents use the alias of a field, even if the class has another name for it.
         return noun.model_validate(document, by_alias=True, by_name=False), []
     except ValidationError as error:
         faults = faults_in(error, document, noun, subject=subject, near=near)
-        return None, [Problem(spot_of(fault.location), fault.message) for fault in faults]
+        return None, [LocatedProblem(spot_of(fault.location), fault.message) for fault in faults]
 
 
-def judge_snapshot(
+def validate_snapshot(
     assembly: Assembly, *, strict: bool = False
-) -> tuple[Snapshot | None, list[Problem], list[Problem]]:
+) -> tuple[Snapshot | None, list[LocatedProblem], list[LocatedProblem]]:
     """
     The snapshot that all documents state together, or all its problems.
 
     The second list holds the damage in the snapshot, which is an error only if `strict`.
     """
-    near = NearMisses()
+    near = Suggestions()
     problems = list(assembly.problems)
     # A rejected section may be any of the missing ones, under a wrong name.
     missing = [section for section in _EXPECTED if section not in assembly.lists]
@@ -94,7 +94,9 @@ def judge_snapshot(
     sound = Assembly(scalars=assembly.scalars, lists={section: [] for section in assembly.lists})
     for section, noun in _ENTRIES.items():
         for entry, spot in assembly.entries(section):
-            made, faulty = judge_noun(entry, noun, spot.inside, subject=_named(noun, entry, spot), near=near)
+            made, faulty = validate_noun(
+                entry, noun, spot.inside, subject=_named(noun, entry, spot), near=near
+            )
             if made is not None:
                 sound.extend(section, [(made, spot)])
                 continue
@@ -103,26 +105,28 @@ def judge_snapshot(
             if len(problems) > MOST_PROBLEMS:
                 return None, _cut_short(problems), []
 
-    snapshot, faulty = judge_noun(sound.document, Snapshot, assembly.spot, subject="the snapshot", near=near)
+    snapshot, faulty = validate_noun(
+        sound.document, Snapshot, assembly.spot, subject="the snapshot", near=near
+    )
     problems += [problem for problem in faulty if problem.spot or not assembly.problems]
     if snapshot is None:
         incomplete.add(Section.TAKEN_AT)
     found = inconsistencies(snapshot or _at_any_time(sound), incomplete=frozenset(incomplete))
-    damages: list[Problem] = []
+    damages: list[LocatedProblem] = []
     for one in islice(found, MOST_PROBLEMS):
         earlier = sound.spot(one.contradicts) if one.contradicts else None
         into = problems if one.damage is None or strict else damages
-        into.append(Problem(sound.spot(one.location), one.message, earlier))
+        into.append(LocatedProblem(sound.spot(one.location), one.message, earlier))
     if problems or snapshot is None:
         return None, _cut_short(problems), damages
     return with_learnt_scaling(snapshot), [], damages
 
 
-def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:
+def _named(noun: type[Noun], entry: Any, spot: SourceLocation) -> str:
     """`job 'train-a'`, or `jobs[3]` if the entry has no name."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if name and isinstance(name, str):
-        return f"{_WORDS.get(noun, noun.__name__.lower())} {shown(name)}"
+        return f"{_WORDS.get(noun, noun.__name__.lower())} {format_value(name)}"
     return "{}[{}]".format(*spot.location[-2:])
 
 
@@ -132,7 +136,7 @@ def _at_any_time(sound: Assembly) -> Snapshot:
     return Snapshot.model_validate({"taken_at": _ANY_TIME, **document})
 
 
-def _cut_short(problems: list[Problem]) -> list[Problem]:
+def _cut_short(problems: list[LocatedProblem]) -> list[LocatedProblem]:
     if len(problems) <= MOST_PROBLEMS:
         return problems
-    return [*problems[:MOST_PROBLEMS], Problem(None, _THERE_ARE_MORE)]
+    return [*problems[:MOST_PROBLEMS], LocatedProblem(None, _THERE_ARE_MORE)]

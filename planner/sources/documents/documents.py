@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.planner.sources.documents.json_reader import json_tokens, read_json
-from gpuplan.planner.sources.documents.tokens import RefusedError, Token, build, entries, lines_of
+from gpuplan.planner.sources.documents.tokens import RefusedError, Token, build_documents, entries, lines_of
 from gpuplan.planner.sources.documents.yaml_reader import yaml_tokens
 
 if TYPE_CHECKING:
@@ -115,4 +115,4 @@ def _parsed(text: str, place: str, suffix: str) -> DocumentFile:
             return DocumentFile(place, [read_json(text)], json_tokens, text)
         except RefusedError:
             pass  # YAML in braces, or invalid: the YAML reader below decides
-    return DocumentFile(place, build(entries(yaml_tokens(text))), yaml_tokens, text)
+    return DocumentFile(place, build_documents(entries(yaml_tokens(text))), yaml_tokens, text)

@@ -12,8 +12,8 @@ from gpuplan.models.gang import Gang
 from gpuplan.planner.sources.documents.field_paths import (
     field_names,
     in_document_units,
-    meant_field,
     noun_at,
+    suggested_field,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.base import Noun
     from gpuplan.models.validation.base import Location
-    from gpuplan.models.validation.suggestions import NearMisses
+    from gpuplan.models.validation.suggestions import Suggestions
 
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 500
@@ -62,7 +62,7 @@ _MOST_FAULTS: Final = 1000
 """Errors per entry; an entry with more was not written by hand."""
 
 
-class Fault(NamedTuple):
+class DocumentFault(NamedTuple):
     """A problem at a location of a document."""
 
     location: Location
@@ -80,23 +80,23 @@ class _Error(NamedTuple):
 
 
 def faults_in(
-    error: ValidationError, document: Any, noun: type[Noun], *, subject: str, near: NearMisses
-) -> Iterator[Fault]:
+    error: ValidationError, document: Any, noun: type[Noun], *, subject: str, near: Suggestions
+) -> Iterator[DocumentFault]:
     """Every problem of a document, each once, in the order of the fields; `subject` is its name."""
     writer = _Writer(document, noun, subject, near)
     if (count := error.error_count()) > _MOST_FAULTS:
         message = f"{subject} is wrong in {count} places.\n  `gpuplan schema` prints what is expected."
-        yield Fault((), message)
+        yield DocumentFault((), message)
         return
-    told: set[Fault] = set()
+    told: set[DocumentFault] = set()
     for found in _worth_telling([_taken_apart(details, document) for details in error.errors()]):
-        fault = Fault(found.present, writer.message(found))
+        fault = DocumentFault(found.present, writer.message(found))
         if fault not in told:
             told.add(fault)
             yield fault
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value for a message: short, on one line, without control characters."""
     match value:
         case None:
@@ -152,14 +152,17 @@ class _Writer:
     document: Any
     noun: type[Noun]
     subject: str
-    near: NearMisses
+    near: Suggestions
 
     def message(self, error: _Error) -> str:
         """The subject, the value found and the value expected."""
         location, kind, path = error.details["loc"], error.details["type"], _path(error.present)
         around = _within(_path(error.present[:-1]))
         if kind == "extra_forbidden":
-            return f"{self.subject} has unknown field {shown(location[-1])}{around}.{self._known(location)}"
+            return (
+                f"{self.subject} has unknown field "
+                f"{format_value(location[-1])}{around}.{self._known(location)}"
+            )
         if kind == "missing" and isinstance(location[-1], str):
             return f"{self.subject} lacks field '{location[-1]}'{_within(path)}."
         if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -167,10 +170,12 @@ class _Writer:
         value = self._value_at(error.present)
         expected = self._expected(error.details)
         if location[-1:] == ("[key]",):
-            return f"{self.subject} has name {shown(error.present[-1])}{around}; expected {expected}."
+            return f"{self.subject} has name {format_value(error.present[-1])}{around}; expected {expected}."
         if kind == "value_error" and isinstance(value, dict | list):
             return f"{self.subject}{_within(path)}: {str(error.details['ctx']['error'])[:_LONGEST_REASON]}."
-        return f"{self.subject} {f'has {path} =' if path else 'is'} {shown(value)}; expected {expected}."
+        return (
+            f"{self.subject} {f'has {path} =' if path else 'is'} {format_value(value)}; expected {expected}."
+        )
 
     def _expected(self, details: ErrorDetails) -> str:
         kind, context = details["type"], details.get("ctx", {})
@@ -197,7 +202,7 @@ class _Writer:
         tag = str(error.details["ctx"]["tag"])
         known = [each.strip(" '") for each in error.details["ctx"]["expected_tags"].split(",")]
         hint = self.near.hint(tag, known)
-        return f"{self.subject} has {path}.{field} = {shown(tag)}.\n  Known: {', '.join(known)}.{hint}"
+        return f"{self.subject} has {path}.{field} = {format_value(tag)}.\n  Known: {', '.join(known)}.{hint}"
 
     def _known(self, location: Location) -> str:
         """Hints for an unknown field: the known fields, and the one that was probably meant."""
@@ -205,7 +210,7 @@ class _Writer:
         if holder is None:
             return ""
         known = field_names(holder)
-        meant = meant_field(holder, found)
+        meant = suggested_field(holder, found)
         hint = f"\n  Maybe '{meant}' was meant." if meant else self.near.hint(found, known)
         return f"\n  Known: {', '.join(known)}.{hint}"
 
@@ -218,7 +223,11 @@ class _Writer:
 
 def _path(location: Location) -> str:
     parts = (
-        f"[{key}]" if isinstance(key, int) else f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{shown(key)}]"
+        f"[{key}]"
+        if isinstance(key, int)
+        else f".{key}"
+        if _PLAIN_KEY.fullmatch(key)
+        else f"[{format_value(key)}]"
         for key in location
     )
     return "".join(parts).removeprefix(".")

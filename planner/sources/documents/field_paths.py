@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuplan.models.validation.base import Location
 
 
-def words_of(noun: type[Noun]) -> str:
+def noun_name(noun: type[Noun]) -> str:
     """The name of a data class in a sentence: `workload profile`."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", noun.__name__).lower()
 
@@ -54,7 +54,7 @@ def _annotations(annotation: Any) -> list[Any]:
     return []
 
 
-def meant_field(noun: type[Noun], found: str) -> str | None:
+def suggested_field(noun: type[Noun], found: str) -> str | None:
     """The field that an unknown one probably means: one nested deeper, or one with another name."""
     for name, field in noun.model_fields.items():
         if name == found and field.alias:

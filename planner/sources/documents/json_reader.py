@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from gpuplan.planner.sources.documents.tokens import (
     LONGEST_NUMBER,
     MOST_VALUES,
-    Kind,
     RefusedError,
     Token,
-    build,
+    TokenKind,
+    build_documents,
     entries,
     too_many_values,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\]:,"]+', re.DOTALL)
-_OPENING: Final = {"{": Kind.MAPPING, "[": Kind.LIST}
+_OPENING: Final = {"{": TokenKind.MAPPING, "[": TokenKind.LIST}
 _LONG_NUMBER = re.compile(rf"[0-9]{{{LONGEST_NUMBER + 1}}}")
 _ESCAPE = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)|\\\\|\\u(d[89a-f]..)", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ def read_json(text: str) -> Any:
         found = f"expected JSON, found an error at column {error.colno}: {error.msg}."
         raise RefusedError(error.lineno, found) from None
     except (ValueError, RecursionError):
-        build(entries(json_tokens(text)))
+        build_documents(entries(json_tokens(text)))
         # The token reader is the stricter one, so this line should never be reached.
         raise RefusedError(None, "expected JSON, found something else.") from None
 
@@ -72,10 +72,10 @@ def json_tokens(text: str) -> Iterator[Token]:
         if piece in _OPENING:
             yield Token(_OPENING[piece], line)
         elif piece in ("}", "]"):
-            yield Token(Kind.END, line)
+            yield Token(TokenKind.END, line)
         else:
             value = _scalar(piece, line)
-            yield Token(Kind.SCALAR, line, value, value if isinstance(value, str) else piece)
+            yield Token(TokenKind.SCALAR, line, value, value if isinstance(value, str) else piece)
 
 
 def _scalar(piece: str, line: int) -> Any:

@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.documents.documents import DocumentFile
 
 
-class Spot(NamedTuple):
+class SourceLocation(NamedTuple):
     """An entry of a file; the location starts with the index of its document."""
 
     file: DocumentFile
     location: Location
 
-    def inside(self, location: Location) -> Spot:
+    def inside(self, location: Location) -> SourceLocation:
         """The position of an entry within this one."""
-        return Spot(self.file, (*self.location, *location))
+        return SourceLocation(self.file, (*self.location, *location))
 
 
-class Problem(NamedTuple):
+class LocatedProblem(NamedTuple):
     """One problem before its line is looked up."""
 
-    spot: Spot | None
+    spot: SourceLocation | None
     """None if no entry caused the problem, for example if a section is missing from all files."""
     message: str
-    contradicts: Spot | None = None
+    contradicts: SourceLocation | None = None
     """Position of the earlier, contradicting statement, if there is one."""
 
 
-def located(
-    problems: Iterable[Problem], files: Iterable[DocumentFile], source: str
+def locate_problems(
+    problems: Iterable[LocatedProblem], files: Iterable[DocumentFile], source: str
 ) -> tuple[InputProblem, ...]:
     """Problems with their places, sorted by file, line and message."""
     told = list(problems)
@@ -47,15 +47,15 @@ def located(
                 wanted.setdefault(spot.file.place, (spot.file, set()))[1].add(spot.location)
     lines = {place: file.lines(locations) for place, (file, locations) in wanted.items()}
 
-    def line(spot: Spot) -> int:
+    def line(spot: SourceLocation) -> int:
         """Line of the entry, or of its closest parent with a known line."""
         known = lines[spot.file.place]
         return next((known[part] for part in _parts(spot.location) if part in known), 1)
 
-    def place(spot: Spot | None) -> str:
+    def place(spot: SourceLocation | None) -> str:
         return f"{spot.file.place}:{line(spot)}" if spot else source
 
-    def message(problem: Problem) -> str:
+    def message(problem: LocatedProblem) -> str:
         first = f"\n  First given at {place(problem.contradicts)}." if problem.contradicts else ""
         return problem.message + first
 

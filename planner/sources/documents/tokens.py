@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.validation.base import Location
 
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 """Levels of nesting that a document may have; a snapshot has nine."""
 
 LONGEST_NUMBER: Final = 400
@@ -35,7 +35,7 @@ class RefusedError(Exception):
         self.message = message
 
 
-class Kind(IntEnum):
+class TokenKind(IntEnum):
     """Type of a token."""
 
     MAPPING = 0
@@ -47,7 +47,7 @@ class Kind(IntEnum):
 class Token(NamedTuple):
     """The start of a mapping or a list, the end of one, or a scalar."""
 
-    kind: Kind
+    kind: TokenKind
     line: int
     value: Any = None
     text: str = ""
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
     depth: int
     """Number of lists and mappings around it; the outermost is the list of documents of the text."""
     key: str | int
-    kind: Kind
+    kind: TokenKind
     value: Any
     line: int
     """Line of its key, or of the entry itself in a list."""
@@ -72,7 +72,7 @@ def entries(tokens: Iterable[Token]) -> Iterator[Entry]:
     seen: list[dict[str, int] | None] = [None]
     current: list[Any] = [-1]
     for kind, line, value, text in tokens:
-        if kind is Kind.END:
+        if kind is TokenKind.END:
             seen.pop()
             current.pop()
             continue
@@ -81,7 +81,7 @@ def entries(tokens: Iterable[Token]) -> Iterator[Entry]:
             current[-1] += 1
             yield Entry(len(seen) - 1, current[-1], kind, value, line)
         elif current[-1] is None:
-            if kind is not Kind.SCALAR:
+            if kind is not TokenKind.SCALAR:
                 raise RefusedError(line, "has a list or a mapping as a key; expected a text.")
             if text in keys:
                 raise RefusedError(line, f"has key {text[:60]!r} a second time, first on line {keys[text]}.")
@@ -91,12 +91,12 @@ def entries(tokens: Iterable[Token]) -> Iterator[Entry]:
         else:
             yield Entry(len(seen) - 1, current[-1], kind, value, keys[current[-1]])
             current[-1] = None
-        if kind is not Kind.SCALAR:
-            seen.append({} if kind is Kind.MAPPING else None)
-            current.append(None if kind is Kind.MAPPING else -1)
+        if kind is not TokenKind.SCALAR:
+            seen.append({} if kind is TokenKind.MAPPING else None)
+            current.append(None if kind is TokenKind.MAPPING else -1)
 
 
-def build(of_text: Iterable[Entry]) -> list[Any]:
+def build_documents(of_text: Iterable[Entry]) -> list[Any]:
     """The documents as plain data."""
     documents: list[Any] = []
     holders: list[Any] = [documents]
@@ -104,15 +104,15 @@ def build(of_text: Iterable[Entry]) -> list[Any]:
         if number >= MOST_VALUES:
             raise too_many_values(line)
         del holders[depth + 1 :]
-        made = value if kind is Kind.SCALAR else {} if kind is Kind.MAPPING else []
+        made = value if kind is TokenKind.SCALAR else {} if kind is TokenKind.MAPPING else []
         holder = holders[depth]
         if isinstance(holder, list):
             holder.append(made)
         else:
             holder[key] = made
-        if kind is not Kind.SCALAR:
-            if depth >= DEEPEST:
-                raise RefusedError(line, f"is nested deeper than {DEEPEST} levels; no document needs that.")
+        if kind is not TokenKind.SCALAR:
+            if depth >= MAX_DEPTH:
+                raise RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels; no document needs that.")
             holders.append(made)
     return documents
 
@@ -143,6 +143,6 @@ def lines_of(of_text: Iterable[Entry], wanted: Iterable[Location]) -> dict[Locat
             found[tuple(path)] = line
             if len(found) == len(wanted):
                 break
-        if kind is not Kind.SCALAR:
+        if kind is not TokenKind.SCALAR:
             branches[depth + 1 :] = [branch_here]
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from gpuplan.planner.sources.documents.tokens import LONGEST_NUMBER, Kind, RefusedError, Token
+from gpuplan.planner.sources.documents.tokens import LONGEST_NUMBER, RefusedError, Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +46,15 @@ def yaml_tokens(text: str) -> Iterator[Token]:
                     value = event.value if in_quotes else _plain(event.value, line)
                     if not event.value.isascii() and _SURROGATE.search(event.value):
                         raise RefusedError(line, "has half of a surrogate pair; expected whole characters.")
-                    yield Token(Kind.SCALAR, line, value, event.value)
+                    yield Token(TokenKind.SCALAR, line, value, event.value)
                 case yaml.MappingStartEvent():
                     _refuse_anchor_and_tag(event, line)
-                    yield Token(Kind.MAPPING, line)
+                    yield Token(TokenKind.MAPPING, line)
                 case yaml.SequenceStartEvent():
                     _refuse_anchor_and_tag(event, line)
-                    yield Token(Kind.LIST, line)
+                    yield Token(TokenKind.LIST, line)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    yield Token(Kind.END, line)
+                    yield Token(TokenKind.END, line)
                 case yaml.AliasEvent():
                     message = f"has alias *{event.anchor}; expected the value itself, in full."
                     raise RefusedError(line, message)

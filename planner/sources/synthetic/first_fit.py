@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI
@@ -32,7 +32,7 @@ class FirstFit:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._free = {node.name: NodeFree.of(node) for node in nodes}
+        self._free = {node.name: FreeResources.of(node) for node in nodes}
         self._models = sorted({node.gpu_model for node in nodes if node.gpu_model})
         self._candidates: dict[_Kind, list[Node]] = {}
         self._searched: dict[_Kind, int] = {}
@@ -50,7 +50,7 @@ class FirstFit:
             self._free[replica.node].take(replica)
 
     def _find_on(self, job: Job, model: str | None, wanted: int) -> tuple[Replica, ...] | None:
-        kind = (job.request.model_dump_json(), filters(job), model)
+        kind = (job.request.model_dump_json(), eligibility_key(job), model)
         candidates = self._nodes_for(job, model)
         replicas: list[Replica] = []
         for position in range(self._searched.get(kind, 0), len(candidates)):
@@ -64,15 +64,17 @@ class FirstFit:
 
     def _nodes_for(self, job: Job, model: str | None) -> list[Node]:
         """Nodes on which the job is eligible, whatever is free there."""
-        alike = (filters(job), model)
+        alike = (eligibility_key(job), model)
         if alike not in self._candidates:
             self._candidates[alike] = [
-                node for node in self._nodes if model in (None, node.gpu_model) and refusal(job, node) is None
+                node
+                for node in self._nodes
+                if model in (None, node.gpu_model) and ineligibility(job, node) is None
             ]
         return self._candidates[alike]
 
 
-def _replicas(request: ResourceRequest, node: Node, free: NodeFree, *, most: int) -> list[Replica]:
+def _replicas(request: ResourceRequest, node: Node, free: FreeResources, *, most: int) -> list[Replica]:
     """As many replicas as fit on one node together, at most `most`."""
     replicas: list[Replica] = []
     while len(replicas) < most and (replica := _replica(request, node, free)):
@@ -84,7 +86,7 @@ def _replicas(request: ResourceRequest, node: Node, free: NodeFree, *, most: int
     return replicas
 
 
-def _replica(request: ResourceRequest, node: Node, free: NodeFree) -> Replica | None:
+def _replica(request: ResourceRequest, node: Node, free: FreeResources) -> Replica | None:
     """One replica on the first GPUs of a node with room; None if it does not fit."""
     gpus = _instances(request, node, free) if request.mig else _gpus(request, free)
     if gpus is None:
@@ -100,7 +102,7 @@ def _replica(request: ResourceRequest, node: Node, free: NodeFree) -> Replica | 
     return replica if free.holds(replica) else None
 
 
-def _gpus(request: ResourceRequest, free: NodeFree) -> tuple[GpuShare, ...] | None:
+def _gpus(request: ResourceRequest, free: FreeResources) -> tuple[GpuShare, ...] | None:
     """The first whole GPUs, or the first GPU with room for a share; None if there are too few."""
     each = request.gpu_milli or MILLI
     wanted = 1 if request.gpu_milli else request.gpus
@@ -108,7 +110,7 @@ def _gpus(request: ResourceRequest, free: NodeFree) -> tuple[GpuShare, ...] | No
     return tuple(GpuShare(index=index, milli=each) for index in indices) if len(indices) == wanted else None
 
 
-def _instances(request: ResourceRequest, node: Node, free: NodeFree) -> tuple[MigSlice, ...] | None:
+def _instances(request: ResourceRequest, node: Node, free: FreeResources) -> tuple[MigSlice, ...] | None:
     """The first idle MIG instances of the node; None if there are too few."""
     left = dict(request.mig)
     found: list[MigSlice] = []
@@ -120,7 +122,7 @@ def _instances(request: ResourceRequest, node: Node, free: NodeFree) -> tuple[Mi
     return None if any(left.values()) else tuple(found)
 
 
-class QuotaUse:
+class QuotaTracker:
     """Usage of each queue, checked against the limits of the queue tree."""
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import Job, Running
 from gpuplan.planner.sources.files import load_noun
-from gpuplan.planner.sources.synthetic.first_fit import FirstFit, QuotaUse
+from gpuplan.planner.sources.synthetic.first_fit import FirstFit, QuotaTracker
 from gpuplan.planner.sources.synthetic.random_streams import Draws
 from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MINUTE: Final = 60
 
 
-def load_profile(path: Path) -> WorkloadProfile:
+def load_workload_profile(path: Path) -> WorkloadProfile:
     """
     Read a workload profile from a YAML or JSON file.
 
@@ -39,7 +39,7 @@ def load_profile(path: Path) -> WorkloadProfile:
     return load_noun(str(path), WorkloadProfile)
 
 
-def generate(profile: WorkloadProfile, *, seed: int) -> Snapshot:
+def generate_snapshot(profile: WorkloadProfile, *, seed: int) -> Snapshot:
     """Generate the cluster and queues of a profile, its jobs, and the part of them that already runs."""
     draws = Draws(seed)
     empty = profile.without_jobs()
@@ -114,7 +114,7 @@ def _started(
 ) -> dict[int, tuple[Replica, ...]]:
     """Replicas of the running jobs, by their index in the list."""
     fit = FirstFit(draws.shuffled(empty.cluster.nodes))
-    quotas = QuotaUse(empty.queues)
+    quotas = QuotaTracker(empty.queues)
     model_of = {node.name: node.gpu_model for node in empty.cluster.nodes}
     left = int(profile.running.gpu_ratio * profile.gpu_milli)
     placed: dict[int, tuple[Replica, ...]] = {}

@@ -43,7 +43,7 @@ class NodeShape(Noun):
         return self
 
 
-class Layout(Noun):
+class RackLayout(Noun):
     """Assignment of nodes to racks and zones, in the order of the shapes; each shape begins a new rack."""
 
     region: Label = ""
@@ -112,7 +112,7 @@ class WorkloadProfile(Noun):
     name: Name
     taken_at: Timestamp
     nodes: tuple[NodeShape, ...] = Field(min_length=1)
-    layout: Layout = Field(default_factory=Layout)
+    layout: RackLayout = Field(default_factory=RackLayout)
     pools: tuple[NodePool, ...] = ()
     overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
     datasets: tuple[Dataset, ...] = ()

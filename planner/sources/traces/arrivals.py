@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
-from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.synthetic.workload_profile import RunningPart
 from gpuplan.planner.sources.traces.openb import POD_COLUMNS, read_openb_pods
 from gpuplan.planner.sources.traces.philly import PHILLY_COLUMNS, read_philly
@@ -70,11 +70,11 @@ def read_arrivals(path: Path, cluster: Cluster, *, seed: int) -> tuple[Arrival, 
 
 def _drawn(path: Path, *, seed: int) -> list[Arrival]:
     """The jobs of a profile; its backlog is the time over which they arrive."""
-    profile = load_profile(path)
+    profile = load_workload_profile(path)
     if not profile.backlog:
         message = "has no backlog; expected the time over which its jobs arrive, such as backlog: 1d."
         raise BadInputError((InputProblem(str(path), message),))
-    waiting = generate(profile.model_copy(update={"running": RunningPart(gpu_ratio=0.0)}), seed=seed)
+    waiting = generate_snapshot(profile.model_copy(update={"running": RunningPart(gpu_ratio=0.0)}), seed=seed)
     return [
         Arrival(
             after=profile.backlog - int((waiting.taken_at - job.submitted_at).total_seconds()),
@@ -114,11 +114,11 @@ def _columns(path: Path) -> set[str]:
 
 
 _EXPECTED: Final = (
-    f"  Give an openb pod list (CSV with {listed(POD_COLUMNS)}), a Philly job list (CSV with "
-    f"{listed(PHILLY_COLUMNS)}), or a workload profile (YAML)."
+    f"  Give an openb pod list (CSV with {truncated_names(POD_COLUMNS)}), a Philly job list (CSV with "
+    f"{truncated_names(PHILLY_COLUMNS)}), or a workload profile (YAML)."
 )
 
 
 def _neither(path: Path, columns: set[str]) -> InputProblem:
-    found = listed(sorted(filter(None, columns))[:6]) or "none"
+    found = truncated_names(sorted(filter(None, columns))[:6]) or "none"
     return InputProblem(f"{path}:1", f"has columns that no known trace has: {found}.\n{_EXPECTED}")

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpuplan.models.errors import InputProblem
 from gpuplan.models.units import Name
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.sources.documents.documents import LARGEST_BYTES
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class CsvFile:
         self._cells = self._read()
         self.columns: frozenset[str] = frozenset(() if self._cells is None else self._cells.columns)
 
-    def rows(self, *required: str) -> Iterator[Row]:
+    def rows(self, *required: str) -> Iterator[CsvRow]:
         """The rows in the order of the file; none if a required column is missing."""
         if self._cells is None:
             return
@@ -64,7 +64,8 @@ class CsvFile:
             noun = "column" if len(missing) == 1 else "columns"
             self._refuse(
                 1,
-                f"has no {noun} {listed(missing)}; found {listed(filter(None, self.columns)) or 'none'}.\n"
+                f"has no {noun} {truncated_names(missing)}; found "
+                f"{truncated_names(filter(None, self.columns)) or 'none'}.\n"
                 f"  Give {self._what}, with its header line.",
             )
             return
@@ -73,7 +74,7 @@ class CsvFile:
             self.complain(line, _LINE, f"has {width} cells; {expected}.")
         columns = [str(column) for column in self._cells.columns]
         for line, *cells in self._cells.itertuples(name=None):
-            yield Row(self, line, dict(zip(columns, cells, strict=True)))
+            yield CsvRow(self, line, dict(zip(columns, cells, strict=True)))
 
     def complain(self, line: int, column: str, message: str) -> None:
         """Add a problem of one cell, unless its column already has the maximum number."""
@@ -107,7 +108,7 @@ class CsvFile:
         lines.index = pd.RangeIndex(1, len(lines) + 1, name=_LINE)
         header = [name.strip() for name in lines.iloc[0].split(",")]
         if repeated := sorted(name for name, count in Counter(header).items() if count > 1):
-            self._refuse(1, f"has column {listed(repeated)} twice; expected each column once.")
+            self._refuse(1, f"has column {truncated_names(repeated)} twice; expected each column once.")
             return None
         body = lines.iloc[1:]
         body = body[body.str.strip() != ""]
@@ -143,7 +144,7 @@ class CsvFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One line of a CSV file; an invalid cell is reported and read as a harmless value."""
 
     file: CsvFile

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuplan.planner.sources.traces.csv_rows import Row
+    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 TRACE_START: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """Second 0 of the trace. The trace states no date; this one is a substitute."""
@@ -42,7 +42,7 @@ _QOS: Final = "qos"
 _MOST_GPUS: Final = 128
 
 
-class QosClass(StrEnum):
+class OpenbQos(StrEnum):
     """Quality of service of a pod; LS is latency-sensitive, BE best effort."""
 
     GUARANTEED = "Guaranteed"
@@ -51,7 +51,7 @@ class QosClass(StrEnum):
     BE = "BE"
 
 
-PRIORITY: Final = {QosClass.GUARANTEED: 2, QosClass.LS: 2, QosClass.BURSTABLE: 1, QosClass.BE: 0}
+PRIORITY: Final = {OpenbQos.GUARANTEED: 2, OpenbQos.LS: 2, OpenbQos.BURSTABLE: 1, OpenbQos.BE: 0}
 """
 Priority by quality of service; the trace has no priorities.
 
@@ -121,7 +121,7 @@ def read_openb_pods(pods: Path) -> tuple[Job, ...]:
 
 def _queue_names(pods: CsvFile) -> list[str]:
     """Names of the queues: one per quality of service."""
-    return [qos.lower() for qos in QosClass] if _QOS in pods.columns else [UNSPECIFIED]
+    return [qos.lower() for qos in OpenbQos] if _QOS in pods.columns else [UNSPECIFIED]
 
 
 def _instant(second: int) -> datetime:
@@ -169,7 +169,7 @@ def _pods(file: CsvFile, *further_columns: str) -> Iterator[tuple[int, int | Non
         yield created, deleted, job
 
 
-def _unique_name(row: Row, column: str, kind: str, line_of: dict[str, int]) -> str:
+def _unique_name(row: CsvRow, column: str, kind: str, line_of: dict[str, int]) -> str:
     name = row.name(column)
     first = line_of.setdefault(name, row.line)
     if first != row.line and row.text(column) == name:
@@ -177,11 +177,11 @@ def _unique_name(row: Row, column: str, kind: str, line_of: dict[str, int]) -> s
     return name
 
 
-def _milli(row: Row) -> str:
+def _milli(row: CsvRow) -> str:
     return f"{row.whole('cpu_milli', most=LARGEST_COUNT * MILLI)}m"
 
 
-def _request(row: Row) -> ResourceRequest:
+def _request(row: CsvRow) -> ResourceRequest:
     """Whole GPUs, or a share of one: `gpu_milli` is per GPU, and below 1000 only if there is one GPU."""
     gpus = row.whole("num_gpu", most=_MOST_GPUS)
     milli = row.whole("gpu_milli", most=MILLI)
@@ -197,7 +197,7 @@ def _request(row: Row) -> ResourceRequest:
     )
 
 
-def _gpu_models(row: Row) -> list[str]:
+def _gpu_models(row: CsvRow) -> list[str]:
     """Allowed models; the trace repeats some, so duplicates are removed."""
     listed = row.text("gpu_spec")
     if not listed:
@@ -209,17 +209,17 @@ def _gpu_models(row: Row) -> list[str]:
     return []
 
 
-def _qos(row: Row) -> QosClass | None:
+def _qos(row: CsvRow) -> OpenbQos | None:
     if _QOS not in row.cells:
         return None
     try:
-        return QosClass(row.text(_QOS))
+        return OpenbQos(row.text(_QOS))
     except ValueError:
-        row.complain(_QOS, f"one of {', '.join(QosClass)}")
+        row.complain(_QOS, f"one of {', '.join(OpenbQos)}")
         return None
 
 
-def _not_before(row: Row, column: str, earliest: int) -> int | None:
+def _not_before(row: CsvRow, column: str, earliest: int) -> int | None:
     second = row.optional_whole(column, most=LATEST_SECOND)
     if second is not None and second < earliest:
         row.complain(column, f"{earliest} or later: a pod is created, then scheduled, then deleted")

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.validation.suggestions import listed
+from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.sources.traces.csv_rows import CsvFile
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.planner.sources.traces.csv_rows import Row
+    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 _COLUMNS: Final = ("second", "node", "event")
 _LATEST: Final = 100 * 366 * 24 * 3600
@@ -61,11 +61,11 @@ def _outages(file: CsvFile, cluster: Cluster) -> Iterator[Outage]:
     for row in file.rows(*_COLUMNS):
         node = row.name("node")
         if node not in names and "node" not in row.faulty:
-            row.complain("node", f"a node of the cluster ({listed(names) or 'it has none'})")
+            row.complain("node", f"a node of the cluster ({truncated_names(names) or 'it has none'})")
         yield Outage(after=row.whole("second", most=_LATEST), node=node, event=_event(row))
 
 
-def _event(row: Row) -> NodeEvent:
+def _event(row: CsvRow) -> NodeEvent:
     try:
         return NodeEvent(row.text("event"))
     except ValueError:

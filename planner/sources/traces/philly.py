@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuplan.planner.sources.traces.csv_rows import Row
+    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 PHILLY_COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 
@@ -66,7 +66,7 @@ def _per_replica(gpus: int, widest: int) -> int:
     return max((size for size in range(1, min(gpus, widest) + 1) if gpus % size == 0), default=0)
 
 
-def _submitted(row: Row) -> datetime:
+def _submitted(row: CsvRow) -> datetime:
     """Submission time; the trace has no time zone, so UTC is assumed."""
     try:
         return datetime.fromisoformat(row.text("timestamp")).replace(tzinfo=UTC)
@@ -75,7 +75,7 @@ def _submitted(row: Row) -> datetime:
         return datetime(2017, 1, 1, tzinfo=UTC) + timedelta(seconds=row.line)
 
 
-def _seconds(row: Row) -> int:
+def _seconds(row: CsvRow) -> int:
     try:
         seconds = float(row.text("duration"))
     except ValueError:

@@ -36,7 +36,7 @@ class Unplaced(Noun):
     reason: Reason
 
 
-class Capacity(Noun):
+class CapacityPlan(Noun):
     """The nodes to add, their cost, and whether the cost is proven minimal."""
 
     jobs: tuple[Name, ...]

@@ -25,7 +25,7 @@ class ModelUse(Noun):
         return round(self.used / self.usable, 6) if self.usable else 0.0
 
 
-class Figures(Noun):
+class PlanFigures(Noun):
     """Figures of a plan: the cluster once it is applied, and the quality of the plan."""
 
     plan_id: str
@@ -108,7 +108,7 @@ RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"}
 """Figures that are fractions."""
 
 
-class Fate(StrEnum):
+class JobOutcomeKind(StrEnum):
     """Outcome of a job in a scenario compared with the base; the worst comes first."""
 
     STOPS = "stops"
@@ -123,7 +123,7 @@ class Fate(StrEnum):
     """It has more replicas than in the base, starts, or starts earlier."""
 
 
-class JobFate(Noun):
+class JobOutcomeChange(Noun):
     """A job with an outcome in a scenario that differs from the base."""
 
     job: Name
@@ -132,7 +132,7 @@ class JobFate(Noun):
     """Queue that it belongs to."""
     user: Name
     """User that submitted it."""
-    fate: Fate
+    fate: JobOutcomeKind
     """Outcome compared with the base."""
     stopped_by_changes: bool = False
     """True if the changes themselves stop it before planning, such as a failed node."""
@@ -155,7 +155,7 @@ class Trial(Noun):
     """Name of the scenario, or `base`."""
     description: str = ""
     """What the scenario says of itself."""
-    figures: Figures | None = None
+    figures: PlanFigures | None = None
     """None if planning failed."""
     failure: str = ""
     """Why planning failed."""
@@ -171,7 +171,7 @@ class Trial(Noun):
     """Settings of its policy that affect no job; a scenario omits those that the base lists."""
     differences: dict[str, float] = Field(default_factory=dict)
     """Figures minus those of the base, without zeros."""
-    jobs: tuple[JobFate, ...] = ()
+    jobs: tuple[JobOutcomeChange, ...] = ()
     """Jobs of the base with a different outcome here, the worst outcome first."""
 
 

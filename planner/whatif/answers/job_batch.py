@@ -8,7 +8,7 @@ from gpuplan.models.base import Noun
 from gpuplan.models.job import Job
 
 
-class Submission(Noun):
+class JobBatch(Noun):
     """Waiting jobs that are new to a cluster."""
 
     jobs: tuple[Job, ...] = Field(min_length=1)

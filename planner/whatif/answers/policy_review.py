@@ -10,7 +10,7 @@ from gpuplan.models.base import Noun
 from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
-class KnobChange(Noun):
+class PolicyDifference(Noun):
     """A setting that differs between two policies."""
 
     path: str
@@ -20,7 +20,7 @@ class KnobChange(Noun):
     after: Any = None
 
 
-class JobChange(Noun):
+class ReplicaCountChange(Noun):
     """A job that runs with another number of replicas under the new policy."""
 
     job: Name
@@ -77,13 +77,13 @@ class PolicyReview(Noun):
     """Fingerprint of the snapshot."""
     epoch: Timestamp
     seed: int
-    knobs: tuple[KnobChange, ...]
+    knobs: tuple[PolicyDifference, ...]
     """Sorted by path."""
     old: PolicyPlan
     new: PolicyPlan
-    gains: tuple[JobChange, ...] = ()
+    gains: tuple[ReplicaCountChange, ...] = ()
     """Jobs with more replicas under the new policy, most GPUs first."""
-    losses: tuple[JobChange, ...] = ()
+    losses: tuple[ReplicaCountChange, ...] = ()
     """Jobs with fewer replicas under the new policy, most GPUs first."""
     moved: tuple[Name, ...] = ()
     """Jobs that move under only one of the policies, sorted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.base import Noun
 from gpuplan.models.units import Timestamp
-from gpuplan.planner.whatif.answers.comparison import Figures
+from gpuplan.planner.whatif.answers.comparison import PlanFigures
 
 
 class Knob(Noun):
@@ -21,7 +21,7 @@ class SweepPoint(Noun):
 
     values: tuple[str, ...]
     """One value per knob, in the order of the knobs."""
-    figures: Figures | None = None
+    figures: PlanFigures | None = None
     failure: str = ""
     """Why planning failed."""
     on_front: bool = False

@@ -11,8 +11,8 @@ from gpuplan.models.plan.actions import ScaleUp
 from gpuplan.models.policy.policy import LARGEST_POINTS
 from gpuplan.models.value.disruption_cost import interruption_points
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.answers.capacity import Capacity, PoolNodes, Unplaced
-from gpuplan.planner.whatif.capacity.no_disruption_world import undisturbed
+from gpuplan.planner.whatif.answers.capacity import CapacityPlan, PoolNodes, Unplaced
+from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ _DECIMALS: Final = 4
 """Decimals of interruption costs: as fine as the finest of `_PARTS`."""
 
 
-def size(
+def find_cheapest_nodes(
     snapshot: Snapshot,
     policy: Policy,
     jobs: Sequence[Job],
@@ -42,7 +42,7 @@ def size(
     seed: int,
     most: int | None = None,
     watch: Watch | None = None,
-) -> Capacity:
+) -> CapacityPlan:
     """
     Find the cheapest new nodes of the cluster's pools with which these jobs run.
 
@@ -53,7 +53,7 @@ def size(
     asked = [job for job in jobs if job.running is None]
     roomy, rooms = _with_room(snapshot, policy, most, sum(job.gang.minimum for job in asked))
     scale = _scale_of(roomy.cluster.pools, rooms)
-    world, rules = undisturbed(
+    world, rules = without_disruption(
         roomy, policy, asked, points=scale.of_a_job, currency=scale.currency, scaling=scale.of_a_node
     )
     plan = plan_epoch(world, rules, seed=seed, created_at=snapshot.taken_at, watch=watch)
@@ -64,7 +64,7 @@ def size(
     added = Counter(action.pool for action in plan.actions if isinstance(action, ScaleUp))
     risks = _interruption_costs(snapshot, policy)
     prices = {pool.name: pool.template.price_per_hour for pool in snapshot.cluster.pools}
-    return Capacity(
+    return CapacityPlan(
         jobs=tuple(names),
         runs=tuple(sorted(placed)),
         cannot=tuple(Unplaced(job=each.job, reason=each.reason) for each in waiting),
@@ -84,7 +84,7 @@ def size(
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _WeightScale:
     """Points of jobs and nodes in the objective."""
 
     currency: int
@@ -99,7 +99,7 @@ class _Scale:
     """True if all prices are whole points."""
 
 
-def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
+def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _WeightScale:
     prices = {pool.name: pool.template.price_per_hour for pool in pools}
     totals = {
         parts: sum(ceil(prices[name] * parts) * room for name, room in rooms.items()) for parts in _PARTS
@@ -114,7 +114,7 @@ def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
     of_a_node = 1 if finest > 1 or not total else 0
     of_all_nodes = total * finest + count * of_a_node
     of_a_job = min(LARGEST_POINTS, 2 * of_all_nodes + 1)
-    return _Scale(parts * finest, finest, of_a_node, of_all_nodes, of_a_job, exact=bool(telling))
+    return _WeightScale(parts * finest, finest, of_a_node, of_all_nodes, of_a_job, exact=bool(telling))
 
 
 def _whole(amount: float) -> bool:
@@ -156,7 +156,7 @@ def _cost(added: Counter[str], prices: dict[str, float]) -> float:
     return round(sum(prices[name] * count for name, count in added.items()), 6)
 
 
-def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> float:
+def _at_least(plan: Plan, slack: int, scale: _WeightScale, rooms: dict[str, int]) -> float:
     """Lower bound on the cost of a mix with as many jobs: none can score above the plan's dual bound."""
     added = [action for action in plan.actions if isinstance(action, ScaleUp)]
     own = sum(round(action.after.price_per_hour * scale.currency) for action in added)

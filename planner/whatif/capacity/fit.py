@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.formatting import gang_size
 from gpuplan.planner.whatif.answers.fit import Fit
-from gpuplan.planner.whatif.capacity.fit_upper_bound import ceiling
-from gpuplan.planner.whatif.capacity.no_disruption_world import undisturbed
+from gpuplan.planner.whatif.capacity.fit_upper_bound import count_upper_bound
+from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
@@ -39,11 +39,11 @@ def fit(
 
     The planner gets one copy more than counting allows, so that the plan gives a reason why that copy waits.
     """
-    alone, _ = undisturbed(snapshot, policy, (), points=_POINTS)
-    counted = ceiling(alone, policy, job, most + 1)
+    alone, _ = without_disruption(snapshot, policy, (), points=_POINTS)
+    counted = count_upper_bound(alone, policy, job, most + 1)
     names = _names(snapshot, job.name, min(counted + 1, most))
     copies = [job.model_copy(update={"name": name}) for name in names]
-    world, rules = undisturbed(snapshot, policy, copies, points=_POINTS)
+    world, rules = without_disruption(snapshot, policy, copies, points=_POINTS)
     enough = _Enough(min(counted, len(names)) * _POINTS, watch)
     plan = plan_epoch(world, rules, seed=seed, created_at=snapshot.taken_at, watch=enough)
     placed = [placement for placement in plan.placements if placement.job in names]

@@ -10,12 +10,12 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting.blocked_nodes import power_left
-from gpuplan.planner.waiting.eligible_nodes import Matcher
-from gpuplan.planner.waiting.free_capacity import MIG, FreePool, Place, needs_of, profiles_in
-from gpuplan.planner.waiting.mig_capacity import MigRoom
+from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
+from gpuplan.planner.waiting.free_capacity import MIG, FreeCapacity, NodeRoom, profiles_in, replica_needs
+from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def ceiling(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
+def count_upper_bound(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
     """Upper bound on the copies of a job that fit, counted up to `most`; the job may be a new one."""
-    match = Matcher(snapshot.cluster.nodes, [job]).match(job)
+    match = EligibilityIndex(snapshot.cluster.nodes, [job]).match(job)
     nodes = [snapshot.cluster.nodes[index] for index in match.nodes]
     nodes = _without_those_it_avoids(snapshot, job, nodes)
     replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
-    rooms = QuotaRoom(snapshot, snapshot.running_placements)
+    rooms = QuotaHeadroom(snapshot, snapshot.running_placements)
     each = job.request.total_gpu_milli * job.gang.minimum
 
     def within(models: tuple[str, ...], copies: int) -> bool:
@@ -77,14 +77,16 @@ def _replicas(
 ) -> dict[str, int]:
     """Number of replicas that each node alone can take, by name."""
     cluster = snapshot.cluster
-    free = free_capacity(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
+    free = free_resources_by_node(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
     power = power_left(cluster, snapshot.running_placements).by_node
-    mig = MigRoom(snapshot.running_placements, policy.mig)
-    needs = needs_of(job, cluster, capped=bool(power))
+    mig = MigCapacity(snapshot.running_placements, policy.mig)
+    needs = replica_needs(job, cluster, capped=bool(power))
     # Placing instances of several profiles is a packing problem, where counting gives no bound.
     needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
     return {
-        node.name: FreePool([Place(node, free[node.name], mig, power.get(node.name))]).fitting(needs, most)
+        node.name: FreeCapacity([NodeRoom(node, free[node.name], mig, power.get(node.name))]).fitting(
+            needs, most
+        )
         for node in nodes
     }
 

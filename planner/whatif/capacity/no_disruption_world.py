@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
-def undisturbed(
+def without_disruption(
     snapshot: Snapshot,
     policy: Policy,
     jobs: Iterable[Job],

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from distributed import Client, as_completed
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.solvers.worker import Outcome, run_apart
+from gpuplan.solvers.worker import ChildOutcome, run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuplan.planner.whatif.grid.workers import Task
+    from gpuplan.planner.whatif.grid.workers import WorkerTask
 
 _PATIENCE: Final = 10
 """Timeout in seconds for the scheduler to answer, and for its first worker."""
@@ -25,23 +25,26 @@ class DaskWorkers:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[WorkerTask]) -> Iterator[tuple[int, ChildOutcome]]:
         """Yield the index and outcome of each task as it ends."""
         index_of = {
-            self._client.submit(carry_out, self._client.scatter(task, hash=False), pure=False): index
+            self._client.submit(run_task, self._client.scatter(task, hash=False), pure=False): index
             for index, task in enumerate(tasks)
         }
         try:
             for ended in as_completed(list(index_of), loop=self._client.loop):
                 error = ended.exception()
-                yield index_of[ended], ended.result() if error is None else Outcome(failure=_words(error))
+                yield (
+                    index_of[ended],
+                    ended.result() if error is None else ChildOutcome(failure=_words(error)),
+                )
         finally:
             self._client.cancel(list(index_of))
 
 
-def carry_out(task: Task) -> Outcome:
+def run_task(task: WorkerTask) -> ChildOutcome:
     """Run a task on a worker's machine."""
-    return run_apart(task.entry, task.arguments, task.seconds, lambda _: None)
+    return run_in_child(task.entry, task.arguments, task.seconds, lambda _: None)
 
 
 def _words(error: BaseException) -> str:

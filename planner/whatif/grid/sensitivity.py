@@ -19,15 +19,15 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.formatting import node_size
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step, kind_name
-from gpuplan.planner.whatif.grid.workers import Task, all_of
+from gpuplan.planner.whatif.grid.workers import WorkerTask, run_all_tasks
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import AddNodes
-from gpuplan.planner.whatif.trials import Case, fault_of, task_of, tried
-from gpuplan.solvers.interface import Budget, well_formed
-from gpuplan.solvers.solver_child import RELAXING
+from gpuplan.planner.whatif.trials import TrialCase, failure_text, task_of, trial_result
+from gpuplan.solvers.interface import Budget, validated_answer
+from gpuplan.solvers.solver_child import RELAXATION_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.answers.comparison import Figures
-    from gpuplan.planner.whatif.grid.workers import Engine
+    from gpuplan.planner.whatif.answers.comparison import PlanFigures
+    from gpuplan.planner.whatif.grid.workers import Workers
     from gpuplan.solvers.interface import Solver
-    from gpuplan.solvers.worker import Outcome
+    from gpuplan.solvers.worker import ChildOutcome
 
 ENTRY: Final = "gpuplan.planner.whatif.grid.sensitivity:relaxed"
 
@@ -47,7 +47,7 @@ _SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EquivalentNodes:
     """A kind of nodes with equal value."""
 
     words: str
@@ -66,7 +66,7 @@ class Kind:
         return AddNodes.model_validate({"change": "add_nodes", "count": count, **pattern})
 
 
-def kinds_of(snapshot: Snapshot) -> list[Kind]:
+def equivalent_nodes(snapshot: Snapshot) -> list[EquivalentNodes]:
     """
     List the kinds of nodes by their size in words, and the kinds of pools that have no such node yet.
 
@@ -75,9 +75,9 @@ def kinds_of(snapshot: Snapshot) -> list[Kind]:
     by_words: dict[str, list[Node]] = defaultdict(list)
     for node in snapshot.cluster.nodes:
         by_words[node_size(node)].append(node)
-    kinds = [Kind(words, _commonest(nodes).name, len(nodes)) for words, nodes in by_words.items()]
+    kinds = [EquivalentNodes(words, _commonest(nodes).name, len(nodes)) for words, nodes in by_words.items()]
     kinds += [
-        Kind(words, pool.template.name, 0, pool.name)
+        EquivalentNodes(words, pool.template.name, 0, pool.name)
         for pool in snapshot.cluster.pools
         if (words := node_size(pool.template)) not in by_words
     ]
@@ -96,24 +96,28 @@ def _commonest(nodes: Sequence[Node]) -> Node:
 def sensitivity(
     snapshot: Snapshot,
     policy: Policy,
-    kinds: Sequence[Kind],
-    engine: Engine,
+    kinds: Sequence[EquivalentNodes],
+    engine: Workers,
     *,
     seed: int,
     steps: Sequence[int],
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sensitivity:
     """Value more nodes of each kind in both ways; all plans and relaxations run in parallel."""
-    asked = [_Asked(), _Asked(relaxed=True)]
+    asked = [_World(), _World(relaxed=True)]
     for kind in kinds:
-        asked += [_Asked(kind, 1, relaxed=True), *(_Asked(kind, count) for count in steps)]
+        asked += [_World(kind, 1, relaxed=True), *(_World(kind, count) for count in steps)]
     tasks = [each.task(snapshot, policy, seed) for each in asked]
-    outcomes = dict(zip(asked, all_of(engine, tasks, [each.name for each in asked], ended), strict=True))
-    plans = {each: tried(outcome) for each, outcome in outcomes.items() if not each.relaxed}
+    outcomes = dict(
+        zip(asked, run_all_tasks(engine, tasks, [each.name for each in asked], ended), strict=True)
+    )
+    plans = {each: trial_result(outcome) for each, outcome in outcomes.items() if not each.relaxed}
     bounds = {each: _bound(outcome) for each, outcome in outcomes.items() if each.relaxed}
-    without, relaxation = plans[_Asked()].figures, bounds[_Asked(relaxed=True)]
+    without, relaxation = plans[_World()].figures, bounds[_World(relaxed=True)]
     faults = {each: plan.failure for each, plan in plans.items() if plan.failure}
-    faults |= {each: fault_of(outcomes[each], "relaxing") for each, bound in bounds.items() if bound is None}
+    faults |= {
+        each: failure_text(outcomes[each], "relaxing") for each, bound in bounds.items() if bound is None
+    }
     return Sensitivity(
         snapshot=snapshot.fingerprint(),
         policy=policy.fingerprint(),
@@ -127,8 +131,8 @@ def sensitivity(
                 like=kind.like,
                 pool=kind.pool,
                 nodes=kind.nodes,
-                marginal=_less(bounds[_Asked(kind, 1, relaxed=True)], relaxation),
-                steps=tuple(_step(count, plans[_Asked(kind, count)].figures, without) for count in steps),
+                marginal=_less(bounds[_World(kind, 1, relaxed=True)], relaxation),
+                steps=tuple(_step(count, plans[_World(kind, count)].figures, without) for count in steps),
             )
             for kind in kinds
         ),
@@ -137,10 +141,10 @@ def sensitivity(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _World:
     """A world to plan or relax: the base, or the base with added nodes of a kind."""
 
-    kind: Kind | None = None
+    kind: EquivalentNodes | None = None
     more: int = 0
     relaxed: bool = False
 
@@ -150,22 +154,22 @@ class _Asked:
         world = "base" if self.kind is None else f"{self.more:,} more: {self.kind.name}"
         return f"relaxation of {world}" if self.relaxed else world
 
-    def task(self, snapshot: Snapshot, policy: Policy, seed: int) -> Task:
+    def task(self, snapshot: Snapshot, policy: Policy, seed: int) -> WorkerTask:
         """Build the task for an engine."""
         if self.kind is not None:
             patched = patch(snapshot, policy, Scenario(name="more", changes=(self.kind.more(self.more),)))
             snapshot, policy = patched.snapshot, patched.policy
-        case = Case(snapshot, policy, seed)
+        case = TrialCase(snapshot, policy, seed)
         return _relaxation(case) if self.relaxed else task_of(case)
 
 
-def _relaxation(case: Case) -> Task:
-    return Task(ENTRY, (case,), limits_of(case.policy, case.seed).seconds + _SECONDS)
+def _relaxation(case: TrialCase) -> WorkerTask:
+    return WorkerTask(ENTRY, (case,), limits_of(case.policy, case.seed).seconds + _SECONDS)
 
 
-def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
+def relaxed(case: TrialCase, _report: Callable[[object], None]) -> int | None:
     """Value of the linear relaxation of a world, rounded up to a whole point; None if it took too long."""
-    problem = pose(case.snapshot, case.policy)
+    problem = build_problem(case.snapshot, case.policy)
     formulation = formulate(problem, Columns(problem))
     if not len(formulation.upper):  # nothing can start or change
         return formulation.constant
@@ -173,12 +177,12 @@ def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
     budget = Budget(time.monotonic() + limits.seconds, limits.workers, case.seed)
     nothing = np.zeros(len(formulation.upper), dtype=np.int64)
     # This task has a separate process, so a crash of the solver library ends nothing else.
-    relax: Solver = pkgutil.resolve_name(RELAXING)
-    answer = well_formed(relax(formulation, budget, nothing, lambda _: None))
+    relax: Solver = pkgutil.resolve_name(RELAXATION_ENTRY)
+    answer = validated_answer(relax(formulation, budget, nothing, lambda _: None))
     return None if answer is None else answer.bound
 
 
-def _bound(outcome: Outcome) -> int | None:
+def _bound(outcome: ChildOutcome) -> int | None:
     return outcome.last if isinstance(outcome.last, int) else None
 
 
@@ -186,7 +190,7 @@ def _less(value: int | None, base: int | None) -> int | None:
     return None if value is None or base is None else value - base
 
 
-def _step(count: int, found: Figures | None, base: Figures | None) -> Step:
+def _step(count: int, found: PlanFigures | None, base: PlanFigures | None) -> Step:
     if found is None or base is None:
         return Step(nodes=count)
     slacks = [None if each.bound is None else each.bound - each.objective for each in (found, base)]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.value.job_value import same_points
+from gpuplan.models.value.job_value import has_same_points
 from gpuplan.planner.whatif.answers.comparison import IN_POINTS
 from gpuplan.planner.whatif.answers.sweep import Knob, Sweep, SweepPoint
-from gpuplan.planner.whatif.grid.workers import all_of
-from gpuplan.planner.whatif.trials import Case, task_of, tried
+from gpuplan.planner.whatif.grid.workers import run_all_tasks
+from gpuplan.planner.whatif.trials import TrialCase, task_of, trial_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.answers.comparison import Figures
-    from gpuplan.planner.whatif.grid.workers import Engine
-    from gpuplan.planner.whatif.patch.apply_changes import Patched
+    from gpuplan.planner.whatif.answers.comparison import PlanFigures
+    from gpuplan.planner.whatif.grid.workers import Workers
+    from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
 
 BETTER_LESS: Final = frozenset(
     {
@@ -38,21 +38,21 @@ def sweep(
     snapshot: Snapshot,
     policy: Policy,
     knobs: Sequence[Knob],
-    worlds: Sequence[tuple[tuple[str, ...], Patched]],
-    engine: Engine,
+    worlds: Sequence[tuple[tuple[str, ...], PatchedSnapshot]],
+    engine: Workers,
     *,
     seed: int,
     weighed: tuple[str, str],
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Plan the world of every combination; `weighed` names the two figures of the front."""
-    tasks = [task_of(Case(patched.snapshot, patched.policy, seed)) for _, patched in worlds]
+    tasks = [task_of(TrialCase(patched.snapshot, patched.policy, seed)) for _, patched in worlds]
     names = [
         ", ".join(f"{knob.name}={value}" for knob, value in zip(knobs, values, strict=True))
         for values, _ in worlds
     ]
-    results = [tried(outcome) for outcome in all_of(engine, tasks, names, ended)]
-    comparable = all(same_points(patched.snapshot, policy, patched.policy) for _, patched in worlds)
+    results = [trial_result(outcome) for outcome in run_all_tasks(engine, tasks, names, ended)]
+    comparable = all(has_same_points(patched.snapshot, policy, patched.policy) for _, patched in worlds)
     compared = comparable or IN_POINTS.isdisjoint(weighed)
     front = pareto_front([found.figures for found in results], weighed) if compared else set()
     return Sweep(
@@ -70,7 +70,7 @@ def sweep(
     )
 
 
-def pareto_front(points: Sequence[Figures | None], weighed: tuple[str, str]) -> set[int]:
+def pareto_front(points: Sequence[PlanFigures | None], weighed: tuple[str, str]) -> set[int]:
     """Indices of the points that no other point dominates; points with equal figures share the front."""
     worth = {
         index: scores
@@ -87,7 +87,7 @@ def pareto_front(points: Sequence[Figures | None], weighed: tuple[str, str]) -> 
     }
 
 
-def _scores(figures: Figures, weighed: tuple[str, str]) -> tuple[float, ...] | None:
+def _scores(figures: PlanFigures, weighed: tuple[str, str]) -> tuple[float, ...] | None:
     """The weighed figures with signs such that more is better; None if one is unknown."""
     scores = []
     for name in weighed:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpuplan.solvers.worker import run_apart
+from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpuplan.solvers.worker import Outcome
+    from gpuplan.solvers.worker import ChildOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WorkerTask:
     """A call of `entry(*arguments, report)`; its return value is the result."""
 
     entry: str
@@ -31,18 +31,18 @@ class Task:
     """Time limit after which the process is killed."""
 
 
-class Engine(Protocol):
+class Workers(Protocol):
     """Runs tasks in parallel."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[WorkerTask]) -> Iterator[tuple[int, ChildOutcome]]:
         """Yield the index and outcome of each task as it ends."""
 
 
-def all_of(
-    engine: Engine, tasks: Sequence[Task], names: Sequence[str], ended: Callable[[str], None]
-) -> list[Outcome]:
+def run_all_tasks(
+    engine: Workers, tasks: Sequence[WorkerTask], names: Sequence[str], ended: Callable[[str], None]
+) -> list[ChildOutcome]:
     """Run all tasks and return their outcomes in order; `ended` is called with each name as the task ends."""
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, ChildOutcome] = {}
     for index, outcome in engine.run(tasks):
         outcomes[index] = outcome
         ended(names[index])
@@ -55,7 +55,7 @@ class Processes:
     def __init__(self, at_a_time: int) -> None:
         self._at_a_time = at_a_time
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def run(self, tasks: Sequence[WorkerTask]) -> Iterator[tuple[int, ChildOutcome]]:
         """Yield the index and outcome of each task as it ends."""
         given_up = Event()
 
@@ -65,7 +65,7 @@ class Processes:
 
         with ThreadPoolExecutor(self._at_a_time) as threads:
             index_of = {
-                threads.submit(run_apart, task.entry, task.arguments, task.seconds, listen): index
+                threads.submit(run_in_child, task.entry, task.arguments, task.seconds, listen): index
                 for index, task in enumerate(tasks)
             }
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.validation.base import View
+from gpuplan.models.validation.base import SnapshotView
 from gpuplan.models.validation.checks import CHECKS
 from gpuplan.models.validation.entities import profiles_are_offered
 from gpuplan.planner.whatif.patch import jobs, nodes, rules
@@ -25,7 +25,7 @@ from gpuplan.planner.whatif.patch.scenario_changes import (
     SetQuota,
     SetSolver,
 )
-from gpuplan.planner.whatif.world import World
+from gpuplan.planner.whatif.world import SnapshotSections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.world import Faults
 
 
-_MAKERS: Final[dict[type[Noun], Callable[[World, Any], Faults]]] = {
+_MAKERS: Final[dict[type[Noun], Callable[[SnapshotSections, Any], Faults]]] = {
     AddNodes: nodes.add_nodes,
     RemoveNodes: nodes.remove_nodes,
     FailNodes: nodes.fail_nodes,
@@ -60,7 +60,7 @@ _CHECKS: Final = tuple(check for check in CHECKS if check is not profiles_are_of
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class ScenarioMismatch:
     """An entry of a scenario that does not fit the world."""
 
     section: str
@@ -71,35 +71,37 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Patched:
+class PatchedSnapshot:
     """A world after the changes of a scenario."""
 
     snapshot: Snapshot
     policy: Policy
-    misfits: tuple[Misfit, ...] = ()
+    misfits: tuple[ScenarioMismatch, ...] = ()
     """If there are any, the world is not the one that the scenario describes."""
 
 
-def patch(snapshot: Snapshot, policy: Policy, scenario: Scenario) -> Patched:
+def patch(snapshot: Snapshot, policy: Policy, scenario: Scenario) -> PatchedSnapshot:
     """Apply the changes in order, each to the result of the previous ones."""
-    world = World(snapshot.canonical(), policy)
+    world = SnapshotSections(snapshot.canonical(), policy)
     misfits = [
-        Misfit("changes", index, fault)
+        ScenarioMismatch("changes", index, fault)
         for index, change in enumerate(scenario.changes)
         for fault in _MAKERS[type(change)](world, change)
     ]
     misfits += [
-        Misfit("expectations", index, fault)
+        ScenarioMismatch("expectations", index, fault)
         for index, expectation in enumerate(scenario.expectations)
         for fault in _about(world, expectation)
     ]
     changed = world.snapshot()
     if changed is not world.base and not misfits:
-        view = View(changed)
-        misfits += [Misfit("changes", None, each.message) for check in _CHECKS for each in check(view)]
-    return Patched(changed, world.policy, tuple(misfits))
+        view = SnapshotView(changed)
+        misfits += [
+            ScenarioMismatch("changes", None, each.message) for check in _CHECKS for each in check(view)
+        ]
+    return PatchedSnapshot(changed, world.policy, tuple(misfits))
 
 
-def _about(world: World, expectation: Expectation) -> Iterator[str]:
+def _about(world: SnapshotSections, expectation: Expectation) -> Iterator[str]:
     if expectation.job is not None:
         yield from world.unknown("job", expectation.job, world.jobs)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.planner.whatif.patch.scenario_changes import AddJobs, RemoveJobs, ScaleDemand, SetJobs
-    from gpuplan.planner.whatif.world import Faults, World
+    from gpuplan.planner.whatif.world import Faults, SnapshotSections
 
 
-def set_jobs(world: World, change: SetJobs) -> Faults:
+def set_jobs(world: SnapshotSections, change: SetJobs) -> Faults:
     """Set weight, priority or hold of jobs."""
     jobs, faults = world.choose_jobs(change.jobs)
     yield from faults
@@ -32,7 +32,7 @@ def set_jobs(world: World, change: SetJobs) -> Faults:
         world.jobs[job.name] = job.model_copy(update=update)
 
 
-def add_jobs(world: World, change: AddJobs) -> Faults:
+def add_jobs(world: SnapshotSections, change: AddJobs) -> Faults:
     """Add waiting jobs."""
     for job in change.jobs:
         if job.name in world.jobs:
@@ -41,7 +41,7 @@ def add_jobs(world: World, change: AddJobs) -> Faults:
         world.jobs[job.name] = job
 
 
-def remove_jobs(world: World, change: RemoveJobs) -> Faults:
+def remove_jobs(world: SnapshotSections, change: RemoveJobs) -> Faults:
     """Remove jobs."""
     jobs, faults = world.choose_jobs(change.jobs)
     yield from faults
@@ -49,7 +49,7 @@ def remove_jobs(world: World, change: RemoveJobs) -> Faults:
         del world.jobs[job.name]
 
 
-def scale_demand(world: World, change: ScaleDemand) -> Faults:
+def scale_demand(world: SnapshotSections, change: ScaleDemand) -> Faults:
     """
     Multiply the waiting jobs: whole copies of all, and a random part of them for the rest of the factor.
 
@@ -83,7 +83,7 @@ def _drawn(jobs: Iterable[Job], part_milli: int, seed: int) -> set[str]:
     return {name for group in drawn for name in group}
 
 
-def _copy(world: World, jobs: Iterable[Job]) -> None:
+def _copy(world: SnapshotSections, jobs: Iterable[Job]) -> None:
     """Add one copy of each job; dependencies and groups among the copies mirror those of the originals."""
     originals = list(jobs)
     taken = {*world.jobs, *(job.co_start for job in world.jobs.values())}

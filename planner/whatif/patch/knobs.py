@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.policy.base import PartOfPolicy
-from gpuplan.models.validation.suggestions import NearMisses
-from gpuplan.planner.sources.documents.build_snapshot import judge_noun
+from gpuplan.models.policy.base import PolicyBase
+from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.answers.sweep import Knob
 from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.rules import merged
+from gpuplan.planner.whatif.patch.rules import merge_documents
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import (
     AddNodes,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.patch.apply_changes import Patched
+    from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
     from gpuplan.planner.whatif.patch.scenario_changes import Change
 
 _MOST_KNOBS: Final = 2
@@ -89,9 +89,9 @@ def read_knobs(texts: Sequence[str]) -> list[Knob]:
     return knobs
 
 
-def turned(
+def build_sweep_worlds(
     knobs: Sequence[Knob], snapshot: Snapshot, policy: Policy
-) -> list[tuple[tuple[str, ...], Patched]]:
+) -> list[tuple[tuple[str, ...], PatchedSnapshot]]:
     """
     Build the world for each combination of values; the values of the last knob vary fastest.
 
@@ -124,14 +124,14 @@ def turned(
 
 def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
     """The change that sets a knob to a value, None if nothing changes; and all problems with it."""
-    value, near = _read(text), NearMisses()
+    value, near = _read(text), Suggestions()
     kind, colon, of = name.partition(":")
     change: Change | None
     if text == "0" and name.startswith(_ADDS):
         return None, []
     if kind + colon in _KNOBS:
         noun, made = _KNOBS[kind + colon]
-        change, problems = judge_noun(made(of, value), noun, lambda _: None, subject="the knob", near=near)
+        change, problems = validate_noun(made(of, value), noun, lambda _: None, subject="the knob", near=near)
     elif colon or f"{kind}:" in _KNOBS:
         known = [f"{each}NAME" if each.endswith(":") else each for each in _KNOBS]
         hint = near.hint(f"{kind}:NAME", known)
@@ -139,7 +139,7 @@ def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
     else:
         for key in reversed(name.split(".")):
             value = {key: value}
-        part, problems = judge_noun(value, PartOfPolicy, lambda _: None, subject="the policy", near=near)
+        part, problems = validate_noun(value, PolicyBase, lambda _: None, subject="the policy", near=near)
         change = None if part is None else SetPolicy(change="set_policy", policy=part)
     return change, [problem.message for problem in problems]
 
@@ -165,6 +165,6 @@ def _together(changes: dict[str, Change]) -> dict[str, Change]:
     if rules:
         policy: Any = {}
         for change in rules.values():
-            policy = merged(policy, change.stated())
+            policy = merge_documents(policy, change.stated())
         made[", ".join(rules)] = SetPolicy.model_validate({"change": "set_policy", "policy": policy})
     return made

@@ -6,7 +6,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import NodeGpus, NodePool
-from gpuplan.models.eligibility.node_eligibility import memory_of_each
+from gpuplan.models.eligibility.node_eligibility import memory_per_gpu
 from gpuplan.models.placement import MigSlice
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         ReplaceGpus,
         SetPool,
     )
-    from gpuplan.planner.whatif.world import Faults, World
+    from gpuplan.planner.whatif.world import Faults, SnapshotSections
 
 
-def add_nodes(world: World, change: AddNodes) -> Faults:
+def add_nodes(world: SnapshotSections, change: AddNodes) -> Faults:
     """Add nodes like an existing one, from a pool, or as described; raises the pool's `max` if needed."""
     pattern = change.node
     if change.like is not None:
@@ -47,12 +47,12 @@ def add_nodes(world: World, change: AddNodes) -> Faults:
         _make_room(world, world.pools[pattern.pool])
 
 
-def _make_room(world: World, pool: NodePool) -> None:
+def _make_room(world: SnapshotSections, pool: NodePool) -> None:
     members = sum(node.pool == pool.name for node in world.nodes.values())
     world.pools[pool.name] = pool.model_copy(update={"maximum": max(pool.maximum, members)})
 
 
-def remove_nodes(world: World, change: RemoveNodes) -> Faults:
+def remove_nodes(world: SnapshotSections, change: RemoveNodes) -> Faults:
     """Remove nodes, stop the jobs there, drop promises there, and take the nodes out of reservations."""
     before = set(world.nodes)
     yield from world.change_nodes(change.nodes, lambda _: None)
@@ -69,7 +69,7 @@ def remove_nodes(world: World, change: RemoveNodes) -> Faults:
             world.reservations[name] = reservation.model_copy(update={"nodes": left})
 
 
-def fail_nodes(world: World, change: FailNodes) -> Faults:
+def fail_nodes(world: SnapshotSections, change: FailNodes) -> Faults:
     """Set nodes to not ready; the jobs there stop and wait."""
     down: set[str] = set()
 
@@ -81,12 +81,12 @@ def fail_nodes(world: World, change: FailNodes) -> Faults:
     world.stop(lambda job: _stands_on(job, down))
 
 
-def drain_nodes(world: World, change: DrainNodes) -> Faults:
+def drain_nodes(world: SnapshotSections, change: DrainNodes) -> Faults:
     """Mark nodes for draining; jobs there keep running until the plan has another place for them."""
     yield from world.change_nodes(change.nodes, lambda node: node.model_copy(update={"drain": True}))
 
 
-def replace_gpus(world: World, change: ReplaceGpus) -> Faults:
+def replace_gpus(world: SnapshotSections, change: ReplaceGpus) -> Faults:
     """Replace the GPUs of nodes; jobs that cannot use the new ones stop and wait."""
     same = [node.gpus for node in world.nodes.values() if node.gpus and node.gpus.model == change.model]
     known = same[0] if same else None
@@ -118,7 +118,7 @@ def _stands_on(job: Job, nodes: Collection[str]) -> bool:
     return job.running is not None and any(replica.node in nodes for replica in job.running.replicas)
 
 
-def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
+def _may_stay(world: SnapshotSections, job: Job, touched: Collection[str]) -> bool:
     """True if a running job may keep its changed nodes: its GPUs exist and are of one allowed model."""
     if job.running is None:
         return True
@@ -130,13 +130,13 @@ def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
         models.add(gpus.model)
         if replica.node in touched and (
             any(isinstance(held, MigSlice) or held.index >= gpus.count for held in replica.gpus)
-            or job.request.gpu_memory_mib > memory_of_each(gpus, job.request)
+            or job.request.gpu_memory_mib > memory_per_gpu(gpus, job.request)
         ):
             return False
     return len(models) <= 1 and (not job.gpu_models or models <= job.gpu_models.keys())
 
 
-def set_pool(world: World, change: SetPool) -> Faults:
+def set_pool(world: SnapshotSections, change: SetPool) -> Faults:
     """Change the limits of a pool."""
     yield from world.unknown("pool", change.pool, world.pools)
     pool = world.pools.get(change.pool)

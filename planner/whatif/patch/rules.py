@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.models.policy.policy import Policy, SolverName
 from gpuplan.models.queue import Quota
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.validation.suggestions import NearMisses
-from gpuplan.planner.sources.documents.build_snapshot import judge_noun
+from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.patch.scenario_changes import SolverChoice
 
 if TYPE_CHECKING:
     from gpuplan.planner.whatif.patch.scenario_changes import SetPolicy, SetPrice, SetQuota, SetSolver
-    from gpuplan.planner.whatif.world import Faults, World
+    from gpuplan.planner.whatif.world import Faults, SnapshotSections
 
 
-def set_price(world: World, change: SetPrice) -> Faults:
+def set_price(world: SnapshotSections, change: SetPrice) -> Faults:
     """Change the price of nodes, of new nodes of pools, or of GPU-hours by tariff."""
 
     def price(before: float) -> float:
@@ -46,7 +46,7 @@ def set_price(world: World, change: SetPrice) -> Faults:
             del world.tariffs[name]
 
 
-def set_quota(world: World, change: SetQuota) -> Faults:
+def set_quota(world: SnapshotSections, change: SetQuota) -> Faults:
     """Change the quota of a queue."""
     yield from world.unknown("queue", change.queue, world.queues)
     queue = world.queues.get(change.queue)
@@ -84,24 +84,26 @@ def _quota(before: Quota | None, change: SetQuota) -> Quota:
     return (before or Quota(nominal=print_milli(amount))).model_copy(update={"nominal": amount, **limits})
 
 
-def set_policy(world: World, change: SetPolicy) -> Faults:
+def set_policy(world: SnapshotSections, change: SetPolicy) -> Faults:
     """Change some settings of the policy; keys that a mapping does not name keep their value."""
     # Unset fields must stay unset: the plan warns about fields that are set and have no effect.
-    document = merged(world.policy.model_dump(mode="json", exclude_unset=True), change.stated())
-    policy, problems = judge_noun(document, Policy, lambda _: None, subject="the policy", near=NearMisses())
+    document = merge_documents(world.policy.model_dump(mode="json", exclude_unset=True), change.stated())
+    policy, problems = validate_noun(
+        document, Policy, lambda _: None, subject="the policy", near=Suggestions()
+    )
     yield from (problem.message for problem in problems)
     if policy is not None:
         world.policy = policy
 
 
-def merged(before: Any, stated: Any) -> Any:
+def merge_documents(before: Any, stated: Any) -> Any:
     """Merge a document into another: mappings key by key, everything else replaced."""
     if not (isinstance(before, dict) and isinstance(stated, dict)):
         return stated
-    return before | {key: merged(before.get(key), value) for key, value in stated.items()}
+    return before | {key: merge_documents(before.get(key), value) for key, value in stated.items()}
 
 
-def set_solver(world: World, change: SetSolver) -> Faults:
+def set_solver(world: SnapshotSections, change: SetSolver) -> Faults:
     """Replace the policy's solvers by one solver."""
     solvers = () if change.solver is SolverChoice.GREEDY else (SolverName(change.solver.value),)
     world.policy = world.policy.model_copy(update={"solvers": solvers})

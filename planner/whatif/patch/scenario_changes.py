@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from gpuplan.models.base import Noun
 from gpuplan.models.cluster import Node
 from gpuplan.models.job import Job
-from gpuplan.models.policy.base import PartOfPolicy
+from gpuplan.models.policy.base import PolicyBase
 from gpuplan.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
 from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 
@@ -250,7 +250,7 @@ class SetPolicy(Noun):
 
     change: Literal["set_policy"]
     """The kind of change: `set_policy`."""
-    policy: PartOfPolicy
+    policy: PolicyBase
     """Settings of the policy to change; all others stay, and lists are replaced as a whole."""
 
     def stated(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ Check: TypeAlias = Annotated[
 """A relation and a number, a percentage, or the base's figure with an optional change by a number."""
 
 
-def holds(check: Check, found: float, base: float) -> bool:
+def check_passes(check: Check, found: float, base: float) -> bool:
     """True if a figure passes a check, given the same figure of the base."""
     parts = _PATTERN.fullmatch(check)
     if parts is None:

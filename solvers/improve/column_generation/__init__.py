@@ -14,9 +14,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.solvers.improve.column_generation.master import Master
-from gpuplan.solvers.improve.column_generation.pricing_loop import generate
-from gpuplan.solvers.improve.column_generation.rounding import realize
-from gpuplan.solvers.improve.column_generation.subproblem import lift
+from gpuplan.solvers.improve.column_generation.pricing_loop import generate_columns
+from gpuplan.solvers.improve.column_generation.rounding import place_solution
+from gpuplan.solvers.improve.column_generation.subproblem import extract_repack_problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
-_GENERATING: Final = 0.6
+_SHARE_OF_PRICING: Final = 0.6
 """Maximum fraction of the time for generating columns."""
 
-_PLACING: Final = 3
+_PLACING_FACTOR: Final = 3
 """Placing jobs takes at most this many times as long as taking them off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Repacked:
+class RepackResult:
     """Result of repacking a plan."""
 
     before: int
@@ -48,7 +48,7 @@ class Repacked:
     """By phase: lift, generate, round, place."""
 
 
-def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) -> Repacked:
+def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) -> RepackResult:
     """
     Fill nodes (None: all) anew with the plain jobs on them and with waiting ones.
 
@@ -57,21 +57,21 @@ def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) ->
     of `time.monotonic`; the result is deterministic if everything ends before it. With several slots nothing
     is done.
     """
-    before, clock = ledger.objective, _Clock()
+    before, clock = ledger.objective, _PhaseTimes()
     if ledger.problem.slots > 1 or clock.now >= deadline:
-        return Repacked(before, before)
+        return RepackResult(before, before)
     mark = ledger.mark()
-    question = lift(ledger, nodes)
+    question = extract_repack_problem(ledger, nodes)
     base, lifting = ledger.objective, clock.lap("lift")
     if not question.offers:
-        return Repacked(before, before, before, seconds=clock.seconds)
-    last = deadline - _PLACING * lifting
+        return RepackResult(before, before, before, seconds=clock.seconds)
+    last = deadline - _PLACING_FACTOR * lifting
     master = Master(ledger, question, seed)
-    found = generate(
+    found = generate_columns(
         master,
         question,
         ledger.problem.charges,
-        deadline=clock.now + _GENERATING * (last - clock.now),
+        deadline=clock.now + _SHARE_OF_PRICING * (last - clock.now),
         seed=seed,
     )
     clock.lap("generate")
@@ -80,14 +80,14 @@ def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) ->
         answer = master.maximize(last, inf if found.bound is None else found.bound)
         clock.lap("round")
         if answer is not None:
-            realize(ledger, question, answer)
+            place_solution(ledger, question, answer)
             clock.lap("place")
     if ledger.objective <= before:
         ledger.rollback(mark)
-    return Repacked(before, ledger.objective, bound, found.configurations, found.rounds, clock.seconds)
+    return RepackResult(before, ledger.objective, bound, found.configurations, found.rounds, clock.seconds)
 
 
-class _Clock:
+class _PhaseTimes:
     """Seconds by phase."""
 
     def __init__(self) -> None:

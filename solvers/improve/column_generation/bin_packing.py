@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_STEPS: Final = 2_000
+_MAX_STEPS: Final = 2_000
 """Steps of one search; a node has few GPUs, so hardly any search comes near."""
 
 
-def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
+def pack_shares(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
     """
     GPU position of each share, given the free thousandths of each GPU; each share is of one GPU.
 
@@ -21,7 +21,7 @@ def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
     """
     order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
     sizes = [shares[index] for index in order]
-    search = _Search(sizes, list(free))
+    search = _PackingSearch(sizes, list(free))
     if not search.run(0, sum(sizes)):
         return None
     gpus = [0] * len(shares)
@@ -30,7 +30,7 @@ def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(gpus)
 
 
-class _Search:
+class _PackingSearch:
     """Depth-first search; its first descent is best fit decreasing."""
 
     def __init__(self, sizes: list[int], free: list[int]) -> None:
@@ -50,7 +50,7 @@ class _Search:
             return False
         for room, gpu in sorted((room, gpu) for gpu, room in enumerate(self._free) if room >= size):
             self.steps += 1
-            if room in tried or self.steps > _STEPS:
+            if room in tried or self.steps > _MAX_STEPS:
                 continue
             tried.add(room)
             self._free[gpu] -= size

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Shape
-    from gpuplan.solvers.improve.column_generation.subproblem import Item
+    from gpuplan.solvers.improve.column_generation.subproblem import PackingItem
 
     Bools: TypeAlias = NDArray[np.bool_]
 
 
-def takes_no_more(shapes: Sequence[Shape], *, alike: bool) -> Bools:
+def dominance_matrix(shapes: Sequence[Shape], *, alike: bool) -> Bools:
     """
     [a, b] is True if a replica of shape b fits wherever one of shape a does; the diagonal is True.
 
@@ -37,7 +37,7 @@ def takes_no_more(shapes: Sequence[Shape], *, alike: bool) -> Bools:
     return found
 
 
-def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
+def dominance_pairs(items: Sequence[PackingItem], *, alike: bool) -> list[tuple[int, int]]:
     """
     (item, item that may take its places), without pairs that follow from others; larger items first.
 
@@ -47,7 +47,7 @@ def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
     if not items:
         return []
     count = len(items)
-    within = takes_no_more([item.shape for item in items], alike=alike)
+    within = dominance_matrix([item.shape for item in items], alike=alike)
     for giver, taker in zip(*np.nonzero(within), strict=True):
         one, other = items[giver], items[taker]
         within[giver, taker] = (

@@ -25,15 +25,15 @@ import highspy
 import numpy as np
 
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.improve.column_generation.dominance import swaps_of
-from gpuplan.solvers.improve.column_generation.pricing import SCALE
+from gpuplan.solvers.improve.column_generation.dominance import dominance_pairs
+from gpuplan.solvers.improve.column_generation.pricing import PRICE_SCALE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.solvers.improve.column_generation.subproblem import Contents, Question
+    from gpuplan.solvers.improve.column_generation.subproblem import Contents, RepackProblem
     from gpuplan.solvers.state.ledger import Ledger
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     Terms: TypeAlias = Sequence[tuple[int, float]]
     """(row, coefficient)."""
 
-_NOTHING: Final = 1e-6
+_TOLERANCE: Final = 1e-6
 """Tolerance for values of the linear relaxation."""
 
-_ROUNDING: Final = 0.5
+_SHARE_OF_ROUNDING: Final = 0.5
 """Fraction of the time for an integer answer that is spent on rounding the linear relaxation."""
 
 
@@ -59,7 +59,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class DualPrices:
     """Dual values of the linear relaxation."""
 
     places: tuple[int, ...]
@@ -73,7 +73,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MasterSolution:
     """Answer of the integer master."""
 
     nodes: tuple[tuple[Configuration, int], ...]
@@ -86,7 +86,7 @@ class Answer:
 class Master:
     """The master problem; columns are added as they are found."""
 
-    def __init__(self, ledger: Ledger, question: Question, seed: int) -> None:
+    def __init__(self, ledger: Ledger, question: RepackProblem, seed: int) -> None:
         self._question = question
         self._highs = highspy.Highs()
         for name, value in {"output_flag": False, "threads": 1, "random_seed": seed}.items():
@@ -113,7 +113,7 @@ class Master:
         self._meet_guarantees(ledger)
         self._real = len(self._points)
         """Columns before those of swaps; the bound ignores swaps, since pricing finds what they stand for."""
-        self.swaps = swaps_of(question.items, alike=bool(ledger.problem.charges.fragmentation))
+        self.swaps = dominance_pairs(question.items, alike=bool(ledger.problem.charges.fragmentation))
         for giver, taker in self.swaps:
             terms = [(self._first_item + giver, -1.0), (self._first_item + taker, 1.0)]
             self._column(0, math.inf, terms)
@@ -248,7 +248,7 @@ class Master:
 
     # --- solving -------------------------------------------------------------------------------------------
 
-    def relax(self, deadline: float) -> Prices | None:
+    def relax(self, deadline: float) -> DualPrices | None:
         """Dual values at the optimum of the linear relaxation; None if time ran out."""
         self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
         self._highs.run()
@@ -262,18 +262,20 @@ class Master:
             slice(0, self._first_item),
             slice(self._first_item, self._first_item + len(self._question.items)),
         )
-        places = np.rint(-duals[items] * SCALE).astype(np.int64)
-        to_beat = duals[nodes] * SCALE
-        duals[items], duals[nodes] = -places / SCALE, 0.0
+        places = np.rint(-duals[items] * PRICE_SCALE).astype(np.int64)
+        to_beat = duals[nodes] * PRICE_SCALE
+        duals[items], duals[nodes] = -places / PRICE_SCALE, 0.0
         rows, columns, factors = self._sparse
         paid = np.bincount(columns, weights=duals[rows] * factors, minlength=len(self._points))
         gain = (np.array(self._points) - paid)[: self._real]
         rest = float(duals @ np.where(duals != 0, self._upper, 0.0))
         rest += float(np.maximum(0.0, gain) @ np.array(self._most)[: self._real])
         value = -self._highs.getInfo().objective_function_value
-        return Prices(tuple(places.tolist()), tuple(to_beat.tolist()), rest + self.paid, value + self.paid)
+        return DualPrices(
+            tuple(places.tolist()), tuple(to_beat.tolist()), rest + self.paid, value + self.paid
+        )
 
-    def maximize(self, deadline: float, target: float) -> Answer | None:
+    def maximize(self, deadline: float, target: float) -> MasterSolution | None:
         """
         Best integer answer found in time; the search stops at the target. None if no answer was found.
 
@@ -290,16 +292,16 @@ class Master:
         highs.setOptionValue("mip_rel_gap", 0.0)
         # Points are integers: a gap below one point is a proof.
         highs.setOptionValue("mip_abs_gap", 0.999)
-        highs.setOptionValue("objective_target", self.paid - target + _NOTHING)
-        self._bound_nodes(np.floor(relaxed + _NOTHING), np.ceil(relaxed - _NOTHING))
-        best = self._search(time.monotonic() + _ROUNDING * (deadline - time.monotonic()))
+        highs.setOptionValue("objective_target", self.paid - target + _TOLERANCE)
+        self._bound_nodes(np.floor(relaxed + _TOLERANCE), np.ceil(relaxed - _TOLERANCE))
+        best = self._search(time.monotonic() + _SHARE_OF_ROUNDING * (deadline - time.monotonic()))
         most = [len(self._question.node_classes[one.node_class].nodes) for one in self._configurations]
         self._bound_nodes(np.zeros(len(most)), np.array(most, dtype=float))
         if best is not None:
             start = highspy.HighsSolution()
             start.col_value = best.tolist()
             highs.setSolution(start)
-        if best is None or -self._cost(best) + self.paid < target - _NOTHING:
+        if best is None or -self._cost(best) + self.paid < target - _TOLERANCE:
             last = self._search(deadline)
             if best is None or (last is not None and self._cost(last) < self._cost(best)):
                 best = last
@@ -324,9 +326,11 @@ class Master:
         points = [*self._points, *(one.points for one in self._configurations)]
         return -float(np.array(points, dtype=float) @ values)
 
-    def _answer(self, found: Floats) -> Answer:
+    def _answer(self, found: Floats) -> MasterSolution:
         values, first = found.astype(np.int64), len(self._points)
         offers, real = len(self._question.offers), self._real
         swaps = [(a, b, n) for (a, b), n in zip(self.swaps, values[real:first].tolist(), strict=True) if n]
         nodes = zip(self._configurations, values[first:].tolist(), strict=True)
-        return Answer(tuple((one, n) for one, n in nodes if n), tuple(swaps), tuple(values[:offers].tolist()))
+        return MasterSolution(
+            tuple((one, n) for one, n in nodes if n), tuple(swaps), tuple(values[:offers].tolist())
+        )

@@ -10,12 +10,12 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST: Final = 3_000
+_MAX_PATTERNS: Final = 3_000
 """Maximum number of patterns of one GPU that are enumerated."""
 
 
 @lru_cache(maxsize=4096)
-def patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...], ...] | None:
+def cutting_patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...], ...] | None:
     """
     Patterns of a GPU with `room` thousandths free, without dominated ones; None if there are too many.
 
@@ -27,7 +27,7 @@ def patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...], ...] |
     found: list[tuple[int, ...]] = []
     for counts in _maximal(sizes, 0, room):
         found.append(counts)
-        if len(found) > _MOST:
+        if len(found) > _MAX_PATTERNS:
             return None
     if not found:
         return ()

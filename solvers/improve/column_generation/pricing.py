@@ -25,23 +25,23 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.improve.column_generation.bin_packing import pack
-from gpuplan.solvers.improve.column_generation.dominance import takes_no_more
-from gpuplan.solvers.improve.column_generation.patterns import patterns
+from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
+from gpuplan.solvers.improve.column_generation.dominance import dominance_matrix
+from gpuplan.solvers.improve.column_generation.patterns import cutting_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuplan.models.problem.problem import Charges
     from gpuplan.solvers.improve.column_generation.dominance import Bools
-    from gpuplan.solvers.improve.column_generation.subproblem import Contents, Item, NodeClass
+    from gpuplan.solvers.improve.column_generation.subproblem import Contents, FreeNodeClass, PackingItem
 
-SCALE: Final = 1_000
+PRICE_SCALE: Final = 1_000
 """Prices of places are integers; this many units are one point."""
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedPattern:
     """Best contents of one node at given prices."""
 
     bound: float
@@ -55,7 +55,9 @@ class Priced:
 class Pricer:
     """The pricing problem of one node class."""
 
-    def __init__(self, items: Sequence[Item], node_class: NodeClass, charges: Charges, seed: int) -> None:
+    def __init__(
+        self, items: Sequence[PackingItem], node_class: FreeNodeClass, charges: Charges, seed: int
+    ) -> None:
         self._items, self._node_class, self._charges, self._seed = items, node_class, charges, seed
         self._room: dict[int, int] = {}
         """Replicas of each item that fit if the node is used for them alone."""
@@ -69,43 +71,45 @@ class Pricer:
         self._ample = np.array([items[index].most >= room for index, room in self._room.items()], dtype=bool)
         self._within = self._fitting_in()
 
-    def quick(self, prices: Sequence[int], deadline: float) -> Priced:
+    def quick(self, prices: Sequence[int], deadline: float) -> PricedPattern:
         """Bound of the relaxation, and good contents made from its answer."""
         worth = self._worth(prices)
-        model = _Model(self._items, self._node_class, self._charges, self._most(worth))
+        model = _PricingModel(self._items, self._node_class, self._charges, self._most(worth))
         priced = model.solve(worth, self._seed, deadline)
         contents = self._packed(priced.contents, worth)
         if contents == priced.contents:
             return priced
-        return Priced(priced.bound, contents, sum(count * worth[index] for index, count in contents))
+        return PricedPattern(priced.bound, contents, sum(count * worth[index] for index, count in contents))
 
-    def exact(self, prices: Sequence[int], deadline: float) -> Priced:
+    def exact(self, prices: Sequence[int], deadline: float) -> PricedPattern:
         """Best contents by the exact model; nothing is known if there are too many patterns."""
         worth = self._worth(prices)
-        model = _Model(self._items, self._node_class, self._charges, self._most(worth))
+        model = _PricingModel(self._items, self._node_class, self._charges, self._most(worth))
         if not model.cut():
-            return Priced(inf)
+            return PricedPattern(inf)
         priced = model.solve(worth, self._seed, deadline)
         # The shares fit in principle, but the search for a packing may have given up.
-        found = _Box(self._items, self._node_class).holds(priced.contents)
-        return priced if found else Priced(priced.bound)
+        found = _GreedyNode(self._items, self._node_class).holds(priced.contents)
+        return priced if found else PricedPattern(priced.bound)
 
     def _fitting_in(self) -> Bools:
         """[a, b] is True if a replica of item b fits wherever one of item a does; indices are positions."""
         shapes = [self._items[index].shape for index in self._room]
-        return takes_no_more(shapes, alike=bool(self._charges.fragmentation))
+        return dominance_matrix(shapes, alike=bool(self._charges.fragmentation))
 
     def _worth(self, prices: Sequence[int]) -> dict[int, int]:
         """Value of a replica of each useful item: no other item brings as much and takes no more."""
         worth = np.array(
-            [prices[index] + SCALE * points for index, points in self._points.items()], dtype=np.int64
+            [prices[index] + PRICE_SCALE * points for index, points in self._points.items()], dtype=np.int64
         )
         better = self._within & self._ample[None, :] & (worth[None, :] >= worth[:, None])
         # Of equal items the first is useful.
         mutual = better & better.T
         better &= ~(mutual & (np.arange(len(worth))[None, :] >= np.arange(len(worth))[:, None]))
         # An item that costs a little may reduce fragmentation.
-        useful = (worth > -SCALE * self._charges.fragmentation * self._node_class.whole) & ~better.any(axis=1)
+        useful = (worth > -PRICE_SCALE * self._charges.fragmentation * self._node_class.whole) & ~better.any(
+            axis=1
+        )
         return dict(zip(self._order[useful].tolist(), worth[useful].tolist(), strict=True))
 
     def _most(self, worth: dict[int, int]) -> dict[int, int]:
@@ -113,7 +117,7 @@ class Pricer:
 
     def _packed(self, contents: Contents, worth: dict[int, int]) -> Contents:
         """The contents if their shares can be packed; otherwise without some, but with what then fits."""
-        box = _Box(self._items, self._node_class)
+        box = _GreedyNode(self._items, self._node_class)
         if box.holds(contents):
             return contents
         for index, count in sorted(contents, key=lambda each: self._size(each[0]), reverse=True):
@@ -126,11 +130,11 @@ class Pricer:
         return self._items[index].shape.quota_milli, -index
 
 
-class _Model:
+class _PricingModel:
     """Relaxed pricing model for some items, with at most `most` replicas of each."""
 
     def __init__(
-        self, items: Sequence[Item], node_class: NodeClass, charges: Charges, most: dict[int, int]
+        self, items: Sequence[PackingItem], node_class: FreeNodeClass, charges: Charges, most: dict[int, int]
     ) -> None:
         self._items, self._node_class, self._charges = items, node_class, charges
         self._model = cp_model.CpModel()
@@ -152,10 +156,10 @@ class _Model:
         if charges.fragmentation and node_class.whole:
             self._count_blocks()
 
-    def solve(self, worth: dict[int, int], seed: int, deadline: float) -> Priced:
+    def solve(self, worth: dict[int, int], seed: int, deadline: float) -> PricedPattern:
         """Contents of largest value in this model."""
         gain = self._sum(worth.items())
-        self._model.maximize(gain + SCALE * self._charges.fragmentation * self._saved)
+        self._model.maximize(gain + PRICE_SCALE * self._charges.fragmentation * self._saved)
         solver = cp_model.CpSolver()
         parameters = solver.parameters
         parameters.num_workers = 1
@@ -164,18 +168,18 @@ class _Model:
         parameters.max_time_in_seconds = max(0.001, deadline - time.monotonic())
         status = solver.solve(self._model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Priced(inf)
+            return PricedPattern(inf)
         contents = tuple(
             (index, value) for index, each in self._count.items() if (value := solver.value(each))
         )
-        return Priced(solver.best_objective_bound, contents, int(solver.objective_value))
+        return PricedPattern(solver.best_objective_bound, contents, int(solver.objective_value))
 
     def cut(self) -> bool:
         """Add the rows of patterns; False if there are too many."""
         sizes = tuple(sorted(set(self._shares.values()), reverse=True))
         places: dict[int, list[Any]] = {size: [] for size in sizes}
         for free, number in sorted(Counter(self._node_class.gpus).items()) if sizes else ():
-            if (found := patterns(sizes, free)) is None:
+            if (found := cutting_patterns(sizes, free)) is None:
                 return False
             cuts = [self._model.new_int_var(0, number, "") for _ in found]
             self._model.add(sum(cuts) <= (self._opened if free == MILLI else number))
@@ -208,10 +212,10 @@ class _Model:
         self._saved = whole % reference - whole + used
 
 
-class _Box:
+class _GreedyNode:
     """One node of a class that is filled item by item; shares go where they fit best."""
 
-    def __init__(self, items: Sequence[Item], node_class: NodeClass) -> None:
+    def __init__(self, items: Sequence[PackingItem], node_class: FreeNodeClass) -> None:
         self._items = items
         self._gpus = list(node_class.gpus)
         self._amounts = list(node_class.amounts)
@@ -221,7 +225,7 @@ class _Box:
         """True if the shares of contents can be packed; all other limits must hold already."""
         used = sum(count * self._items[index].shape.gpus for index, count in contents)
         shares = [self._items[index].shape.gpu_milli for index, count in contents for _ in range(count)]
-        return pack([milli for milli in shares if milli], self._gpus[used:]) is not None
+        return pack_shares([milli for milli in shares if milli], self._gpus[used:]) is not None
 
     def put(self, index: int, count: int) -> None:
         """Add up to `count` replicas of an item."""

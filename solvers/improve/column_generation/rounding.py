@@ -6,29 +6,29 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.improve.column_generation.bin_packing import pack
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
+from gpuplan.solvers.state.assignment import ReplicaSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.solvers.improve.column_generation.master import Answer
-    from gpuplan.solvers.improve.column_generation.subproblem import Question
+    from gpuplan.solvers.improve.column_generation.master import MasterSolution
+    from gpuplan.solvers.improve.column_generation.subproblem import RepackProblem
     from gpuplan.solvers.state.ledger import Ledger
 
 
-def realize(ledger: Ledger, question: Question, answer: Answer) -> None:
+def place_solution(ledger: Ledger, question: RepackProblem, answer: MasterSolution) -> None:
     """Place the jobs of an answer on the nodes from which the jobs of the question were lifted."""
     wanted = [0] * len(question.items)
     for offer, jobs in zip(question.offers, answer.jobs, strict=True):
         wanted[offer.item] += jobs * offer.replicas
-    sites: list[list[Site]] = [[] for _ in question.items]
-    for node, items in sorted(_filled(question, answer, wanted).items()):
+    sites: list[list[ReplicaSite]] = [[] for _ in question.items]
+    for node, items in sorted(_items_by_node(question, answer, wanted).items()):
         for item, site in _take(ledger, question, node, items):
             sites[item].append(site)
     left = [iter(each) for each in sites]
     for offer, jobs in zip(question.offers, answer.jobs, strict=True):
-        _settle(
+        _commit_jobs(
             ledger,
             offer.job_class,
             offer.options,
@@ -36,7 +36,7 @@ def realize(ledger: Ledger, question: Question, answer: Answer) -> None:
         )
 
 
-def _settle(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[Site]) -> None:
+def _commit_jobs(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[ReplicaSite]) -> None:
     """Form jobs from sites; all sites of one job are on the nodes of one option."""
     job_class = ledger.problem.classes[index]
     for position in options:
@@ -45,7 +45,9 @@ def _settle(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[Si
         ledger.settle(index, option, there, jobs=len(there) // job_class.minimum)
 
 
-def _filled(question: Question, answer: Answer, wanted: list[int]) -> dict[int, list[int]]:
+def _items_by_node(
+    question: RepackProblem, answer: MasterSolution, wanted: list[int]
+) -> dict[int, list[int]]:
     """Items by node: contents assigned to nodes in order, places swapped, unused places left out."""
     filled: dict[int, list[int]] = {}
     free = [iter(node_class.nodes) for node_class in question.node_classes]
@@ -68,9 +70,11 @@ def _filled(question: Question, answer: Answer, wanted: list[int]) -> dict[int, 
     return {node: [item for item in items if item >= 0] for node, items in filled.items()}
 
 
-def _take(ledger: Ledger, question: Question, node: int, items: list[int]) -> list[tuple[int, Site]]:
+def _take(
+    ledger: Ledger, question: RepackProblem, node: int, items: list[int]
+) -> list[tuple[int, ReplicaSite]]:
     """Take sites for items on one node: whole GPUs first, then items without GPUs, then packed shares."""
-    taken: list[tuple[int, Site]] = []
+    taken: list[tuple[int, ReplicaSite]] = []
     shapes = [question.items[item].shape for item in items]
     order = sorted(range(len(items)), key=lambda each: (-shapes[each].gpus, each))
     shares = [each for each in order if shapes[each].gpu_milli]
@@ -81,7 +85,7 @@ def _take(ledger: Ledger, question: Question, node: int, items: list[int]) -> li
     for each, gpu in _gpus(
         ledger.capacity.gpu_free[node].tolist(), {each: shapes[each].gpu_milli for each in shares}
     ):
-        site = Site(node, (gpu,))
+        site = ReplicaSite(node, (gpu,))
         ledger.take_site(question.items[items[each]].taker, site)
         taken.append((items[each], site))
     return taken
@@ -93,7 +97,7 @@ def _gpus(free: list[int], shares: dict[int, int]) -> Iterator[tuple[int, int]]:
 
     A packing exists, since the contents were packed before. If the search for it gives up, some are left out.
     """
-    if (gpus := pack(list(shares.values()), free)) is not None:
+    if (gpus := pack_shares(list(shares.values()), free)) is not None:
         yield from zip(shares, gpus, strict=True)
         return
     for share, milli in shares.items():

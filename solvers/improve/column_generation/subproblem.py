@@ -6,16 +6,16 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.formulation.structure.replica_types import kinds_of
-from gpuplan.models.problem.jobs import Togetherness
+from gpuplan.models.formulation.structure.replica_types import replica_types_of
+from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.solvers.state.ledger import Ledger
 
@@ -26,7 +26,7 @@ Contents: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PackingItem:
     """A place for one replica of a kind, on the node groups of one of its tiers."""
 
     taker: int
@@ -40,7 +40,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ItemDemand:
     """Jobs of one class that may have places of one item."""
 
     job_class: int
@@ -56,7 +56,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeClass:
+class FreeNodeClass:
     """Nodes of one group with equal free capacity."""
 
     nodes: tuple[int, ...]
@@ -81,25 +81,25 @@ class NodeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RepackProblem:
     """Which contents do how many nodes of each class get, and which jobs then have a place?"""
 
-    items: tuple[Item, ...]
-    offers: tuple[Offer, ...]
-    node_classes: tuple[NodeClass, ...]
+    items: tuple[PackingItem, ...]
+    offers: tuple[ItemDemand, ...]
+    node_classes: tuple[FreeNodeClass, ...]
     before: dict[int, Contents] = field(default_factory=dict)
     """Contents of nodes before their jobs were taken off."""
 
 
-def lift(ledger: Ledger, nodes: Ints | None) -> Question:
+def extract_repack_problem(ledger: Ledger, nodes: Ints | None) -> RepackProblem:
     """Take all plain jobs off some nodes (None: off all); returns what may now be packed there."""
     scope = _scope(ledger, nodes)
     plain = {
         index: kind
-        for kind in kinds_of(ledger.problem)
+        for kind in replica_types_of(ledger.problem)
         if _is_plain(ledger, kind)
         for index in kind.classes
-        if _may_go(ledger, index)
+        if _is_waiting(ledger, index)
     }
     lifted = [
         (number, placed)
@@ -115,16 +115,18 @@ def lift(ledger: Ledger, nodes: Ints | None) -> Question:
         for site in placed.sites:
             before[site.node][item_at[placed.job_class, ledger.group_of[site.node]]] += 1
     contents = {node: tuple(sorted(counts.items())) for node, counts in sorted(before.items())}
-    return Question(tuple(items), tuple(offers), _node_classes(ledger, scope), contents)
+    return RepackProblem(tuple(items), tuple(offers), _node_classes(ledger, scope), contents)
 
 
-def is_whole(ledger: Ledger) -> bool:
+def covers_whole_problem(ledger: Ledger) -> bool:
     """True if packing plain jobs on all nodes is the whole decision."""
     problem = ledger.problem
     if problem.incumbents or problem.pools or problem.power_caps:
         return False
-    plain = sum(len(kind.classes) for kind in kinds_of(problem) if _is_plain(ledger, kind))
-    return plain == len(problem.classes) and all(_may_go(ledger, at) for at in range(len(problem.classes)))
+    plain = sum(len(kind.classes) for kind in replica_types_of(problem) if _is_plain(ledger, kind))
+    return plain == len(problem.classes) and all(
+        _is_waiting(ledger, at) for at in range(len(problem.classes))
+    )
 
 
 def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
@@ -142,22 +144,24 @@ def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
     )
 
 
-def _is_plain(ledger: Ledger, kind: Kind) -> bool:
+def _is_plain(ledger: Ledger, kind: ReplicaType) -> bool:
     """True if only room and price decide where replicas of a kind go, and if their number is fixed."""
-    free = kind.together == Togetherness() and ledger.tenants[kind.classes[0]].manners == NOBODY_MINDS
+    free = kind.together == LocalityRule() and ledger.tenants[kind.classes[0]].manners == NO_AFFINITY
     return free and kind.rigid and not kind.per_replica and not kind.shape.mig
 
 
-def _may_go(ledger: Ledger, index: int) -> bool:
+def _is_waiting(ledger: Ledger, index: int) -> bool:
     """True if jobs of a class wait, without a promised start or a co-start group."""
     job_class = ledger.problem.classes[index]
     return job_class.starts_alone and not job_class.firm
 
 
-def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[list[Item], list[Offer]]:
+def _demand(
+    ledger: Ledger, plain: dict[int, ReplicaType], groups: set[int]
+) -> tuple[list[PackingItem], list[ItemDemand]]:
     """Items that may be on these groups, and the jobs that ask for them."""
-    items: list[Item] = []
-    offers: list[Offer] = []
+    items: list[PackingItem] = []
+    offers: list[ItemDemand] = []
     known: dict[tuple[int, int], int] = {}
     for index, kind in sorted(plain.items()):
         job_class, left = ledger.problem.classes[index], ledger.jobs_left(index)
@@ -170,18 +174,18 @@ def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[l
                 first = ledger.problem.classes[kind.classes[0]]
                 most = kind.minimum * sum(ledger.jobs_left(each) for each in kind.classes if each in plain)
                 where = frozenset(tier_groups), first.node_points
-                items.append(Item(index, kind.shape, *where, most))
+                items.append(PackingItem(index, kind.shape, *where, most))
             points = job_class.points(job_class.options[tier[0]], kind.minimum)
-            offers.append(Offer(index, known[key], tier, points, kind.minimum, left))
+            offers.append(ItemDemand(index, known[key], tier, points, kind.minimum, left))
     return items, offers
 
 
-def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[NodeClass, ...]:
+def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[FreeNodeClass, ...]:
     members: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(list)
     capacity = ledger.capacity
     for node in sorted(scope):
         gpus = tuple(sorted((free for free in capacity.gpu_free[node].tolist() if free), reverse=True))
         members[ledger.group_of[node], gpus, tuple(capacity.free[node].tolist())].append(node)
     return tuple(
-        NodeClass(tuple(nodes), group, gpus, amounts) for (group, gpus, amounts), nodes in members.items()
+        FreeNodeClass(tuple(nodes), group, gpus, amounts) for (group, gpus, amounts), nodes in members.items()
     )

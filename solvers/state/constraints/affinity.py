@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.topology import Domains
+    from gpuplan.solvers.state.topology import Topology
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class AffinityTraits:
     """Attributes of a job that matter to other jobs on the same node or in the same domain."""
 
     workload: str = ""
@@ -35,13 +35,13 @@ class Manners:
     avoids: tuple[tuple[int, Level], ...] = ()
 
 
-NOBODY_MINDS: Final = Manners()
+NO_AFFINITY: Final = AffinityTraits()
 
-Resident: TypeAlias = tuple[Manners, frozenset[int]]
+TraitsOnNodes: TypeAlias = tuple[AffinityTraits, frozenset[int]]
 """Attributes of a job, and the nodes that it is on."""
 
 
-class _Meeting:
+class _InterferencePair:
     """A pair of workload classes with a price for sharing a node."""
 
     def __init__(self, pair: tuple[str, str], points: int, nodes: int) -> None:
@@ -58,16 +58,16 @@ class _Meeting:
         return (present[one][nodes] > 0) & (present[other][nodes] > 0)
 
 
-class _Tags:
+class _TagCounts:
     """Jobs that carry and that avoid tags, by domain."""
 
-    def __init__(self, pairs: list[tuple[int, Level]], domains: Domains) -> None:
+    def __init__(self, pairs: list[tuple[int, Level]], domains: Topology) -> None:
         self._pairs = pairs
         self._domains = domains
         self.carriers: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
         self.avoiders: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
 
-    def count(self, manners: Manners, nodes: Ints, times: int) -> None:
+    def count(self, manners: AffinityTraits, nodes: Ints, times: int) -> None:
         for index, (tag, level) in enumerate(self._pairs):
             touched = np.unique(self._domains.of(level)[nodes])
             if tag in manners.carries:
@@ -75,7 +75,7 @@ class _Tags:
             if (tag, level) in manners.avoids:
                 self.avoiders[index][touched] += times
 
-    def barred(self, manners: Manners, own: list[tuple[Manners, Ints]]) -> Bools:
+    def barred(self, manners: AffinityTraits, own: list[tuple[AffinityTraits, Ints]]) -> Bools:
         """Nodes on which another job avoids this one, or is avoided by it."""
         barred: Bools = np.zeros(len(self._domains.of(Level.NODE)), dtype=bool)
         for index, (tag, level) in enumerate(self._pairs):
@@ -93,18 +93,18 @@ class _Tags:
         return barred
 
 
-class Company:
+class AffinityIndex:
     """Counts of jobs by tag and domain, and by workload class and node."""
 
-    def __init__(self, problem: Problem, domains: Domains) -> None:
+    def __init__(self, problem: Problem, domains: Topology) -> None:
         self._domains = domains
         self._count = len(problem.nodes)
         avoided = {pair for each in problem.classes for pair in each.avoids}
         self._pairs = sorted(avoided | {pair for each in problem.standing for pair in each.avoids})
-        self._all = _Tags(self._pairs, domains)
-        self._newcomers = _Tags(self._pairs, domains)
+        self._all = _TagCounts(self._pairs, domains)
+        self._newcomers = _TagCounts(self._pairs, domains)
         self._meetings = [
-            _Meeting((one, other), points, self._count)
+            _InterferencePair((one, other), points, self._count)
             for one, other, points in problem.charges.interference
             if points
         ]
@@ -115,10 +115,10 @@ class Company:
         self.points = 0
         """Points of interference that is new; never positive."""
 
-    def minds(self, manners: Manners) -> Manners:
+    def minds(self, manners: AffinityTraits) -> AffinityTraits:
         """The attributes of a job that matter to other jobs; jobs without any then compare equal."""
         workload = manners.workload if manners.workload in self._present else ""
-        return Manners(workload, manners.carries, manners.avoids)
+        return AffinityTraits(workload, manners.carries, manners.avoids)
 
     def begin(self) -> None:
         """Take all jobs counted so far as present from the start."""
@@ -127,7 +127,7 @@ class Company:
             meeting.before = meeting.now(self._present, everywhere)
         self.points = 0
 
-    def count(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
+    def count(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
         """Count a job on nodes; `times` -1 removes it."""
         if not nodes:
             return
@@ -139,15 +139,15 @@ class Company:
             self._present[manners.workload][where] += times
             self.points -= sum(self._paid(meeting, where) for meeting in concerned)
 
-    def count_newcomer(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
+    def count_newcomer(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
         """Count new replicas of a job, in addition to `count`; `times` -1 removes them."""
         self._newcomers.count(manners, np.array(sorted(nodes), dtype=np.int64), times)
 
-    def _paid(self, meeting: _Meeting, nodes: Ints) -> int:
+    def _paid(self, meeting: _InterferencePair, nodes: Ints) -> int:
         met = meeting.now(self._present, nodes) & ~meeting.before[nodes]
         return meeting.points * int(np.count_nonzero(met))
 
-    def concerned(self, manners: Manners, nodes: Iterable[int]) -> list[Ints]:
+    def concerned(self, manners: AffinityTraits, nodes: Iterable[int]) -> list[Ints]:
         """Nodes to which a job on these nodes makes a difference."""
         where = np.array(sorted(nodes), dtype=np.int64)
         levels = {
@@ -160,7 +160,7 @@ class Company:
         ]
         return [*found, where] if manners.workload in self._present else found
 
-    def barred(self, manners: Manners, own: Iterable[Resident]) -> Bools | None:
+    def barred(self, manners: AffinityTraits, own: Iterable[TraitsOnNodes]) -> Bools | None:
         """Nodes that a job, counted as `own` so far, may not use; None if no rule concerns it."""
         if not manners.carries and not manners.avoids:
             return None
@@ -168,7 +168,7 @@ class Company:
             manners, [(each, np.array(sorted(nodes), dtype=np.int64)) for each, nodes in own]
         )
 
-    def may_return(self, residents: Iterable[Resident]) -> bool:
+    def may_return(self, residents: Iterable[TraitsOnNodes]) -> bool:
         """True if no new job conflicts with a restored running job; jobs that ran before do not count."""
         for manners, nodes in residents:
             if nodes and (manners.carries or manners.avoids):
@@ -177,7 +177,7 @@ class Company:
                     return False
         return True
 
-    def price(self, manners: Manners) -> Ints | None:
+    def price(self, manners: AffinityTraits) -> Ints | None:
         """Points, never positive, of one more job on each node; None if none of it has a price."""
         if manners.workload not in self._present:
             return None

@@ -12,10 +12,10 @@ import numpy as np
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.assignment import Site
-from gpuplan.solvers.state.constraints.mig_state import MigBoard
+from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.mig_state import MigInventory
 from gpuplan.solvers.state.gpu_selection import choose_gpus
-from gpuplan.solvers.state.node_scoring import Stranding
+from gpuplan.solvers.state.node_scoring import StrandedGpus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.mig_state import Wish
+    from gpuplan.solvers.state.constraints.mig_state import MigRequest
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
 
-class MigOutlook:
+class MigCostArrays:
     """`mig_state.Outlook` for many nodes, as arrays."""
 
     def __init__(self, count: int) -> None:
@@ -40,7 +40,7 @@ class MigOutlook:
         self.switches: Bools = np.zeros(count, dtype=bool)
 
 
-class Capacity:
+class NodeCapacities:
     """Free GPUs, MIG instances, other amounts and power of every node."""
 
     def __init__(self, problem: Problem) -> None:
@@ -60,14 +60,14 @@ class Capacity:
         for balance, node in zip(self.balance, problem.nodes, strict=True):
             for resource, overdrawn in enumerate(node.overdrawn):
                 balance[resource] -= overdrawn
-        self.mig = MigBoard(problem)
+        self.mig = MigInventory(problem)
         self.gpu_left: Ints = self.gpu_free.sum(axis=1) + np.array(
             [self.mig.free_milli(node) for node in range(count)], dtype=np.int64
         )
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
         """Number of wholly free GPUs of each node."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
-        self.stranding = Stranding(*self._once_empty(problem))
+        self.stranding = StrandedGpus(*self._once_empty(problem))
         self.usable: Bools = np.ones(count, dtype=bool)
         """False for nodes that do not exist: not opened yet, or closed."""
         for group in problem.groups:
@@ -113,33 +113,35 @@ class Capacity:
         self._waste_points += self._waste(int(self.whole[node])) * (-1 if usable else 1)
         self.touch(node)
 
-    def find(self, shape: Shape, node: int, first: Collection[int] = (), shut: Collection[int] = ()) -> Site:
+    def find(
+        self, shape: Shape, node: int, first: Collection[int] = (), shut: Collection[int] = ()
+    ) -> ReplicaSite:
         """
         Site of a replica on a node with room: whole GPUs close together; for a share the fullest that fits.
 
         GPUs in `first` are preferred if they are enough; GPUs in `shut` are never taken.
         """
         if shape.mig:
-            return Site(node, slices=tuple(self.mig.find(node, shape.mig, self.whole_gpus(node))[0]))
+            return ReplicaSite(node, slices=tuple(self.mig.find(node, shape.mig, self.whole_gpus(node))[0]))
         if shape.gpus:
             free = [gpu for gpu in self.whole_gpus(node) if gpu not in shut]
             liked = [gpu for gpu in free if gpu in first] if first else free
             free = liked if len(liked) >= shape.gpus else free
-            return Site(node, choose_gpus(free, self.nodes[node].gpu_groups, shape.gpus))
+            return ReplicaSite(node, choose_gpus(free, self.nodes[node].gpu_groups, shape.gpus))
         if shape.gpu_milli:
             fitting = [
                 (milli, gpu not in first, gpu)
                 for gpu, milli in enumerate(self.gpu_free[node].tolist())
                 if milli >= shape.gpu_milli and gpu not in shut
             ]
-            return Site(node, (min(fitting)[2],))
-        return Site(node)
+            return ReplicaSite(node, (min(fitting)[2],))
+        return ReplicaSite(node)
 
     def whole_gpus(self, node: int) -> list[int]:
         """Indices of the wholly free GPUs of a node."""
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
-    def fits(self, shape: Shape, site: Site, *, power: bool = True, amounts: bool = True) -> bool:
+    def fits(self, shape: Shape, site: ReplicaSite, *, power: bool = True, amounts: bool = True) -> bool:
         """True if exactly this site is free; `amounts` and `power` say whether these are checked too."""
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
@@ -150,7 +152,7 @@ class Capacity:
             and (not power or self.powers(shape.quota_milli, node))
         )
 
-    def charge(self, shape: Shape, site: Site, replicas: int) -> None:
+    def charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
         """Take a site; `replicas` -1 gives it back."""
         node = site.node
         if site.gpus:
@@ -222,9 +224,9 @@ class Capacity:
         """True for nodes with GPUs in MIG mode, or with GPUs that may be switched to it."""
         return np.array([self.mig.offers(node) for node in nodes.tolist()], dtype=bool)
 
-    def mig_outlook(self, wish: Wish, nodes: Ints, where: Bools) -> MigOutlook:
+    def mig_outlook(self, wish: MigRequest, nodes: Ints, where: Bools) -> MigCostArrays:
         """Cost of one more replica with MIG instances on the nodes at the marked positions."""
-        found = MigOutlook(len(nodes))
+        found = MigCostArrays(len(nodes))
         for position in np.flatnonzero(where).tolist():
             node = int(nodes[position])
             if self.mig.offers(node):

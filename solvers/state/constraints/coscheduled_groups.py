@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
-Party: TypeAlias = tuple[int, ...]
+CoStartGroup: TypeAlias = tuple[int, ...]
 """Indices of classes; a group of several classes has one job per class."""
 
 
-def party_of(problem: Problem) -> dict[int, Party]:
+def groups_by_class(problem: Problem) -> dict[int, CoStartGroup]:
     """The co-start group of each class that does not start alone."""
     groups: dict[int, list[int]] = defaultdict(list)
     for index, job_class in enumerate(problem.classes):
@@ -24,7 +24,7 @@ def party_of(problem: Problem) -> dict[int, Party]:
     return {index: tuple(members) for members in groups.values() for index in members}
 
 
-def start(ledger: Ledger, party: Party) -> bool:
+def start_group(ledger: Ledger, party: CoStartGroup) -> bool:
     """Start one job of every class of a group in slot 0; False, and nothing changes, if not all fit."""
     mark = ledger.mark()
     for index in party:
@@ -35,7 +35,7 @@ def start(ledger: Ledger, party: Party) -> bool:
     return True
 
 
-def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
+def reserve_group(ledger: Ledger, party: CoStartGroup, slot: int) -> list[int] | None:
     """Reserve one job of every class of a group in a slot, on its best option; None if not all fit."""
     mark, numbers = ledger.mark(), list[int]()
     for index in party:
@@ -49,7 +49,7 @@ def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
     return numbers
 
 
-def worths(ledger: Ledger, party: Party) -> Iterator[tuple[int, int]]:
+def group_start_points(ledger: Ledger, party: CoStartGroup) -> Iterator[tuple[int, int]]:
     """(points, slot) of a group's starts in later slots, each class on its best option, earliest first."""
     classes = ledger.problem.classes
     for slot in range(max(1, *(classes[index].earliest for index in party), 0), ledger.problem.slots):

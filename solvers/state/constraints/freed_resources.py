@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.preemption_order import is_bound, safe_views
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.eligibility.preemption_order import conservative_victim_views, is_bound
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.state.constraints.quota import UNLIMITED, QuotaUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.eligibility.preemption_order import Comer
+    from gpuplan.models.eligibility.preemption_order import ClaimantOrIncumbent
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Problem, QueueBudget
-    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.assignment import ReplicaSite
 
 
 class _Tally:
@@ -35,14 +35,16 @@ class _Tally:
         """Number of replicas that the victims were made to give up."""
 
 
-class Freed:
+class FreedResources:
     """What classes may take beside victims that they may not replace."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._views = {
             view: _Tally(problem)
-            for view in safe_views(each for each in problem.incumbents if each.shape.quota_milli)
+            for view in conservative_victim_views(
+                each for each in problem.incumbents if each.shape.quota_milli
+            )
         }
         self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for index, cap in enumerate(problem.power_caps):
@@ -54,22 +56,22 @@ class Freed:
         milli = job_class.shape.quota_milli * replicas
         if not milli:
             return UNLIMITED
-        known = job_class.role is Role.MOVE
+        known = job_class.role is ClassRole.MOVE
         return self.room(job_class.queue, option.gpu_model, job_class, known=known) // milli
 
-    def room(self, queue: int, gpu_model: str | None, comer: Comer, *, known: bool) -> int:
+    def room(self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool) -> int:
         """Thousandths of GPUs that a queue may still take for `comer`; see `QuotaUsage.room`."""
         views = self._beside(comer)
         return min((view.usage.room(queue, gpu_model, known=known) for view in views), default=UNLIMITED)
 
     def obstacle(
-        self, queue: int, gpu_model: str | None, milli: int, comer: Comer
+        self, queue: int, gpu_model: str | None, milli: int, comer: ClaimantOrIncumbent
     ) -> tuple[QueueBudget, int] | None:
         """The first limit that `milli` more for `comer` would break; see `QuotaUsage.obstacle`."""
         found = (view.usage.obstacle(queue, gpu_model, milli) for view in self._beside(comer))
         return next((obstacle for obstacle in found if obstacle is not None), None)
 
-    def powers(self, milli: int, node: int, comer: Comer) -> bool:
+    def powers(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
         """True if `milli` more thousandths of GPUs for `comer` stay within all power caps."""
         caps = self._caps.get(node, ()) if milli else ()
         return all(
@@ -90,12 +92,12 @@ class Freed:
 
     def count(self, job_class: JobClass, option: Option, milli: int) -> None:
         """Count GPUs that jobs of a class take, or give back if negative."""
-        new = job_class.role is not Role.MOVE
+        new = job_class.role is not ClassRole.MOVE
         for view, tally in self._views.items():
             if view.binds(job_class):
                 tally.usage.change(job_class.queue, option.gpu_model, milli, new=new)
 
-    def enter(self, job_class: JobClass, site: Site, times: int) -> None:
+    def enter(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
         """Count a replica of a class on a site; `times` -1 removes it."""
         self._draw(site.node, times * job_class.shape.quota_milli, job_class)
 
@@ -113,7 +115,7 @@ class Freed:
         if move is not None:
             self._leave(index, list(positions), times, self._problem.classes[move])
 
-    def _leave(self, index: int, positions: list[int], times: int, comer: Comer) -> None:
+    def _leave(self, index: int, positions: list[int], times: int, comer: ClaimantOrIncumbent) -> None:
         incumbent = self._problem.incumbents[index]
         milli = incumbent.shape.quota_milli
         for view, tally in self._views.items() if milli else ():
@@ -123,12 +125,12 @@ class Freed:
             if (node := incumbent.holds[position].node) is not None:
                 self._draw(node, -times * milli, comer)
 
-    def _draw(self, node: int, milli: int, comer: Comer) -> None:
+    def _draw(self, node: int, milli: int, comer: ClaimantOrIncumbent) -> None:
         for cap, watts in self._caps.get(node, ()):
             for view, tally in self._views.items():
                 if is_bound(view, comer):
                     tally.power_left[cap] -= milli * watts
 
-    def _beside(self, comer: Comer) -> Iterator[_Tally]:
+    def _beside(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
         """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
         return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.state.constraints.quota import UNLIMITED
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class QuotaAhead:
+class FutureQuota:
     """Usage of every queue in every budget by slot, as jobs end and others start; without slot 0."""
 
     def __init__(self, problem: Problem) -> None:
@@ -40,7 +40,10 @@ class QuotaAhead:
         milli = job_class.shape.quota_milli * replicas
         if milli == 0:
             return UNLIMITED
-        return self.room(job_class.queue, option.gpu_model, span, known=job_class.role is Role.MOVE) // milli
+        return (
+            self.room(job_class.queue, option.gpu_model, span, known=job_class.role is ClassRole.MOVE)
+            // milli
+        )
 
     def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> int:
         """Thousandths of GPUs of a model that a queue may still take in a span; see `QuotaUsage.room`."""

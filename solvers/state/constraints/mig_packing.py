@@ -16,30 +16,30 @@ from gpuplan.models.mig import mig_geometry
 if TYPE_CHECKING:
     from gpuplan.models.mig import MigGeometry
 
-Place: TypeAlias = tuple[str, int]
+InstancePlace: TypeAlias = tuple[str, int]
 """(profile, start) of an instance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MigLayout:
     """Layout of a GPU in MIG mode, or of one that could be switched to it."""
 
     gpu_model: str
-    existing: frozenset[Place]
+    existing: frozenset[InstancePlace]
     """Instances that exist at first, used or not."""
-    used: frozenset[Place] = frozenset()
-    reserved: frozenset[Place] = frozenset()
+    used: frozenset[InstancePlace] = frozenset()
+    reserved: frozenset[InstancePlace] = frozenset()
     """Instances kept for jobs placed later: new instances take these first, and never conflict with them."""
     fresh: bool = False
     """True if the plan switches the GPU to MIG mode: then it may create any instance."""
 
-    def holding(self, place: Place) -> Layout:
+    def holding(self, place: InstancePlace) -> MigLayout:
         """The layout with one more instance in use."""
         return replace(self, used=self.used | {place}, reserved=self.reserved - {place})
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Spot:
+class MigStart:
     """One way to add an instance to a layout, better ones first in order."""
 
     created: bool
@@ -47,12 +47,14 @@ class Spot:
     destroyed: int
     """Idle instances that must be destroyed."""
     lost: int
-    """Loss of room for wanted instances (see `room_in`)."""
+    """Loss of room for wanted instances (see `addable_slices`)."""
     start: int
 
 
 @lru_cache(maxsize=1 << 16)
-def best_spot(layout: Layout, profile: str, wanted: frozenset[str], *, may_create: bool) -> Spot | None:
+def best_instance_start(
+    layout: MigLayout, profile: str, wanted: frozenset[str], *, may_create: bool
+) -> MigStart | None:
     """
     The best way to add an instance; None if there is none. Reserved instances come first.
 
@@ -61,13 +63,13 @@ def best_spot(layout: Layout, profile: str, wanted: frozenset[str], *, may_creat
     spots = [
         spot
         for start in _starts(layout, profile, may_create=may_create)
-        if (spot := _spot(layout, (profile, start), wanted)) is not None
+        if (spot := _evaluate_start(layout, (profile, start), wanted)) is not None
     ]
     reserved = [spot for spot in spots if (profile, spot.start) in layout.reserved]
     return min(reserved or spots, default=None)
 
 
-def is_legal(layout: Layout) -> bool:
+def is_legal(layout: MigLayout) -> bool:
     """True if the used and reserved instances may exist together."""
     geometry = mig_geometry(layout.gpu_model)
     if geometry is None:
@@ -75,14 +77,14 @@ def is_legal(layout: Layout) -> bool:
     return _legal(geometry, layout.used | layout.reserved)
 
 
-def slices_of(gpu_model: str, profile: str) -> int:
+def memory_slices_of(gpu_model: str, profile: str) -> int:
     """Memory slices of a profile; 1 if the GPU model or the profile is not known."""
     geometry = mig_geometry(gpu_model)
     known = geometry.profiles.get(profile) if geometry else None
     return known.memory_slices if known else 1
 
 
-def _starts(layout: Layout, profile: str, *, may_create: bool) -> list[int]:
+def _starts(layout: MigLayout, profile: str, *, may_create: bool) -> list[int]:
     present = {start for name, start in layout.existing | layout.reserved if name == profile}
     geometry = mig_geometry(layout.gpu_model)
     if may_create and geometry is not None and profile in geometry.profiles:
@@ -90,7 +92,7 @@ def _starts(layout: Layout, profile: str, *, may_create: bool) -> list[int]:
     return sorted(present)
 
 
-def _spot(layout: Layout, place: Place, wanted: frozenset[str]) -> Spot | None:
+def _evaluate_start(layout: MigLayout, place: InstancePlace, wanted: frozenset[str]) -> MigStart | None:
     if place in layout.used:
         return None
     after = layout.holding(place)
@@ -98,18 +100,18 @@ def _spot(layout: Layout, place: Place, wanted: frozenset[str]) -> Spot | None:
         return None
     geometry = mig_geometry(layout.gpu_model)
     if geometry is None:
-        return Spot(created=False, destroyed=0, lost=0, start=place[1])
+        return MigStart(created=False, destroyed=0, lost=0, start=place[1])
     idle = layout.existing - layout.used - {place}
-    return Spot(
+    return MigStart(
         created=place not in layout.existing,
         destroyed=sum(_overlap(geometry, place, other) for other in idle),
-        lost=room_in(layout, wanted) - room_in(after, wanted),
+        lost=addable_slices(layout, wanted) - addable_slices(after, wanted),
         start=place[1],
     )
 
 
 @lru_cache(maxsize=1 << 16)
-def room_in(layout: Layout, wanted: frozenset[str]) -> int:
+def addable_slices(layout: MigLayout, wanted: frozenset[str]) -> int:
     """Sum of memory slices over all wanted instances that could be added, each by itself."""
     geometry = mig_geometry(layout.gpu_model)
     if geometry is None:
@@ -125,12 +127,12 @@ def room_in(layout: Layout, wanted: frozenset[str]) -> int:
     )
 
 
-def _legal(geometry: MigGeometry, places: frozenset[Place]) -> bool:
+def _legal(geometry: MigGeometry, places: frozenset[InstancePlace]) -> bool:
     instances = [MigInstance(profile=profile, start=start) for profile, start in places]
     return next(geometry.faults(instances), None) is None
 
 
-def _overlap(geometry: MigGeometry, one: Place, other: Place) -> bool:
+def _overlap(geometry: MigGeometry, one: InstancePlace, other: InstancePlace) -> bool:
     ends = []
     for name, start in (one, other):
         profile = geometry.profiles.get(name)

@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.mig import mig_geometry, profile_milli
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.mig_packing import Layout, best_spot, is_legal, room_in, slices_of
+from gpuplan.solvers.state.constraints.mig_packing import (
+    MigLayout,
+    addable_slices,
+    best_instance_start,
+    is_legal,
+    memory_slices_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import Slice
-    from gpuplan.solvers.state.constraints.mig_packing import Place
+    from gpuplan.solvers.state.constraints.mig_packing import InstancePlace
 
-Wish: TypeAlias = tuple[tuple[str, int], ...]
+MigRequest: TypeAlias = tuple[tuple[str, int], ...]
 """(profile, count) of one replica."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class MigCost:
     """Cost of the MIG instances of one more replica on a node."""
 
     points: int
@@ -32,7 +38,7 @@ class Outlook:
     """True if a GPU must be switched to MIG mode."""
 
 
-class MigBoard:
+class MigInventory:
     """Instances in use on every GPU in MIG mode, and the cost of layout changes so far."""
 
     def __init__(self, problem: Problem) -> None:
@@ -43,9 +49,9 @@ class MigBoard:
         self._model = {
             node: group.gpu_model for group in problem.groups for node in group.nodes if group.gpu_model
         }
-        self._layouts: list[dict[int, Layout]] = [
+        self._layouts: list[dict[int, MigLayout]] = [
             {
-                gpu.index: Layout(
+                gpu.index: MigLayout(
                     self._model[index],
                     frozenset((each.profile, each.start) for each in (*gpu.idle, *gpu.used)),
                     frozenset((each.profile, each.start) for each in gpu.used),
@@ -57,7 +63,7 @@ class MigBoard:
         self._wanted = frozenset(
             profile for job_class in problem.classes for profile, _ in job_class.shape.mig
         )
-        self._outlooks: dict[tuple[object, ...], Outlook | None] = {}
+        self._outlooks: dict[tuple[object, ...], MigCost | None] = {}
         self.points = 0
         """Points of instances created and GPUs switched to MIG mode; never positive."""
 
@@ -68,7 +74,7 @@ class MigBoard:
             for layout in self._layouts[node].values()
         )
 
-    def find(self, node: int, wish: Wish, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
+    def find(self, node: int, wish: MigRequest, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
         """
         Instances for up to `copies` replicas, each in the best position.
 
@@ -92,7 +98,7 @@ class MigBoard:
             found.append(slices)
         return found
 
-    def outlook(self, node: int, wish: Wish, whole: Sequence[int]) -> Outlook | None:
+    def outlook(self, node: int, wish: MigRequest, whole: Sequence[int]) -> MigCost | None:
         """Cost of one more replica on a node; None if it does not fit there."""
         # Nodes with equal layouts give equal results, whatever the indices of their GPUs.
         spare = min(len(whole), sum(count for _, count in wish)) if self._may_switch(node) else 0
@@ -101,19 +107,19 @@ class MigBoard:
             self._outlooks[alike] = self._look(node, wish, whole)
         return self._outlooks[alike]
 
-    def _look(self, node: int, wish: Wish, whole: Sequence[int]) -> Outlook | None:
+    def _look(self, node: int, wish: MigRequest, whole: Sequence[int]) -> MigCost | None:
         found = self.find(node, wish, whole)
         if not found:
             return None
         before = self._layouts[node]
         after = {gpu: before.get(gpu, self._switched(node)) for gpu, _, _ in found[0]}
         points = -(self._switch_price or 0) * len(after.keys() - before.keys())
-        lost = sum(room_in(layout, self._wanted) for layout in after.values())
+        lost = sum(addable_slices(layout, self._wanted) for layout in after.values())
         for gpu, profile, start in found[0]:
             points -= self._create_price * ((profile, start) not in after[gpu].existing)
             after[gpu] = after[gpu].holding((profile, start))
-        lost -= sum(room_in(layout, self._wanted) for layout in after.values())
-        return Outlook(points, lost, switches=not after.keys() <= before.keys())
+        lost -= sum(addable_slices(layout, self._wanted) for layout in after.values())
+        return MigCost(points, lost, switches=not after.keys() <= before.keys())
 
     def in_mode(self, node: int, gpu: int) -> bool:
         """True if the GPU is in MIG mode, or switched to it by the plan."""
@@ -155,7 +161,7 @@ class MigBoard:
                 turned.append(gpu)
         return turned
 
-    def reserve(self, node: int, gpu: int, places: Iterable[Place]) -> bool:
+    def reserve(self, node: int, gpu: int, places: Iterable[InstancePlace]) -> bool:
         """Keep instances for jobs placed later, as far as legal; True if that switches MIG mode on."""
         turned = gpu not in self._layouts[node]
         if turned:
@@ -172,8 +178,8 @@ class MigBoard:
         self._layouts[node][gpu] = replace(self._layouts[node][gpu], reserved=frozenset())
         return self._switch_off(node, gpu)
 
-    def _switched(self, node: int) -> Layout:
-        return Layout(self._model[node], frozenset(), fresh=True)
+    def _switched(self, node: int) -> MigLayout:
+        return MigLayout(self._model[node], frozenset(), fresh=True)
 
     def _switch_on(self, node: int, gpu: int) -> None:
         self._layouts[node][gpu] = self._switched(node)
@@ -191,22 +197,24 @@ class MigBoard:
         model = self._model.get(node)
         return self._switch_price is not None and model is not None and mig_geometry(model) is not None
 
-    def _may_hold(self, layout: Layout, place: Place) -> bool:
+    def _may_hold(self, layout: MigLayout, place: InstancePlace) -> bool:
         return self._may_create or layout.fresh or place in layout.existing
 
-    def _by_size(self, node: int, wish: Wish) -> list[str]:
+    def _by_size(self, node: int, wish: MigRequest) -> list[str]:
         """Profile of every instance of a replica, the largest first."""
         model = self._model.get(node, "")
         return sorted(
             (profile for profile, count in wish for _ in range(count)),
-            key=lambda profile: (-slices_of(model, profile), profile),
+            key=lambda profile: (-memory_slices_of(model, profile), profile),
         )
 
-    def _best(self, layouts: dict[int, Layout], profile: str) -> tuple[int, int] | None:
+    def _best(self, layouts: dict[int, MigLayout], profile: str) -> tuple[int, int] | None:
         """(GPU, start): a reserved instance, then the cheapest, then the one that leaves most useful room."""
         ways = []
         for gpu, layout in sorted(layouts.items()):
-            spot = best_spot(layout, profile, self._wanted, may_create=self._may_create or layout.fresh)
+            spot = best_instance_start(
+                layout, profile, self._wanted, may_create=self._may_create or layout.fresh
+            )
             if spot is not None:
                 kept = (profile, spot.start) in layout.reserved
                 ways.append((not kept, self._create_price * spot.created, spot, gpu))

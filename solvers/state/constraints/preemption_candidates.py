@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.preemption_order import may_follow
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.models.eligibility.preemption_order import may_use_freed
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.eligibility.preemption_order import Order
+    from gpuplan.models.eligibility.preemption_order import RankAndClaims
     from gpuplan.models.problem.jobs import Incumbent, Shape
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.solvers.state.ledger import Ledger
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
     Bools: TypeAlias = NDArray[np.bool_]
 
-_FEW: Final = 16
+_FEW_NODES: Final = 16
 """Up to this many nodes are examined one by one."""
 
 
-class Victim(NamedTuple):
+class PreemptionCandidate(NamedTuple):
     """A running job that may leave a node, or one replica of it that may."""
 
     incumbent: int
@@ -40,7 +40,7 @@ class Victim(NamedTuple):
     milli: int
     """Thousandths of GPUs that it frees on the node; 1 if none, since it frees something else."""
     shrinks: bool
-    order: Order
+    order: RankAndClaims
     """Rank of the running job, and the claims on it."""
 
     @property
@@ -49,16 +49,16 @@ class Victim(NamedTuple):
         return self.loss / self.milli
 
 
-class Victims:
+class PreemptionCandidates:
     """The victims of every node, least loss per GPU first, kept up to date with a ledger."""
 
     def __init__(self, ledger: Ledger, hopes: Mapping[int, int]) -> None:
         """`hopes` are points that preempted jobs may regain by resuming."""
         self._ledger = ledger
-        self._on_node: dict[int, list[Victim]] = defaultdict(list)
-        self._below: dict[tuple[str, int], list[Victim]] = {}
+        self._on_node: dict[int, list[PreemptionCandidate]] = defaultdict(list)
+        self._below: dict[tuple[str, int], list[PreemptionCandidate]] = {}
         for index, incumbent in enumerate(ledger.problem.incumbents):
-            for node, victim in _of_incumbent(index, incumbent, hopes.get(index, 0)):
+            for node, victim in _candidates_of(index, incumbent, hopes.get(index, 0)):
                 self._on_node[node].append(victim)
         for victims in self._on_node.values():
             if len(victims) > 1:
@@ -80,28 +80,30 @@ class Victims:
         """False once a victim has left."""
         self._seen = 0
 
-    def any_for(self, tenant: Tenant) -> bool:
+    def any_for(self, tenant: PlacementProfile) -> bool:
         """True if a class may replace any victim."""
         return tenant.rank >= self._least or tenant.claim in self._claimed
 
-    def there(self, node: int, tenant: Tenant) -> list[Victim]:
+    def there(self, node: int, tenant: PlacementProfile) -> list[PreemptionCandidate]:
         """Victims on a node that a class may replace, least loss per GPU first."""
         return [
             victim
             for victim in self._on_node.get(node, ())
-            if may_follow(tenant, victim.order) and self._stays(victim)
+            if may_use_freed(tenant, victim.order) and self._stays(victim)
         ]
 
-    def below(self, budget: QueueBudget, queue: int, tenant: Tenant) -> Iterator[Victim]:
+    def below(
+        self, budget: QueueBudget, queue: int, tenant: PlacementProfile
+    ) -> Iterator[PreemptionCandidate]:
         """Victims that count against a limit of a queue, least loss per GPU first."""
         key = budget.resource, queue
         if key not in self._below:
             self._below[key] = self._counted(budget, queue)
         for victim in self._below[key]:
-            if may_follow(tenant, victim.order) and self._stays(victim):
+            if may_use_freed(tenant, victim.order) and self._stays(victim):
                 yield victim
 
-    def _counted(self, budget: QueueBudget, queue: int) -> list[Victim]:
+    def _counted(self, budget: QueueBudget, queue: int) -> list[PreemptionCandidate]:
         incumbents = self._ledger.problem.incumbents
         found = [
             victim
@@ -112,7 +114,7 @@ class Victims:
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
 
-    def least_losses(self, tenant: Tenant, nodes: Ints) -> Floats:
+    def least_losses(self, tenant: PlacementProfile, nodes: Ints) -> Floats:
         """
         Lower bound on the loss of fitting one more replica on each of the nodes; infinite if none fits.
 
@@ -122,14 +124,14 @@ class Victims:
         """
         self._refresh()
         missing = self._missing(tenant.shape, nodes)
-        if len(nodes) <= _FEW:
+        if len(nodes) <= _FEW_NODES:
             pairs = zip(nodes.tolist(), missing.tolist(), strict=True)
             return np.array([self._least_loss(node, lack, tenant) for node, lack in pairs])
         if not len(self._node):
             return np.full(len(nodes), np.inf)
         lacking: Ints = np.zeros(len(self._first), dtype=np.int64)
         lacking[nodes] = missing
-        open_to: Bools = np.array([may_follow(tenant, order) for order in self._orders], dtype=bool)
+        open_to: Bools = np.array([may_use_freed(tenant, order) for order in self._orders], dtype=bool)
         milli = np.where(self._here & open_to[self._order], self._milli, 0)
         before = np.cumsum(milli) - milli
         before -= before[self._first[self._node]]
@@ -140,7 +142,7 @@ class Victims:
         found: Floats = np.where(most >= lacking, losses, np.inf)[nodes]
         return found
 
-    def _least_loss(self, node: int, missing: int, tenant: Tenant) -> float:
+    def _least_loss(self, node: int, missing: int, tenant: PlacementProfile) -> float:
         loss = 0.0
         for victim in self.there(node, tenant):
             loss += min(missing, victim.milli) * victim.density
@@ -149,7 +151,7 @@ class Victims:
                 return loss
         return float(np.inf)
 
-    def least_of(self, tenant: Tenant, nodes: Ints) -> list[float]:
+    def least_of(self, tenant: PlacementProfile, nodes: Ints) -> list[float]:
         """Loss of the victim that loses least on each of the nodes."""
         return [
             min((victim.loss for victim in self.there(node, tenant)), default=np.inf)
@@ -174,14 +176,14 @@ class Victims:
                 self._here[position] = self._stays(victim)
         self._seen = len(changes)
 
-    def _stays(self, victim: Victim) -> bool:
+    def _stays(self, victim: PreemptionCandidate) -> bool:
         fate = self._ledger.fates[victim.incumbent]
         if fate is None:
             return True
-        return fate.leave is Leave.SHRINK and fate.given_up.isdisjoint(victim.positions)
+        return fate.leave is DisruptionKind.SHRINK and fate.given_up.isdisjoint(victim.positions)
 
 
-def hopes_of(problem: Problem) -> dict[int, int]:
+def resumption_points(problem: Problem) -> dict[int, int]:
     """Points that preempted jobs regain at their best, if they resume in a later slot."""
     return {
         index: problem.classes[incumbent.resume].best_later_points
@@ -190,7 +192,7 @@ def hopes_of(problem: Problem) -> dict[int, int]:
     }
 
 
-def _of_incumbent(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple[int, Victim]]:
+def _candidates_of(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple[int, PreemptionCandidate]]:
     """A running job as a victim on each of its nodes, as a whole and replica by replica."""
     on_node: dict[int, list[int]] = {}
     for position, hold in enumerate(incumbent.holds):
@@ -200,8 +202,14 @@ def _of_incumbent(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple
     for node, positions in on_node.items():
         if incumbent.stop_points is not None:
             loss, freed = max(0, -incumbent.stop_points - hope), milli * len(positions)
-            yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order)
+            yield (
+                node,
+                PreemptionCandidate(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order),
+            )
         if incumbent.shrinkable:
             loss = -incumbent.shrink_points[0] - incumbent.resize_points
             for position in positions:
-                yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, order=order)
+                yield (
+                    node,
+                    PreemptionCandidate(index, (position,), loss, max(1, milli), shrinks=True, order=order),
+                )

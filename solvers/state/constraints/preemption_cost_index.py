@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.solvers.state.constraints.preemption_candidates import Victims
+    from gpuplan.solvers.state.constraints.preemption_candidates import PreemptionCandidates
     from gpuplan.solvers.state.ledger import Ledger
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
 
 
-class Offers:
+class PreemptionCosts:
     """
     Lower bounds on the loss of fitting one more replica of a tenant on each of some nodes.
 
@@ -27,7 +27,12 @@ class Offers:
     """
 
     def __init__(
-        self, ledger: Ledger, victims: Victims, tenant: Tenant, nodes: Ints, whole: Offers | None = None
+        self,
+        ledger: Ledger,
+        victims: PreemptionCandidates,
+        tenant: PlacementProfile,
+        nodes: Ints,
+        whole: PreemptionCosts | None = None,
     ) -> None:
         """`whole` are the offers of more nodes, which include these; it shares what either learns."""
         self.nodes = nodes
@@ -43,9 +48,9 @@ class Offers:
         else:
             self._bounds = whole.bounds()[whole.positions(nodes)]
 
-    def among(self, nodes: Ints) -> Offers:
+    def among(self, nodes: Ints) -> PreemptionCosts:
         """Offers of some of the nodes only."""
-        return Offers(self._ledger, self._victims, self._tenant, nodes, self)
+        return PreemptionCosts(self._ledger, self._victims, self._tenant, nodes, self)
 
     def positions(self, nodes: Ints) -> Ints:
         """Positions of the nodes among those of the offers."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.preemption_order import is_bound, may_follow, views
+from gpuplan.models.eligibility.preemption_order import is_bound, may_use_freed, victim_views
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.eligibility.preemption_order import Comer, View
+    from gpuplan.models.eligibility.preemption_order import ClaimantOrIncumbent, VictimView
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import Site
-    from gpuplan.solvers.state.constraints.capacity import Capacity
-    from gpuplan.solvers.state.placement_profile import Tenant
+    from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Gone: TypeAlias = tuple[int, int]
     """Incumbent, position in its `holds`."""
 
 
-class Floors:
+class PreemptionRanks:
     """By node, the replicas that were preempted, migrated away, or came."""
 
     def __init__(self, problem: Problem) -> None:
@@ -45,7 +45,7 @@ class Floors:
         """The rank from which a class may take all that is free, by its claim and node."""
         self._left: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._moved: dict[int, Counter[Gone]] = defaultdict(Counter)
-        self._came: dict[int, Counter[tuple[int, Site]]] = defaultdict(Counter)
+        self._came: dict[int, Counter[tuple[int, ReplicaSite]]] = defaultdict(Counter)
 
     def preempt(self, index: int, position: int, times: int) -> None:
         """Count a replica that a running job is made to give up; `times` -1 restores it."""
@@ -64,7 +64,7 @@ class Floors:
         if node is not None and move is not None:
             self._moved[node][index, position] += times
 
-    def come(self, index: int, site: Site, times: int) -> None:
+    def come(self, index: int, site: ReplicaSite, times: int) -> None:
         """Count a new replica of a class; `times` -1 removes it."""
         self._came[site.node][index, site] += times
 
@@ -87,7 +87,7 @@ class Floors:
             return True
         came = self._came.get(node, Counter()).items()
         order = incumbent.rank, frozenset(incumbent.claims)
-        return all(may_follow(self._classes[index], order) for (index, _), count in came if count)
+        return all(may_use_freed(self._classes[index], order) for (index, _), count in came if count)
 
     def freed(self, node: int) -> set[int]:
         """Indices of GPUs that preempted jobs gave up on a node."""
@@ -99,7 +99,7 @@ class Floors:
             for gpu in self._incumbents[index].holds[position].gpus
         }
 
-    def room(self, capacity: Capacity, tenant: Tenant, node: int) -> int:
+    def room(self, capacity: NodeCapacities, tenant: PlacementProfile, node: int) -> int:
         """Replicas that fit on a node if it is used for them alone; 0 for MIG instances."""
         (gpus, amounts), shape = self._free(capacity, tenant, node), tenant.shape
         room = [free // amount for free, amount in zip(amounts, shape.amounts, strict=True) if amount]
@@ -111,16 +111,16 @@ class Floors:
             room.append(0)
         return max(0, min(room, default=2**31))
 
-    def shut(self, capacity: Capacity, tenant: Tenant, node: int) -> set[int]:
+    def shut(self, capacity: NodeCapacities, tenant: PlacementProfile, node: int) -> set[int]:
         """Indices of GPUs that do not have what a replica needs."""
         if self.least[tenant.claim, node] <= tenant.rank:
             return set()
         needed = tenant.shape.gpu_milli or MILLI
         return {gpu for gpu, free in enumerate(self._free(capacity, tenant, node)[0]) if free < needed}
 
-    def fits(self, capacity: Capacity, comer: JobClass | Incumbent, site: Site) -> bool:
+    def fits(self, capacity: NodeCapacities, comer: JobClass | Incumbent, site: ReplicaSite) -> bool:
         """True if exactly this site is free for a class or a returning job, as far as preemption goes."""
-        if not any(is_bound(view, comer) for view in views(self._gone(site.node))):
+        if not any(is_bound(view, comer) for view in victim_views(self._gone(site.node))):
             return True
         (gpus, amounts), shape = self._free(capacity, comer, site.node), comer.shape
         needed = shape.gpu_milli or MILLI
@@ -130,10 +130,12 @@ class Floors:
             and all(free >= amount for free, amount in zip(amounts, shape.amounts, strict=True) if amount)
         )
 
-    def _free(self, capacity: Capacity, comer: Comer, node: int) -> tuple[list[int], list[int]]:
+    def _free(
+        self, capacity: NodeCapacities, comer: ClaimantOrIncumbent, node: int
+    ) -> tuple[list[int], list[int]]:
         """Free thousandths by GPU and free amounts by resource on a node, for a class or a returning job."""
         gpus, amounts = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
-        for view in views(self._gone(node)):
+        for view in victim_views(self._gone(node)):
             if not is_bound(view, comer):
                 continue
             there_gpus, there = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
@@ -145,7 +147,7 @@ class Floors:
             gpus, amounts = list(map(min, gpus, there_gpus)), list(map(min, amounts, there))
         return gpus, amounts
 
-    def _besides(self, node: int, view: View) -> Iterator[tuple[int, Shape, set[int]]]:
+    def _besides(self, node: int, view: VictimView) -> Iterator[tuple[int, Shape, set[int]]]:
         """Corrections for what a view leaves out: sign (1 more, -1 less is free), shape, GPUs."""
         for (index, site), count in self._came[node].items():
             if count and not view.binds(self._classes[index]):
@@ -159,6 +161,6 @@ class Floors:
                     held = {*hold.gpus, *(gpu for gpu, _ in hold.slices)}
                     yield -1, self._incumbents[index].shape, held
 
-    def _moves_beside(self, view: View, incumbent: Incumbent) -> bool:
+    def _moves_beside(self, view: VictimView, incumbent: Incumbent) -> bool:
         """True if a running job migrates as a class that a view does not bind."""
         return incumbent.move is not None and not view.binds(self._classes[incumbent.move])

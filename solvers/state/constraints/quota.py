@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class QuotaUsage:
         milli = job_class.shape.quota_milli * replicas
         if milli == 0:
             return UNLIMITED
-        return self.room(job_class.queue, option.gpu_model, known=job_class.role is Role.MOVE) // milli
+        return self.room(job_class.queue, option.gpu_model, known=job_class.role is ClassRole.MOVE) // milli
 
     def room(self, queue: int, gpu_model: str | None, *, known: bool) -> int:
         """

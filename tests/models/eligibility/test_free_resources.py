@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Cluster
-from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
+from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
 from tests.support.builders import build
 
 CLUSTER = Cluster(
@@ -25,15 +25,15 @@ def test_what_is_free_follows_the_charges_of_the_jobs_that_run():
     ]
     world = build.snapshot(nodes=CLUSTER.nodes, jobs=jobs, overcommit=CLUSTER.overcommit)
 
-    full = free_capacity(world.cluster.nodes, world.running_placements)["n0"]
-    left = free_capacity(world.cluster.nodes, world.running_placements, snapshot=world)["n0"]
+    full = free_resources_by_node(world.cluster.nodes, world.running_placements)["n0"]
+    left = free_resources_by_node(world.cluster.nodes, world.running_placements, snapshot=world)["n0"]
 
     assert (full.cpu_milli, full.memory_mib) == (2000, 4 * 1024)
     assert (left.cpu_milli, left.memory_mib) == (5000, 6 * 1024)
 
 
 def test_a_replica_fits_by_what_it_is_charged():
-    free = NodeFree.of(CLUSTER.nodes[0])
+    free = FreeResources.of(CLUSTER.nodes[0])
     replica = build.replica(cpus=40, memory_gib=10)
 
     assert not free.holds(replica)
@@ -54,7 +54,7 @@ def test_a_replica_fits_by_what_it_is_charged():
     ],
 )
 def test_an_instance_takes_its_memory_slices(wanted, fits):
-    free = NodeFree.of(build.node(mig={0: [("3g.40gb", 4)], 1: []}))
+    free = FreeResources.of(build.node(mig={0: [("3g.40gb", 4)], 1: []}))
     free.take(build.replica(mig=[(0, "3g.40gb", 4)]))
 
     assert free.holds(build.replica(mig=wanted)) == fits
@@ -63,4 +63,4 @@ def test_an_instance_takes_its_memory_slices(wanted, fits):
 def test_replicas_on_unknown_nodes_are_passed_over():
     placement = build.placement("a", build.replica("gone", cpus=4))
 
-    assert free_capacity(CLUSTER.nodes, [placement])["n0"].cpu_milli == 10_000
+    assert free_resources_by_node(CLUSTER.nodes, [placement])["n0"].cpu_milli == 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Taint, TaintEffect
-from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.job import Toleration
 from tests.support.builders import build
 
@@ -43,7 +43,7 @@ GOLD = {"key": "tier", "values": ["gold", "silver"]}
     ],
 )
 def test_a_node_says_why_it_refuses(job, node, why):
-    assert refusal(build.job(**job), build.node(**node)) == why
+    assert ineligibility(build.job(**job), build.node(**node)) == why
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_node_says_why_it_refuses(job, node, why):
     ],
 )
 def test_a_node_accepts_what_nothing_speaks_against(job, node):
-    assert refusal(build.job(**job), build.node(**node)) is None
+    assert ineligibility(build.job(**job), build.node(**node)) is None
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_memory_comes_with_the_part_of_the_gpu(request_, needed, offered):
             update={"request": job.request.model_copy(update={"gpu_memory_mib": gpu_memory_mib})}
         )
 
-    assert refusal(asks(needed), node) is None
-    assert refusal(asks(needed + 1), node) == f"GPU memory of {offered} MiB is too small"
+    assert ineligibility(asks(needed), node) is None
+    assert ineligibility(asks(needed + 1), node) == f"GPU memory of {offered} MiB is too small"
 
 
 def test_memory_of_instances_of_an_unknown_geometry_is_unknown():
     job = build.job(mig={"1g.10gb": 1})
     job = job.model_copy(update={"request": job.request.model_copy(update={"gpu_memory_mib": 1})})
 
-    assert refusal(job, build.node(model="X1", mig={0: [("1g.10gb", 0)]})) is not None
+    assert ineligibility(job, build.node(model="X1", mig={0: [("1g.10gb", 0)]})) is not None
 
 
 def test_the_order_of_lists_tells_no_jobs_apart():
@@ -100,7 +100,7 @@ def test_the_order_of_lists_tells_no_jobs_apart():
     given = {"tolerations": (one, other), "affinity": conditions, "regions": ["eu", "us"]}
     turned = {"tolerations": (other, one), "affinity": conditions[::-1], "regions": ["us", "eu"]}
 
-    assert filters(build.job(**given)) == filters(build.job(**turned))
+    assert eligibility_key(build.job(**given)) == eligibility_key(build.job(**turned))
     assert build.job(**given).likeness == build.job(**turned).likeness
 
 
@@ -118,11 +118,11 @@ def test_the_order_of_lists_tells_no_jobs_apart():
 )
 def test_what_refusal_looks_at_tells_jobs_apart(other):
     one, another = build.job(gpus=1), build.job(**{"gpus": 1} | other)
-    assert filters(one) != filters(another)
+    assert eligibility_key(one) != eligibility_key(another)
     assert one.likeness != another.likeness
 
 
 def test_time_slicing_matters_to_shares_alone():
-    assert filters(build.job(gpus=1)) == filters(build.job(gpus=1, time_slicing=True))
-    assert filters(build.job(milli=5)) != filters(build.job(milli=5, time_slicing=True))
+    assert eligibility_key(build.job(gpus=1)) == eligibility_key(build.job(gpus=1, time_slicing=True))
+    assert eligibility_key(build.job(milli=5)) != eligibility_key(build.job(milli=5, time_slicing=True))
     assert build.job(milli=5).likeness != build.job(milli=5, time_slicing=True).likeness

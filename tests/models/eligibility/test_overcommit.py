@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Cluster, QosClass
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from tests.support.builders import build
 
 CLUSTER = Cluster(
@@ -25,16 +25,16 @@ CLUSTER = Cluster(
 def test_a_replica_counts_for_its_amounts_by_its_class_rounded_up(qos, expected):
     replica = build.replica(cpus=1.001, memory_gib=1)
 
-    assert charged(replica, QosClass(qos), CLUSTER) == expected
+    assert charged_cpu_memory(replica, QosClass(qos), CLUSTER) == expected
 
 
 def test_a_class_without_overcommit_counts_in_full():
     bare = CLUSTER.model_copy(update={"overcommit": {}})
 
-    assert charged(build.replica(cpus=4), QosClass.BEST_EFFORT, bare) == (4000, 0)
+    assert charged_cpu_memory(build.replica(cpus=4), QosClass.BEST_EFFORT, bare) == (4000, 0)
 
 
 def test_a_request_is_charged_as_what_it_will_hold():
     job = build.job(cpus=1.001, memory_gib=1)
 
-    assert charged(job.request, QosClass.BEST_EFFORT, CLUSTER) == (251, 342)
+    assert charged_cpu_memory(job.request, QosClass.BEST_EFFORT, CLUSTER) == (251, 342)

@@ -6,7 +6,13 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.eligibility.preemption_order import MOST_UNIONS, View, may_follow, safe_views, views
+from gpuplan.models.eligibility.preemption_order import (
+    MAX_CLAIM_UNIONS,
+    VictimView,
+    conservative_victim_views,
+    may_use_freed,
+    victim_views,
+)
 
 
 class Victim(NamedTuple):
@@ -26,20 +32,20 @@ COMERS = [Comer(rank, claim) for rank in range(4) for claim in range(4)]
 
 
 def test_without_claims_there_is_one_set_for_each_rank():
-    found = views([Victim(2), Victim(5), Victim(5), Victim(0)])
+    found = victim_views([Victim(2), Victim(5), Victim(5), Victim(0)])
 
-    assert found == (View(2, frozenset()), View(5, frozenset()))
+    assert found == (VictimView(2, frozenset()), VictimView(5, frozenset()))
 
 
 @given(st.lists(VICTIMS, min_size=1, max_size=5))
 def test_any_victims_are_kept_by_a_set_that_binds_all_that_may_follow_none_of_them(victims):
-    found = views(victims)
+    found = victim_views(victims)
 
     for some in chain.from_iterable(combinations(victims, count) for count in range(1, len(victims) + 1)):
         free = {
             comer
             for comer in COMERS
-            if any(may_follow(comer, (each.rank, frozenset(each.claims))) for each in some)
+            if any(may_use_freed(comer, (each.rank, frozenset(each.claims))) for each in some)
         }
         assert any(
             all(map(view.keeps, some)) and {comer for comer in COMERS if not view.binds(comer)} == free
@@ -49,15 +55,15 @@ def test_any_victims_are_kept_by_a_set_that_binds_all_that_may_follow_none_of_th
 
 @given(st.lists(VICTIMS, min_size=1, max_size=5))
 def test_a_set_binds_only_what_may_follow_none_of_those_that_it_keeps(victims):
-    for view in views(victims):
+    for view in victim_views(victims):
         for comer in filter(view.binds, COMERS):
             kept = filter(view.keeps, victims)
-            assert not any(may_follow(comer, (each.rank, frozenset(each.claims))) for each in kept)
+            assert not any(may_use_freed(comer, (each.rank, frozenset(each.claims))) for each in kept)
 
 
 def test_of_too_many_claims_the_safe_sets_leave_none_count():
     victims = [Victim(1, (claim,)) for claim in range(1, 8)]
 
-    assert 2**7 > MOST_UNIONS >= len({view.claims for view in views(victims)})
-    assert safe_views(victims) == (View(1, None),)
-    assert safe_views(victims[:2]) == views(victims[:2])
+    assert 2**7 > MAX_CLAIM_UNIONS >= len({view.claims for view in victim_views(victims)})
+    assert conservative_victim_views(victims) == (VictimView(1, None),)
+    assert conservative_victim_views(victims[:2]) == victim_views(victims[:2])

@@ -22,7 +22,7 @@ from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.oracle import reference
@@ -82,10 +82,10 @@ def posed(number):
     """(snapshot, policy, problem) of one instance: every fourth one plain."""
     if number % 4 == 0:
         snapshot = (instances.mixed if number % 8 else instances.divisible)(number)
-        return snapshot, instances.POLICY, pose(snapshot, instances.POLICY)
+        return snapshot, instances.POLICY, build_problem(snapshot, instances.POLICY)
     make = instances.everything_mixed if number % 2 else instances.everything
     instance = make(number)
-    return instance.snapshot, instance.policy, pose(instance.snapshot, instance.policy)
+    return instance.snapshot, instance.policy, build_problem(instance.snapshot, instance.policy)
 
 
 RELAXED_IF_OVERFULL = {"cpu_memory", "power", "preemption", "quota"}
@@ -261,7 +261,7 @@ def stranded():
     """Two nodes of 96 cores: beside each of two heavy jobs there is one core too few for a light one."""
     heavy = [build.job(f"h{index}", gpus=4, cpus=73) for index in range(2)]
     jobs = [*heavy, *(build.job(f"l{index}", gpus=2, cpus=24) for index in range(2))]
-    problem = pose(build.snapshot(nodes=build.cluster(2, cpus=96), jobs=jobs), Policy())
+    problem = build_problem(build.snapshot(nodes=build.cluster(2, cpus=96), jobs=jobs), Policy())
     return formulate(problem, Columns(problem))
 
 

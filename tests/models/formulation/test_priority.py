@@ -4,10 +4,10 @@ import dataclasses
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
-from gpuplan.solvers.priority_stages import Served, stage
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.priority_stages import PriorityResults, stage_problem
 from tests.support.builders import build
 from tests.support.builders.time_builders import HOUR
 
@@ -16,7 +16,7 @@ IN_ORDER = {"priority": {"order": "tiers"}}
 
 def rows_of(snapshot, policy, floor):
     """The problem with a floor under priority 5, its columns, and the rows of the family."""
-    problem = dataclasses.replace(pose(snapshot, policy), floors=((5, floor),))
+    problem = dataclasses.replace(build_problem(snapshot, policy), floors=((5, floor),))
     x = Columns(problem)
     return problem, x, [row for row in formulate(problem, x).rows if row.family == "priority"]
 
@@ -32,13 +32,13 @@ def on(*gpus):
 
 
 def test_floor_counts_the_points_of_its_priority_and_of_each_replica():
-    target = Target((build.placement("elastic", on(0), on(1)), build.placement("high", on(2, 3))))
+    target = DesiredState((build.placement("elastic", on(0), on(1)), build.placement("high", on(2, 3))))
     problem, x, (exact,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200)
     _, _, (more,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200 + 1)
 
     values = x.encode(target)
 
-    assert dict(Served(problem, ()).points(target)) == {5: 2400}
+    assert dict(PriorityResults(problem, ()).points(target)) == {5: 2400}
     assert exact.holds(values)
     assert not more.holds(values)
 
@@ -46,7 +46,7 @@ def test_floor_counts_the_points_of_its_priority_and_of_each_replica():
 def test_jobs_of_other_priorities_do_not_count():
     _, x, (row,) = rows_of(one_of_each(), Policy(**IN_ORDER), 1)
 
-    values = x.encode(Target((build.placement("low", on(0, 1, 2, 3)),)))
+    values = x.encode(DesiredState((build.placement("low", on(0, 1, 2, 3)),)))
 
     assert row.value(values) == 0
     assert not row.holds(values)
@@ -57,13 +57,13 @@ def test_later_starts_count_with_what_they_bring_later():
     job = build.job("high", gpus=2, priority=5, expected_duration=HOUR)
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[job, build.job("low", gpus=2, priority=1)])
     problem, x, (row,) = rows_of(snapshot, policy, 1)
-    planned = Target((), planned=(Planned("high", 1, (on(0, 1),)),))
+    planned = DesiredState((), planned=(LaterStart("high", 1, (on(0, 1),)),))
 
     values = x.encode(planned)
 
-    assert Served(problem, ()).points(planned)[5] > 0
+    assert PriorityResults(problem, ()).points(planned)[5] > 0
     assert row.value(values) > 0
-    assert row.value(x.encode(Target(()))) == 0
+    assert row.value(x.encode(DesiredState(()))) == 0
 
 
 def test_growth_counts_with_its_price():
@@ -71,9 +71,9 @@ def test_growth_counts_with_its_price():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[grown, build.job("low", gpus=2, priority=1)])
     policy = build.by_value(prices={"disruption": 0}, **IN_ORDER)
     problem, x, (row,) = rows_of(snapshot, policy, 600 - 10)
-    target = Target((build.placement("r", on(0), on(1)),))
+    target = DesiredState((build.placement("r", on(0), on(1)),))
 
-    assert Served(problem, snapshot.running_placements).points(target)[5] == 600 - 10
+    assert PriorityResults(problem, snapshot.running_placements).points(target)[5] == 600 - 10
     assert row.holds(x.encode(target))
 
 
@@ -84,11 +84,11 @@ def test_stage_leaves_out_lower_priorities_but_not_what_queues_are_owed():
         build.job("low", gpus=2, priority=1),
         build.job("due", gpus=2, priority=1, queue="owed"),
     ]
-    problem = pose(
+    problem = build_problem(
         build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), build.by_value(**IN_ORDER)
     )
 
-    asked = stage(problem, 5)
+    asked = stage_problem(problem, 5)
 
     assert {one.jobs: one.most_points for one in asked.classes} == {("high",): 1200, ("due",): 0}
-    assert stage(problem, 1) == problem
+    assert stage_problem(problem, 1) == problem

@@ -7,16 +7,16 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.rows import dense, row
+from gpuplan.models.formulation.rows import row, row_of_arrays
 from gpuplan.models.formulation.structure import eviction_patterns
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.strategies import instances
 
 
 def test_entries_of_the_same_column_are_added_up():
     columns, coefficients = np.array([7, 3, 7, 5]), np.array([4, 6, -2, 0])
 
-    found = dense("cpu_memory", (), columns, coefficients, upper=9)
+    found = row_of_arrays("cpu_memory", (), columns, coefficients, upper=9)
 
     assert dict(zip(found.columns.tolist(), found.coefficients.tolist(), strict=True)) == {3: 3, 7: 1}
     assert found.upper == 4  # all divided by two, rounded towards feasibility
@@ -24,7 +24,7 @@ def test_entries_of_the_same_column_are_added_up():
 
 
 def test_entries_that_cancel_out_leave_no_column():
-    found = dense("cpu_memory", (), np.array([1, 2, 1]), np.array([5, 1, -5]), upper=0)
+    found = row_of_arrays("cpu_memory", (), np.array([1, 2, 1]), np.array([5, 1, -5]), upper=0)
 
     assert found.columns.tolist() == [2]
 
@@ -33,12 +33,12 @@ def test_entries_that_cancel_out_leave_no_column():
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
 def test_no_family_names_a_column_twice_where_gangs_leave_crowded_nodes(monkeypatch, make):
     """There one column, that a gang leaves, brings something on each of its nodes."""
-    monkeypatch.setattr(eviction_patterns, "MOST_IN_ALL", 0)
-    monkeypatch.setattr(eviction_patterns, "MOST_ON_AVERAGE", 0)
+    monkeypatch.setattr(eviction_patterns, "MAX_PATTERNS", 0)
+    monkeypatch.setattr(eviction_patterns, "MAX_AVERAGE_PATTERNS", 0)
     crowded = 0
     for seed in range(100):
         instance = make(seed)
-        problem = pose(instance.snapshot, instance.policy)
+        problem = build_problem(instance.snapshot, instance.policy)
         x = Columns(problem)
         for each in formulate(problem, x).rows:
             assert len(np.unique(each.columns)) == len(each.columns), each

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.job import Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
@@ -20,7 +20,7 @@ from tests.support.builders.build import NOW
 HOUR = 3600
 
 
-def over(name="a-1", seconds=HOUR, *, queue="q", user="u", outcome=Outcome.SUCCEEDED):
+def over(name="a-1", seconds=HOUR, *, queue="q", user="u", outcome=JobOutcome.SUCCEEDED):
     ended = NOW - timedelta(hours=1)
     return FinishedJob(
         name=name,
@@ -68,7 +68,7 @@ def test_the_like_of_a_job_teach_the_nearest_first():
 
 def test_too_few_teach_nothing_and_failures_never_do():
     few = [over(f"a-{number}", 100) for number in range(2)]
-    failed = [over(f"a-{number}", 100, outcome=Outcome.FAILED) for number in range(9)]
+    failed = [over(f"a-{number}", 100, outcome=JobOutcome.FAILED) for number in range(9)]
 
     assert asked(a_job(), *few, *failed)[1] is DurationSource.DEFAULT
     assert asked(a_job(), *few, durations={"samples": 2})[1] is DurationSource.SAME_NAME

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.timing.gittins_index import seconds_of_any, seconds_per_completion, spread
+from gpuplan.models.timing.gittins_index import index_of_unknown, seconds_per_completion, smoothed_durations
 
 
 def by_definition(durations, attained):
@@ -53,7 +53,7 @@ def test_the_sum_is_the_definition(durations, attained):
 
 
 def test_a_job_of_which_nothing_is_known_counts_less_the_longer_it_has_run():
-    found = [seconds_of_any(attained) for attained in (0, 1000, 10_000, 100_000, 10**7)]
+    found = [index_of_unknown(attained) for attained in (0, 1000, 10_000, 100_000, 10**7)]
 
     assert found == sorted(found)
     assert found[-1] > 50 * found[0]
@@ -64,11 +64,11 @@ def test_the_formula_for_any_duration_is_the_index_of_that_distribution(attained
     shortest, longest, count = 60, 30 * 24 * 3600, 4000
     quantiles = [round(shortest * (longest / shortest) ** ((at + 0.5) / count)) for at in range(count)]
 
-    assert seconds_of_any(attained) == pytest.approx(seconds_per_completion(quantiles, attained), rel=0.2)
+    assert index_of_unknown(attained) == pytest.approx(seconds_per_completion(quantiles, attained), rel=0.2)
 
 
 def test_between_durations_that_were_seen_a_job_counts_about_the_same():
-    seen = spread([600 * factor for factor in range(4, 12)])
+    seen = smoothed_durations([600 * factor for factor in range(4, 12)])
     found = [seconds_per_completion(seen, attained) for attained in range(2500, 6500, 40)]
 
     assert max(found) < 4 * min(found)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.gang import Gang
-from gpuplan.models.timing.learnt_scaling import SAMPLES, speeds, with_learnt_scaling
+from gpuplan.models.timing.learnt_scaling import SAMPLES, fit_speeds, with_learnt_scaling
 from tests.support.builders.build import NOW, job, snapshot
 
 HOUR = 3600
@@ -113,7 +113,7 @@ def test_without_anything_to_learn_it_is_the_same_snapshot():
     st.dictionaries(st.integers(1, 64), st.integers(10, 10**5), min_size=2, max_size=6), st.integers(2, 99)
 )
 def test_whatever_was_measured_makes_the_lowest_concave_table_above_it(seconds, most):
-    table = speeds(seconds, most)
+    table = fit_speeds(seconds, most)
 
     gang = Gang(min=1, max=99, scaling=table)  # refuses one that is not concave
     smallest, largest = min(seconds), max(seconds)

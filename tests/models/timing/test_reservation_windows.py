@@ -8,7 +8,7 @@ from gpuplan.models.calendar import Reservation
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.value.disruption_cost import lost_seconds
 from tests.support.builders import build
 from tests.support.builders.build import NOW
@@ -19,7 +19,7 @@ from tests.support.strategies.time_strategies import HOUR, hours, runs, waits
 def windows(*reservations, jobs=(), slots=4, **about):
     snapshot = build.snapshot(jobs=jobs, reservations=reservations, **about)
     policy = Policy(horizon={"slots": slots, "length": HOUR})
-    return Windows(snapshot, policy, Durations(snapshot, policy))
+    return ReservationWindows(snapshot, policy, Durations(snapshot, policy))
 
 
 def reservation(name="m", *, start=1, lasts=1, owned=False, **more):
@@ -121,7 +121,7 @@ def test_every_span_within_reach_of_a_job_is_a_window(seed):
     instance = time_strategies.instance(seed)
     snapshot, policy = instance.snapshot, instance.policy
     durations = Durations(snapshot, policy)
-    found = Windows(snapshot, policy, durations)
+    found = ReservationWindows(snapshot, policy, durations)
     longest = 0
     for job in snapshot.jobs:
         models = [*job.gpu_models, None]

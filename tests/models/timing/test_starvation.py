@@ -8,10 +8,10 @@ import pytest
 
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build
@@ -42,7 +42,7 @@ BUSY = (runs("a", "n0", range(4), 2), runs("b", "n1", range(1), 3))
 
 def hold(*jobs, policy=GREEDY, **about):
     snapshot = build.snapshot(jobs=jobs, **about)
-    return Windows(snapshot, policy, Durations(snapshot, policy)).hold
+    return ReservationWindows(snapshot, policy, Durations(snapshot, policy)).hold
 
 
 def started(*jobs, policy=GREEDY, **about):
@@ -91,7 +91,7 @@ def test_no_running_job_has_to_leave():
     """Four of eight GPUs are held from two hours on, beside a job of ten days."""
     others = [runs("long", "n0", range(4, 8), 240), runs("c", "n1", range(8), 300)]
     snapshot = build.snapshot(jobs=[runs("a", "n0", range(4), 2), *others, waits("four", 4, 5, days=8)])
-    windows = Windows(snapshot, GREEDY, Durations(snapshot, GREEDY))
+    windows = ReservationWindows(snapshot, GREEDY, Durations(snapshot, GREEDY))
 
     assert windows.hold.nodes == {"n0"}
     assert [windows.expels(job) for job in snapshot.jobs if job.running] == [None, None, None]
@@ -125,7 +125,9 @@ def test_a_job_that_has_room_starts_before_jobs_that_are_worth_more():
 
 def test_the_verifier_lets_no_job_start_that_would_be_in_the_way():
     snapshot = build.snapshot(jobs=[*BUSY, gang(), waits("long", 1, 4)])
-    target = Target((*snapshot.running_placements, build.placement("long", build.replica("n1", gpus=(5,)))))
+    target = DesiredState(
+        (*snapshot.running_placements, build.placement("long", build.replica("n1", gpus=(5,))))
+    )
 
     (broken,) = verify(snapshot, GREEDY, target.placements).violations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from tests.support.builders import build
 
 LENGTHS = st.sampled_from((60, 600, 2400, 3600, 86_400, 5000))
@@ -17,7 +17,7 @@ LENGTHS = st.sampled_from((60, 600, 2400, 3600, 86_400, 5000))
 
 def slots(count=4, *, length=3600, minutes=0):
     """Slots from so many minutes after noon on."""
-    return Slots.of(HorizonPolicy(slots=count, length=length), build.NOW + timedelta(minutes=minutes))
+    return TimeSlots.of(HorizonPolicy(slots=count, length=length), build.NOW + timedelta(minutes=minutes))
 
 
 def test_the_first_slot_is_what_is_left_of_one():
@@ -29,7 +29,7 @@ def test_the_first_slot_is_what_is_left_of_one():
 @given(st.integers(1, 96), LENGTHS, st.integers(0, 10**9))
 def test_later_slots_begin_on_a_grid_that_never_moves(count, length, seconds):
     now = build.NOW + timedelta(seconds=seconds)
-    found = Slots.of(HorizonPolicy(slots=count, length=length), now)
+    found = TimeSlots.of(HorizonPolicy(slots=count, length=length), now)
 
     assert found.count == count
     assert found.edges[0] == 0 < found.edges[1] <= length

@@ -7,7 +7,7 @@ from gpuplan.models.cluster import Gpu, RackPower
 from gpuplan.models.progress import Progress
 from gpuplan.models.validation.base import DamageKind
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.models.validation.damage import survey, without_losses
+from gpuplan.models.validation.damage import survey_damage, without_losses
 from tests.support.builders.build import NOW, cluster, job, node, replica, snapshot
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
@@ -30,7 +30,7 @@ def named(loss):
 def test_a_job_gives_up_a_place_that_no_longer_holds(on, held, kind, cause):
     world = snapshot(nodes=[on], jobs=[job("a", gpus=1, at=[held]), job("b", gpus=1)])
 
-    found = survey(world)
+    found = survey_damage(world)
 
     assert list(found.losses) == ["a"]
     assert named(found.losses["a"]) == [(DamageKind(kind), cause)]
@@ -38,14 +38,14 @@ def test_a_job_gives_up_a_place_that_no_longer_holds(on, held, kind, cause):
     waits = {"running": None, "progress": Progress(served="1h")}
     assert found.sound.job_by_name["a"] == world.job_by_name["a"].model_copy(update=waits)
     assert found.sound.job_by_name["b"] is world.job_by_name["b"]
-    assert survey(found.sound).losses == {}
+    assert survey_damage(found.sound).losses == {}
 
 
 def test_a_sound_snapshot_is_itself():
     world = snapshot(jobs=[job("a", gpus=1, at=[replica("n0", gpus=[0])])])
 
-    assert survey(world).sound is world
-    assert survey(world).notes == ()
+    assert survey_damage(world).sound is world
+    assert survey_damage(world).notes == ()
 
 
 def test_an_elastic_gang_goes_on_with_enough_and_gives_all_up_with_less():
@@ -53,7 +53,7 @@ def test_an_elastic_gang_goes_on_with_enough_and_gives_all_up_with_less():
     enough = job("enough", gpus=1, replicas=(2, 3), at=held)
     less = job("less", gpus=1, replicas=(3, 4), at=held)
 
-    found = survey(snapshot(nodes=cluster(), jobs=[enough, less]))
+    found = survey_damage(snapshot(nodes=cluster(), jobs=[enough, less]))
 
     assert [one.node for one in found.losses["enough"].after.replicas] == ["n0", "n1"]
     assert found.losses["less"].after is None
@@ -63,7 +63,7 @@ def test_an_elastic_gang_goes_on_with_enough_and_gives_all_up_with_less():
 def test_a_gang_below_its_minimum_gives_all_up():
     runs = job("a", gpus=1, replicas=4, at=[replica("n0", gpus=[index]) for index in range(3)])
 
-    loss = survey(snapshot(jobs=[runs])).losses["a"]
+    loss = survey_damage(snapshot(jobs=[runs])).losses["a"]
 
     assert named(loss) == [(DamageKind.REPLICAS_LOST, "3 of at least 4 replicas are left")]
     assert loss.after is None
@@ -74,7 +74,10 @@ def test_a_job_that_may_not_be_interrupted_is_left_on_an_unhealthy_gpu_alone():
     left = job("left", gpus=1, at=[sick], preemptible=False)
     lost = job("lost", gpus=1, replicas=2, at=[replica("n0", gpus=[1]), gone], preemptible=False)
 
-    found = survey(snapshot(nodes=[SICK], jobs=[left])), survey(snapshot(nodes=[SICK], jobs=[lost]))
+    found = (
+        survey_damage(snapshot(nodes=[SICK], jobs=[left])),
+        survey_damage(snapshot(nodes=[SICK], jobs=[lost])),
+    )
 
     assert not found[0].losses["left"].released
     assert found[0].sound.job_by_name["left"].running
@@ -95,8 +98,8 @@ def test_a_node_that_came_back_smaller_is_named_unless_what_is_lost_was_too_much
     lost = job("lost", gpus=1, at=[replica("n0", gpus=[4], cpus=8)])
     small = node("n0", gpus=4, cpus=8)
 
-    assert survey(snapshot(nodes=[small], jobs=[stays, lost])).notes == ()
-    (subject, damage), *_ = survey(snapshot(nodes=[node("n0", cpus=8)], jobs=[stays, lost])).notes
+    assert survey_damage(snapshot(nodes=[small], jobs=[stays, lost])).notes == ()
+    (subject, damage), *_ = survey_damage(snapshot(nodes=[node("n0", cpus=8)], jobs=[stays, lost])).notes
     assert (subject, damage.kind) == ("node n0", DamageKind.NODE_OVERFULL)
 
 
@@ -111,7 +114,7 @@ def test_what_else_counts_on_nodes_that_are_gone_is_named():
     world = snapshot(jobs=[job("a", mig={"3g.20gb": 1})])
     world = world.model_copy(update={"cluster": world.cluster.model_copy(update=about)})
 
-    assert {(subject, damage.kind, damage.cause) for subject, damage in survey(world).notes} == {
+    assert {(subject, damage.kind, damage.cause) for subject, damage in survey_damage(world).notes} == {
         ("reservation named", DamageKind.RESERVATION_SHORT, "node n9 is gone"),
         ("reservation many", DamageKind.RESERVATION_SHORT, "2 of 3 nodes are there"),
         ("rack r9", DamageKind.RACK_EMPTY, "no node stands in it"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuplan.models.validation.suggestions import NearMisses, listed
+from gpuplan.models.validation.suggestions import Suggestions, truncated_names
 
 
 def test_suggestions_stop_after_so_many_questions():
-    near = NearMisses(questions=2)
+    near = Suggestions(questions=2)
 
     assert [near.hint("reserch", ["research"]) for _ in range(3)] == [
         "\n  Maybe 'research' was meant."
@@ -14,5 +14,5 @@ def test_suggestions_stop_after_so_many_questions():
 
 
 def test_long_lists_are_cut_short():
-    assert listed(f"q{number:02}" for number in range(99)).endswith("q18, q19 and 79 more")
-    assert listed(["b", "a"]) == "a, b"
+    assert truncated_names(f"q{number:02}" for number in range(99)).endswith("q18, q19 and 79 more")
+    assert truncated_names(["b", "a"]) == "a, b"

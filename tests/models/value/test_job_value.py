@@ -13,7 +13,7 @@ from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.objective import Goal, Objective
 from gpuplan.models.policy.policy import Disruption, Policy, job_points
 from gpuplan.models.progress import Progress
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from tests.support.builders import build
 
 HOUR = 3600
@@ -28,7 +28,7 @@ def worth(*jobs, nodes=None, finished=(), horizon=None, disruption=None, **objec
         horizon=horizon or HorizonPolicy(),
         disruption=Disruption(**disruption or {}),
     )
-    earnings = Earnings(snapshot, policy)
+    earnings = StartValue(snapshot, policy)
     return {job.name: earnings.full_points(job) for job in jobs}
 
 
@@ -298,7 +298,7 @@ def test_value_by_gpu_hours_has_its_hours_already():
 
     def points(**horizon):
         policy = Policy(objective=objective, weights=weights, horizon=HorizonPolicy(**horizon))
-        earnings = Earnings(snapshot, policy)
+        earnings = StartValue(snapshot, policy)
         return earnings.full_points(snapshot.jobs[0]), earnings.points_per_gpu(snapshot.jobs[0])
 
     assert points() == (2400, 2400)
@@ -317,7 +317,7 @@ def test_a_gpu_is_worth_less_than_a_nominal_quota_over_any_horizon(slots):
     jobs = [job(f"j{hours}", hours, waited=5000) for hours in (0.02, 1, 2, 12, 96, 5000)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
     policy = Policy(horizon=HorizonPolicy(slots=slots, length="1h"))
-    earnings = Earnings(snapshot, policy)
+    earnings = StartValue(snapshot, policy)
 
     nominal = policy.owed(policy.prices.nominal)
     assert max(earnings.completion(each, None, 1) for each in jobs) < nominal
@@ -326,7 +326,7 @@ def test_a_gpu_is_worth_less_than_a_nominal_quota_over_any_horizon(slots):
 
 def test_by_fairness_the_first_hours_of_a_job_bring_more_than_the_later_ones():
     """Over a horizon of eight hours, a job of eight: starts at each hour."""
-    earnings = Earnings(
+    earnings = StartValue(
         build.snapshot(nodes=build.cluster(1), jobs=[job("a", 8)]),
         Policy(
             objective=Objective(goal="fairness"), horizon=HorizonPolicy(slots=8, length=HOUR, earliness=0)
@@ -345,7 +345,7 @@ def test_by_fairness_of_two_jobs_the_one_that_had_less_is_worth_more_for_the_sam
     had = {"progress": Progress(completed=20 * HOUR)}
     jobs = [job("new", 100), job("old", 120, **had)]
     policy = Policy(objective=Objective(goal="fairness"), horizon=HorizonPolicy(slots=8, length=HOUR))
-    earnings = Earnings(build.snapshot(nodes=build.cluster(1), jobs=jobs), policy)
+    earnings = StartValue(build.snapshot(nodes=build.cluster(1), jobs=jobs), policy)
 
     shares = [earnings.worth.share(each, 8 * HOUR, 100 * HOUR) for each in jobs]
 

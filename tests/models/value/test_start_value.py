@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.policy.policy import completion_points, job_points
-from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.value.start_value import StartValue
 from tests.support.builders import build
 from tests.support.builders.build import NOW, by_value
 
@@ -20,7 +20,7 @@ H = 4
 
 def earnings(*, slots=H, tariffs=(), earliness=0.1, **policy):
     horizon = {"slots": slots, "length": HOUR, "earliness": earliness}
-    return Earnings(build.snapshot(tariffs=tariffs), by_value(horizon=horizon, **policy))
+    return StartValue(build.snapshot(tariffs=tariffs), by_value(horizon=horizon, **policy))
 
 
 def a_job(**more):

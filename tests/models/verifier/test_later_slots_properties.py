@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import verify
 from tests.support.builders.build import node, queue, replica, snapshot
 from tests.support.builders.time_builders import ahead, later, runs, waits
@@ -51,7 +51,7 @@ def schedules(draw):
 
 def held_by_slot(world, planned, policy):
     """Holders of each GPU in each slot, and how many GPUs are held, by a plain count."""
-    slots, durations = Slots.of(policy.horizon, world.taken_at), Durations(world, policy)
+    slots, durations = TimeSlots.of(policy.horizon, world.taken_at), Durations(world, policy)
     spans = [
         (job.running.replicas, 0, slots.until(0, durations.remaining(job)))
         for job in world.jobs
@@ -122,7 +122,9 @@ def wild_starts(draw, world):
     places = draw(wild_placements(world))
     names = st.sampled_from([*(job.name for job in world.jobs), "ghost"])
     return tuple(
-        Planned(draw(names) if draw(st.booleans()) else place.job, draw(st.integers(-1, 7)), place.replicas)
+        LaterStart(
+            draw(names) if draw(st.booleans()) else place.job, draw(st.integers(-1, 7)), place.replicas
+        )
         for place in places
     )
 

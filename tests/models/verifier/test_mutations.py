@@ -77,7 +77,7 @@ def plant(monkeypatch, module, old, new):
         if getattr(value, "__module__", None) != module.__name__:
             continue
         original = vars(module)[name]
-        for table in (verify.RULES, verify.TERMS, later_slots.RULES_OF_AN_INSTANT):
+        for table in (verify.RULES, verify.TERMS, later_slots.INSTANT_RULES):
             for key, function in table.items():
                 if function is original:
                     monkeypatch.setitem(table, key, value)

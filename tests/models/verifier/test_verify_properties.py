@@ -12,7 +12,7 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier.job_changes import Change, occupant_of
+from gpuplan.models.verifier.job_changes import Change, judge_placement
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.verify import verify
 from tests.support.builders.build import job, node, placement, replica, snapshot
@@ -251,7 +251,7 @@ def test_what_becomes_of_a_job_is_a_matter_of_multisets(data):
     before, after = data.draw(places), data.draw(places)
     runs = job("r", gpus=1, replicas=(1, 4), at=before)
 
-    occupant = occupant_of(runs, placement("r", *after))
+    occupant = judge_placement(runs, placement("r", *after))
 
     had, has = (Counter(each.gpus[0].index for each in replicas) for replicas in (before, after))
     if had == has:

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Overcommit, QosClass
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.planner.analysis.allocations import Holdings, count_from, holdings_of
-from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.planner.analysis.allocations import Allocations, allocations_of, update_allocations_from
+from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable
-from gpuplan.planner.analysis.quota_headroom import own_usage
-from gpuplan.planner.warm_start import recognized
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue
+from gpuplan.planner.warm_start import reuse_equal_nouns
 from tests.support.builders import build
 
 NODES = (*build.cluster(2, gpus=2), build.node("t4", gpus=2, model="T4"), build.node("cpu", gpus=0))
@@ -58,7 +58,7 @@ def usage_without_zeros(usage):
 
 def assert_amounts(holdings, snapshot, placements):
     """Each column has what is free of each node, and the totals are those of the figures by placements."""
-    free = free_capacity(snapshot.cluster.nodes, placements, snapshot=snapshot)
+    free = free_resources_by_node(snapshot.cluster.nodes, placements, snapshot=snapshot)
     for amount in ("whole_gpus", "largest_share", "all_shares", "cpu_milli", "memory_mib", "disk_mib"):
         found = [getattr(free[node.name], amount) for node in snapshot.cluster.nodes]
         assert holdings.column(amount).tolist() == found, amount
@@ -71,8 +71,8 @@ def assert_amounts(holdings, snapshot, placements):
 
 def assert_counted(holdings, snapshot, placements):
     """They are those of the placements, counted by others."""
-    assert holdings.free == free_capacity(snapshot.cluster.nodes, placements, snapshot=snapshot)
-    assert usage_without_zeros(holdings.usage) == usage_without_zeros(own_usage(snapshot, placements))
+    assert holdings.free == free_resources_by_node(snapshot.cluster.nodes, placements, snapshot=snapshot)
+    assert usage_without_zeros(holdings.usage) == usage_without_zeros(usage_by_queue(snapshot, placements))
     assert_amounts(holdings, snapshot, placements)
     on_nodes = Counter(replica.node for placement in placements for replica in placement.replicas)
     assert Counter({name: len(there) for name, there in holdings.there.items()}) == on_nodes
@@ -80,26 +80,26 @@ def assert_counted(holdings, snapshot, placements):
 
 @given(snapshots())
 def test_holdings_are_those_of_the_running_jobs(snapshot):
-    assert_counted(holdings_of(snapshot), snapshot, snapshot.running_placements)
+    assert_counted(allocations_of(snapshot), snapshot, snapshot.running_placements)
 
 
 @given(snapshots(), snapshots())
 @settings(max_examples=200)
 def test_counting_on_from_another_snapshot_finds_the_same(last, live):
-    before = repr(holdings_of(last).free)
+    before = repr(allocations_of(last).free)
 
-    known = recognized(live, last)
+    known = reuse_equal_nouns(live, last)
 
-    assert Holdings in known.derived
-    assert_counted(holdings_of(known), live, live.running_placements)
-    assert repr(holdings_of(last).free) == before
+    assert Allocations in known.derived
+    assert_counted(allocations_of(known), live, live.running_placements)
+    assert repr(allocations_of(last).free) == before
 
 
 def test_nothing_is_counted_on_from_what_was_not_counted():
     snapshot = build.snapshot()
-    count_from(build.snapshot(), snapshot)
+    update_allocations_from(build.snapshot(), snapshot)
 
-    assert Holdings not in snapshot.derived
+    assert Allocations not in snapshot.derived
 
 
 @given(snapshots(), st.data())
@@ -110,12 +110,12 @@ def test_a_plan_leaves_what_its_placements_hold(snapshot, data):
         build.placement(job.name, held("n0", 0)) for job in snapshot.waiting if job.name in stays
     )
 
-    assert_counted(Changes(snapshot, Target(placements)).holdings, snapshot, placements)
+    assert_counted(PlanChanges(snapshot, DesiredState(placements)).holdings, snapshot, placements)
 
 
 def test_what_no_job_holds_cannot_be_left():
     snapshot = build.snapshot(jobs=[build.job("a", at=[held("n0", 0)])])
-    twice = [*holdings_of(snapshot).there["n0"]] * 2
+    twice = [*allocations_of(snapshot).there["n0"]] * 2
 
     with pytest.raises(ValueError, match="not in list"):
-        holdings_of(snapshot).but(snapshot.cluster, twice, ())
+        allocations_of(snapshot).but(snapshot.cluster, twice, ())

@@ -5,16 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.plan import JobCounts
-from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import (
     allocation_ratio,
+    compute_metrics,
     fragmentation_ratio,
     hourly_cost,
     jain_index,
-    measure,
 )
 from tests.support.builders.build import job, node, placement, pool, queue, replica, snapshot
 from tests.support.builders.solution_builders import target
@@ -28,7 +28,7 @@ def nodes_of(*nodes):
 
 
 def fragments(cluster, placements):
-    return fragmentation_ratio(cluster, free_capacity(cluster.nodes, placements))
+    return fragmentation_ratio(cluster, free_resources_by_node(cluster.nodes, placements))
 
 
 def with_gpus(count, *details):
@@ -172,7 +172,7 @@ def test_nodes_that_come_and_go_count_in_the_figures_after():
         world, placement("a", replica("spot-1", gpus=range(4))), stopped=["v"], added=[new], removed=["old"]
     )
 
-    found = measure(Changes(world, goal))
+    found = compute_metrics(PlanChanges(world, goal))
 
     assert (found.gpu_allocation_ratio_before, found.gpu_allocation_ratio) == (0.25, 0.5)
     assert (found.hourly_cost_before, found.hourly_cost) == (2, 5)
@@ -185,9 +185,9 @@ def test_ratios_are_those_of_the_placements_and_starts_only_add(data):
     world = data.draw(snapshots(mig=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    found = measure(Changes(world, Target(placements)))
+    found = compute_metrics(PlanChanges(world, DesiredState(placements)))
 
-    cluster = Changes(world, Target(placements)).cluster
+    cluster = PlanChanges(world, DesiredState(placements)).cluster
     assert found.gpu_allocation_ratio == allocation_ratio(cluster, placements)
     assert found.gpu_allocation_ratio_before == allocation_ratio(world.cluster, world.running_placements)
     assert found.fragmentation_ratio == fragments(cluster, placements)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.planner.analysis.quota_headroom import QuotaRoom, own_usage
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from tests.support.builders import build
 
 NEW = build.node("new", model="T4")
@@ -14,8 +14,8 @@ PLACED = (*WORLD.running_placements, build.placement("w", build.replica("new", g
 
 
 def test_usage_is_by_queue_and_model():
-    assert own_usage(WORLD, PLACED) == {"q": {build.MODEL: 2000}}
-    assert own_usage(WORLD, PLACED, added=[NEW]) == {"q": {build.MODEL: 2000, "T4": 1000}}
+    assert usage_by_queue(WORLD, PLACED) == {"q": {build.MODEL: 2000}}
+    assert usage_by_queue(WORLD, PLACED, added=[NEW]) == {"q": {build.MODEL: 2000, "T4": 1000}}
 
 
 def test_mig_instances_count_by_their_compute_slices():
@@ -23,12 +23,12 @@ def test_mig_instances_count_by_their_compute_slices():
     runs = build.job("m", mig={"3g.40gb": 1}, at=[build.replica("n0", mig=[(0, "3g.40gb", 0)])])
     world = build.snapshot(nodes=nodes, jobs=[runs])
 
-    assert own_usage(world, world.running_placements) == {"q": {build.MODEL: 428}}
+    assert usage_by_queue(world, world.running_placements) == {"q": {build.MODEL: 428}}
 
 
 def test_what_stands_on_new_nodes_takes_room():
-    without = QuotaRoom(WORLD, PLACED).now("q", 1000, ["T4"])
-    room = QuotaRoom(WORLD, PLACED, added=[NEW]).now("q", 1000, ["T4"])
+    without = QuotaHeadroom(WORLD, PLACED).now("q", 1000, ["T4"])
+    room = QuotaHeadroom(WORLD, PLACED, added=[NEW]).now("q", 1000, ["T4"])
 
     assert without.shortage is None
     assert (room.shortage.used, room.shortage.limit) == (3000, 3000)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.file_lock import LockedError
@@ -55,7 +55,7 @@ def test_the_records_name_the_actor_the_deed_the_place_and_what_was_seen(live, l
     assert (intent.who, intent.plan_id, intent.cluster) == ("ann@login1", PLAN.plan_id, live.identity)
     assert (intent.type, intent.subject, intent.detail) == ("start", "job a", "start a on n0")
     assert intent.seen == ("job a waits, unchanged", "node n0 has free 1 of GPU 0, 1 of GPU 1")
-    assert outcome.outcome is Outcome.DONE
+    assert outcome.outcome is ActionOutcome.DONE
     assert outcome.seconds > 0
 
 

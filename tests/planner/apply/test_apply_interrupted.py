@@ -12,7 +12,7 @@ import pytest
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
 from gpuplan.models.job import Running
 from gpuplan.models.policy.policy import Drift
-from gpuplan.planner.apply.progress import verify_rest
+from gpuplan.planner.apply.progress import verify_remaining
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -93,10 +93,10 @@ def test_a_job_that_the_plan_started_is_not_judged_as_one_that_starts_only_now()
         update={"taken_at": NOW + timedelta(minutes=10), "jobs": (running, world.job_by_name["b"])}
     )
 
-    late = verify_rest(plan, later, {"a1"}).violations
+    late = verify_remaining(plan, later, {"a1"}).violations
 
     assert [violation.subject for violation in late] == ["job b"]
-    assert verify_rest(plan, later, {"a1", "a2"}).violations == ()
+    assert verify_remaining(plan, later, {"a1", "a2"}).violations == ()
 
 
 def _since_now(placed):

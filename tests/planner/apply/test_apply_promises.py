@@ -11,7 +11,7 @@ from gpuplan.models.plan.actions import Preempt
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Drift, Policy
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.promises import carry_over, promise_step
+from gpuplan.planner.apply.promises import carry_over_promises, promise_step
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import uid_of
@@ -304,7 +304,7 @@ def test_a_promise_that_has_come_due_meanwhile_makes_the_plan_stale(live, log):
 def test_a_plan_made_after_another_is_no_stale_one_where_the_cluster_does_not_remember(tmp_path, log):
     given = snapshot(jobs=[job("a", gpus=4, expected_duration="30m"), job("b", gpus=8)])
     earlier = promising(given, promised={"a": promise(1, *A_NOW.replicas), "b": B_LATER})
-    plan = promising(carry_over(given, earlier), A_NOW, promised={"b": B_LATER})
+    plan = promising(carry_over_promises(given, earlier), A_NOW, promised={"b": B_LATER})
 
     with SimulatedCluster.create(tmp_path / "c.db", given) as live:
         carry_out(live, log, plan)

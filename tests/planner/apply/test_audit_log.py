@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError, TamperedError
-from gpuplan.models.plan.audit import AuditKind, Outcome, hash_of_record
+from gpuplan.models.plan.audit import ActionOutcome, AuditKind, hash_of_record
 from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter, verify_log
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.audit_log_builders import ACTOR, entry, log_of
@@ -41,7 +41,7 @@ def test_a_record_is_one_line_with_all_that_happened(tmp_path):
                 entry(
                     1,
                     AuditKind.OUTCOME,
-                    outcome=Outcome.DONE,
+                    outcome=ActionOutcome.DONE,
                     seconds=0.5,
                     seen=("job a waits",),
                     cluster="c",

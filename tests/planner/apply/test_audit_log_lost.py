@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.errors import PartlyAppliedError
-from gpuplan.models.plan.audit import Outcome
+from gpuplan.models.plan.audit import ActionOutcome
 from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
 from tests.support.samples.apply_world import carry_out, recorded, running, stop_after
 
@@ -46,7 +46,7 @@ def test_nothing_is_done_unless_its_intent_can_be_recorded(live, log, monkeypatc
 
     outcome = carry_out(live, log, resume=True)
     assert (outcome.skipped, outcome.done) == (("a1",), ("a2", "a3"))
-    assert [record.action for record in log.records() if record.outcome is Outcome.SKIPPED] == ["a1"]
+    assert [record.action for record in log.records() if record.outcome is ActionOutcome.SKIPPED] == ["a1"]
 
 
 def test_a_plan_done_with_an_end_that_cannot_be_recorded_is_told_and_its_log_completed_later(
@@ -71,7 +71,7 @@ def test_a_lost_log_is_made_up_for_by_what_the_cluster_knows(live, log, tmp_path
     outcome = carry_out(live, other, resume=True)
 
     assert (outcome.skipped, outcome.done) == (("a1", "a2"), ("a3",))
-    skipped = [record for record in other.records() if record.outcome is Outcome.SKIPPED]
+    skipped = [record for record in other.records() if record.outcome is ActionOutcome.SKIPPED]
     assert [record.action for record in skipped] == ["a1", "a2"]
 
 

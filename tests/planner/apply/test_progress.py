@@ -8,7 +8,7 @@ from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.analysis.effects import ClusterView, apply_action
-from gpuplan.planner.apply.progress import done_in, verify_rest
+from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
 from tests.support.builders.build import NOW
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import BUSY, BUSY_WORLD, NEW_NODE, busy_plan
@@ -39,7 +39,7 @@ def _running(job, placement):
 
 @pytest.mark.parametrize("count", range(len(CHANGES) + 1))
 def test_what_is_done_is_what_shows(count):
-    done = done_in(PLAN, after(count))
+    done = actions_done_in(PLAN, after(count))
 
     assert {change.id for change in CHANGES[:count]} <= done
     # That a node is empty may show before it is confirmed.
@@ -54,4 +54,4 @@ def test_the_rest_of_a_legal_plan_is_legal_wherever_it_stopped(count):
     )
     live = after(count)
 
-    assert verify_rest(plan, live, done_in(plan, live)).violations == ()
+    assert verify_remaining(plan, live, actions_done_in(plan, live)).violations == ()

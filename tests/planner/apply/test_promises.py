@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.job import Running
-from gpuplan.planner.apply.promises import carry_over, promises_of, reminded_of, steps_of
+from gpuplan.planner.apply.promises import carry_over_promises, promises_of, steps_of, with_promises_of
 from tests.support.builders.build import NOW, job, replica, snapshot
 from tests.support.samples.promise_plans import A_NOW, B_LATER, C_LATER, HOUR, PLAN, WORLD, promise, promising
 
@@ -30,7 +30,7 @@ def test_the_promises_are_the_last_step():
 
 
 def test_waiting_jobs_get_what_the_plan_promised():
-    carried = carry_over(FORGETFUL, PLAN)
+    carried = carry_over_promises(FORGETFUL, PLAN)
 
     assert promised(carried) == {"b": B_LATER, "c": C_LATER}
     assert [each.name for each in carried.jobs] == [each.name for each in FORGETFUL.jobs]
@@ -42,13 +42,13 @@ def test_what_the_cluster_says_itself_goes_before():
         each.model_copy(update={"promise": own}) if each.name == "b" else each for each in FORGETFUL.jobs
     )
 
-    assert promised(carry_over(FORGETFUL.model_copy(update={"jobs": jobs}), PLAN))["b"] == own
+    assert promised(carry_over_promises(FORGETFUL.model_copy(update={"jobs": jobs}), PLAN))["b"] == own
 
 
 def test_a_running_or_finished_job_is_promised_nothing():
     world = snapshot(jobs=[job("b", gpus=8, at=[replica("n0", gpus=range(8))]), job("new", gpus=8)])
 
-    assert carry_over(world, PLAN) == world
+    assert carry_over_promises(world, PLAN) == world
 
 
 KILL = NOW + timedelta(minutes=30)
@@ -72,15 +72,15 @@ def a_runs(*nodes, since=NOW, kill_at=None):
     ],
 )
 def test_a_job_that_the_plan_started_is_killed_when_it_said(world, expected):
-    (found,) = carry_over(world, KILLING).jobs
+    (found,) = carry_over_promises(world, KILLING).jobs
 
     assert found.running.kill_at == expected
 
 
 def test_a_job_is_killed_when_it_was_said_however_many_plans_ago():
-    first = carry_over(a_runs("n0"), KILLING)
-    second = carry_over(a_runs("n0"), promising(first))
-    again = carry_over(a_runs("n0", since=KILL), promising(first))
+    first = carry_over_promises(a_runs("n0"), KILLING)
+    second = carry_over_promises(a_runs("n0"), promising(first))
+    again = carry_over_promises(a_runs("n0", since=KILL), promising(first))
 
     assert second.jobs[0].running.kill_at == KILL
     assert again.jobs[0].running.kill_at is None
@@ -89,16 +89,16 @@ def test_a_job_is_killed_when_it_was_said_however_many_plans_ago():
 def test_nothing_is_carried_over_from_a_plan_that_promises_nothing():
     plan = promising(FORGETFUL, A_NOW)
 
-    assert carry_over(FORGETFUL, plan) == FORGETFUL
+    assert carry_over_promises(FORGETFUL, plan) == FORGETFUL
 
 
 def test_a_cluster_is_reminded_of_what_only_the_plan_was_told():
-    told = carry_over(a_runs("n0"), KILLING)
+    told = carry_over_promises(a_runs("n0"), KILLING)
     base = told.model_copy(update={"jobs": (*told.jobs, *WORLD.jobs[1:])})
     forgetful = base.model_copy(update={"jobs": (*a_runs("n0").jobs, *FORGETFUL.jobs[1:])})
     again = base.model_copy(update={"jobs": a_runs("n0", since=KILL).jobs})
 
     assert forgetful != base
-    assert reminded_of(forgetful, base) == base
-    assert reminded_of(base, forgetful) == base
-    assert reminded_of(again, base) == again
+    assert with_promises_of(forgetful, base) == base
+    assert with_promises_of(base, forgetful) == base
+    assert with_promises_of(again, base) == again

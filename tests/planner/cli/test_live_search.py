@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpuplan.planner.cli.live_search import searching
+from gpuplan.planner.cli.live_search import live_view
 from tests.support.builders.search_log_builders import MILESTONES
 from tests.support.output.terminal_screen import blank, screen
 
@@ -86,7 +86,7 @@ def test_a_search_shows_in_one_region_that_goes_away(stderr_of):
     with (
         terminal() as opened,
         stderr_of(opened),
-        searching("planning 3 waiting jobs on 2 nodes", 10.0) as tell,
+        live_view("planning 3 waiting jobs on 2 nodes", 10.0) as tell,
     ):
         tell(MILESTONES[0])
         opened.wait_for("no plan yet")
@@ -102,7 +102,7 @@ def test_a_search_shows_in_one_region_that_goes_away(stderr_of):
 
 
 def test_sixty_columns_are_enough(stderr_of):
-    with terminal() as opened, stderr_of(opened, columns=60), searching("planning", 10.0) as tell:
+    with terminal() as opened, stderr_of(opened, columns=60), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
         opened.wait_for("Ctrl-C keeps this plan")
 
@@ -114,7 +114,7 @@ def test_sixty_columns_are_enough(stderr_of):
 
 
 def test_the_clock_ticks_on_without_milestones(stderr_of):
-    with terminal() as opened, stderr_of(opened), searching("planning", 10.0) as tell:
+    with terminal() as opened, stderr_of(opened), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
         opened.wait_for("2 s used  8 s left")
         opened.wait_for("3 s used  7 s left")
@@ -122,7 +122,7 @@ def test_the_clock_ticks_on_without_milestones(stderr_of):
 
 def test_a_search_that_fails_leaves_nothing_on_the_terminal(stderr_of):
     def search(opened):
-        with searching("planning", 10.0) as tell:
+        with live_view("planning", 10.0) as tell:
             tell(MILESTONES[3])
             opened.wait_for("Ctrl-C")
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def test_a_search_that_fails_leaves_nothing_on_the_terminal(stderr_of):
 
 
 def test_a_terminal_without_braille_gets_none(stderr_of):
-    with terminal() as opened, stderr_of(opened, encoding="ascii"), searching("planning", 10.0) as tell:
+    with terminal() as opened, stderr_of(opened, encoding="ascii"), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
         opened.wait_for("Ctrl-C keeps this plan")
 
@@ -144,14 +144,14 @@ def test_a_terminal_without_braille_gets_none(stderr_of):
 
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_terminal_that_cannot_take_back_gets_nothing(stderr_of, term):
-    with terminal() as opened, stderr_of(opened, term=term), searching("planning", 10.0) as tell:
+    with terminal() as opened, stderr_of(opened, term=term), live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
 
     assert opened.text == ""
 
 
 def test_a_pipe_gets_nothing(capfd):
-    with searching("planning", 10.0) as tell:
+    with live_view("planning", 10.0) as tell:
         tell(MILESTONES[3])
 
     assert capfd.readouterr() == ("", "")

@@ -14,7 +14,7 @@ from gpuplan.models.plan.audit import AuditEntry, AuditKind
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.cli import speaking
 from gpuplan.planner.formatting import on_one_line, printable, printable_json
-from gpuplan.planner.service.event_log import JsonLines, TextLines, tell
+from gpuplan.planner.service.event_log import JsonLines, TextLines, log_event
 from tests.support.builders.build import NOW
 
 EVIL = "x\x1b]0;pwned\x07\x9b31m\u202edaer\u2066\x7f\u200f\u2028é"
@@ -150,7 +150,7 @@ def test_lines_of_a_running_log_are_escaped(lines):
     logger = logging.getLogger("tests.terminal")
     logger.addHandler(handler)
 
-    tell(logger, "trouble", level=logging.ERROR, error=EVIL, file=EVIL)
+    log_event(logger, "trouble", level=logging.ERROR, error=EVIL, file=EVIL)
 
     (line,) = seen
     assert not obeyed(line)

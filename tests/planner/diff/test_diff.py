@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.diff import Diff
 from gpuplan.models.policy.policy import Drift, Policy
 from gpuplan.planner.analysis.metrics import gpus_in_use
@@ -302,7 +302,7 @@ def test_before_and_the_diff_give_after(data):
 
 def _free(world, placements):
     """Thousandths of GPUs free by node."""
-    free = free_capacity(world.cluster.nodes, placements)
+    free = free_resources_by_node(world.cluster.nodes, placements)
     return {name: sum(max(0, milli) for milli in left.gpu_milli) for name, left in free.items()}
 
 

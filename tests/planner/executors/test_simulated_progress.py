@@ -13,7 +13,7 @@ from gpuplan.models.plan.actions import Preempt, Start, changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.value.disruption_cost import lost_seconds, recovery_seconds
-from gpuplan.planner.apply.promises import carry_over, reminded_of
+from gpuplan.planner.apply.promises import carry_over_promises, with_promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import MODEL, NOW, job, node, replica, snapshot
@@ -92,10 +92,10 @@ def test_a_plan_knows_the_progress_of_a_cluster_that_cannot_remember_it():
     plan = planned(world)
     forgets = [each.model_copy(update={"running": None}) for each in world.jobs if each.name == "long"]
 
-    known = carry_over(snapshot(nodes=[node("n0")], jobs=forgets), plan)
+    known = carry_over_promises(snapshot(nodes=[node("n0")], jobs=forgets), plan)
 
     assert known.job_by_name["long"].progress.document()["completed"] == "9h25m"
-    as_it_ran = carry_over(world, plan).job_by_name["long"]
+    as_it_ran = carry_over_promises(world, plan).job_by_name["long"]
     assert as_it_ran == world.job_by_name["long"]
 
 
@@ -104,7 +104,7 @@ def test_a_job_that_lost_its_place_keeps_what_its_last_checkpoint_saved(tmp_path
     with SimulatedCluster.create(tmp_path / "c.db", found) as cluster:
         plan = planned(found)
         # It still runs there, and so has all of this in its run.
-        assert carry_over(found, plan) == reminded_of(found, plan.snapshot) == found
+        assert carry_over_promises(found, plan) == with_promises_of(found, plan.snapshot) == found
         apply(cluster, plan)
         goes_on = cluster.snapshot().job_by_name["long"]
         cluster.advance(HOUR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.explain.lookup import meaning
+from gpuplan.planner.explain.lookup import resolve_name
 from tests.support.builders.build import job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
@@ -26,7 +26,7 @@ def world_of_names():
     ],
 )
 def test_names_mean_jobs_queues_and_nodes(name, expected):
-    assert meaning(world_of_names(), name, source="plan.json") == expected
+    assert resolve_name(world_of_names(), name, source="plan.json") == expected
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_names_mean_jobs_queues_and_nodes(name, expected):
 )
 def test_what_has_no_meaning_or_two_is_refused_with_what_to_say(name, said):
     with pytest.raises(BadInputError, match=said):
-        meaning(world_of_names(), name, source="plan.json")
+        resolve_name(world_of_names(), name, source="plan.json")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.explain.feasibility import Ground
-from gpuplan.planner.explain.hypothesis import Question
-from gpuplan.planner.explain.queue_position import standing
+from gpuplan.planner.explain.feasibility import PlanFeasibility
+from gpuplan.planner.explain.hypothesis import Hypothesis
+from gpuplan.planner.explain.queue_position import explain_position
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
 
 def stands(world, name="a", policy=CALM):
     plan = greedy_plan(world, policy)
-    return standing(Question.about(plan, plan.snapshot.job_by_name[name]), Ground(plan))
+    return explain_position(Hypothesis.about(plan, plan.snapshot.job_by_name[name]), PlanFeasibility(plan))
 
 
 def old(name, *gpus, **more):

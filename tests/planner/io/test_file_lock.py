@@ -11,7 +11,7 @@ from gpuplan.planner.apply import audit_log
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io import file_lock
-from gpuplan.planner.io.file_lock import LockedError, exclusive
+from gpuplan.planner.io.file_lock import LockedError, exclusive_lock
 from gpuplan.planner.service.history import History
 from tests.support.builders.audit_log_builders import ACTOR, entry, log_of
 from tests.support.builders.build import NOW
@@ -20,9 +20,9 @@ from tests.support.samples.apply_world import WORLD, carry_out, running
 
 def test_a_second_one_is_refused_and_told_of_the_first(tmp_path):
     with (
-        exclusive(tmp_path / "a", subject="log a"),
+        exclusive_lock(tmp_path / "a", subject="log a"),
         pytest.raises(LockedError, match=f"log a is in use by process {os.getpid()} since 20"),
-        exclusive(tmp_path / "a", subject="log a"),
+        exclusive_lock(tmp_path / "a", subject="log a"),
     ):
         pass
 
@@ -35,9 +35,9 @@ def test_a_disk_without_room_keeps_nothing_from_locking(tmp_path, monkeypatch, c
     monkeypatch.setattr(os, call, full)
 
     with (
-        exclusive(tmp_path / "a", subject="log a"),
+        exclusive_lock(tmp_path / "a", subject="log a"),
         pytest.raises(LockedError, match="log a is in use by another process"),
-        exclusive(tmp_path / "a", subject="log a"),
+        exclusive_lock(tmp_path / "a", subject="log a"),
     ):
         pass
 

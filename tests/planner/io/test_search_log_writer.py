@@ -9,7 +9,7 @@ import pytest
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.io.search_log import read_search
-from gpuplan.planner.io.search_log_writer import logging_search
+from gpuplan.planner.io.search_log_writer import write_search_log
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 
 
@@ -20,7 +20,7 @@ def lines_of(path):
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "search.jsonl"
 
-    with logging_search(path, ASKED) as log:
+    with write_search_log(path, ASKED) as log:
         for milestone in MILESTONES:
             log.milestone(milestone)
         log.add(ENDED)
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_heartbeats_are_not_logged(tmp_path):
     path = tmp_path / "search.jsonl"
 
-    with logging_search(path, ASKED) as log:
+    with write_search_log(path, ASKED) as log:
         for second in range(5):
             log.milestone(replace(MILESTONES[0], seconds=float(second)))
 
@@ -43,7 +43,7 @@ def test_heartbeats_are_not_logged(tmp_path):
 def test_every_line_is_there_as_soon_as_it_is_known(tmp_path):
     path = tmp_path / "search.jsonl"
 
-    with logging_search(path, ASKED) as log:
+    with write_search_log(path, ASKED) as log:
         assert [line["event"] for line in lines_of(path)] == ["began"]
         log.milestone(MILESTONES[0])
         assert [line["event"] for line in lines_of(path)] == ["began", "milestone"]
@@ -51,7 +51,7 @@ def test_every_line_is_there_as_soon_as_it_is_known(tmp_path):
 
 def test_a_line_cut_off_is_passed_over(tmp_path):
     path = tmp_path / "search.jsonl"
-    with logging_search(path, ASKED) as log:
+    with write_search_log(path, ASKED) as log:
         log.milestone(MILESTONES[0])
         log.milestone(MILESTONES[1])
     path.write_bytes(path.read_bytes()[:-10])
@@ -66,14 +66,14 @@ def test_a_line_cut_off_is_passed_over(tmp_path):
 def test_what_ends_a_search_without_a_plan_is_logged(tmp_path, error, words):
     path = tmp_path / "search.jsonl"
 
-    with pytest.raises(type(error)), logging_search(path, ASKED):
+    with pytest.raises(type(error)), write_search_log(path, ASKED):
         raise error
 
     assert read_search(path).failure == words
 
 
 def test_a_full_disk_costs_the_rest_of_the_log_alone():
-    with logging_search("/dev/full", ASKED) as log:
+    with write_search_log("/dev/full", ASKED) as log:
         log.milestone(MILESTONES[0])
 
     assert log.fault == "No space left on device"
@@ -83,7 +83,7 @@ def test_an_older_log_gives_way(tmp_path):
     path = tmp_path / "search.jsonl"
     path.write_text("something older, and longer than what follows\n" * 100)
 
-    with logging_search(path, ASKED):
+    with write_search_log(path, ASKED):
         pass
 
     assert read_search(path).began == ASKED
@@ -92,6 +92,6 @@ def test_an_older_log_gives_way(tmp_path):
 def test_a_path_that_cannot_be_written_is_told_before_the_search(tmp_path):
     with (
         pytest.raises(PlannerError, match="cannot be written: No such file or directory"),
-        logging_search(tmp_path / "no" / "log", ASKED),
+        write_search_log(tmp_path / "no" / "log", ASKED),
     ):
         pytest.fail("the search began")

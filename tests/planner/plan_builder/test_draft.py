@@ -12,11 +12,11 @@ from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
 from gpuplan.models.job import Running
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.plan import Base
 from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.plan.solution import Fallback, Rejected, Solution, SolveStatus
+from gpuplan.models.plan.solution import Fallback, RejectedAnswer, Solution, SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.analysis.cluster_after import cluster_after
@@ -24,7 +24,7 @@ from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import POLICY, drafted, target
 from tests.support.harness.verify_helpers import asking, broken, holding
@@ -161,7 +161,7 @@ def test_the_summary_tells_how_the_answer_came_about():
         greedy_objective=400,
         phases={"solve": 1.23456},
         fallback=Fallback(tried="milp", used="greedy", reason="time limit of 1 s"),
-        rejected=(Rejected(solver="milp", violations=violations),),
+        rejected=(RejectedAnswer(solver="milp", violations=violations),),
         not_disaggregated=2,
         terms={"completion": 400},
     )
@@ -485,7 +485,7 @@ def test_any_legal_target_becomes_a_plan_that_ends_in_it(make):
     for seed in range(200):
         world = make(seed)
         goal = legal_target(
-            world.snapshot, world.policy, pose(world.snapshot, world.policy), random.Random(seed)
+            world.snapshot, world.policy, build_problem(world.snapshot, world.policy), random.Random(seed)
         )
 
         plan = planned(world, goal)
@@ -554,7 +554,7 @@ def test_the_order_of_the_input_and_the_time_of_making_change_nothing(data):
     )
 
     def plan_of(world, placements, created_at):
-        answer = Solution(SolveStatus.OPTIMAL, "milp", Target(placements), 1, 1, 1, 0.5)
+        answer = Solution(SolveStatus.OPTIMAL, "milp", DesiredState(placements), 1, 1, 1, 0.5)
         return draft(world, POLICY, answer, {"completion": 1}, seed=0, created_at=created_at)
 
     one = plan_of(world, placements, NOW)
@@ -575,7 +575,7 @@ def test_the_order_of_pools_nodes_and_new_nodes_changes_nothing():
             "cluster": cluster.model_copy(update={"nodes": cluster.nodes[::-1], "pools": cluster.pools[::-1]})
         }
     )
-    turned = Target(goal.placements[::-1], goal.added[::-1], goal.removed[::-1])
+    turned = DesiredState(goal.placements[::-1], goal.added[::-1], goal.removed[::-1])
 
     plans = [
         draft(

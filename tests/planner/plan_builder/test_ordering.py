@@ -8,22 +8,22 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.apply.live_view import LiveView
-from gpuplan.planner.plan_builder.ordering import order
+from gpuplan.planner.plan_builder.ordering import order_steps
 from tests.support.builders.build import job, node, placement, pool, replica, snapshot
 from tests.support.builders.solution_builders import drafted, target
 
 
 def steps(world, *placed, **more):
     """Ids of all steps with those each of them names as earlier."""
-    changes = Changes(world, target(world, *placed, **more))
+    changes = PlanChanges(world, target(world, *placed, **more))
     points = {change.job.name: 0 for change in changes.jobs}
-    return {step.id: step.after for step in order(changes, points)}
+    return {step.id: step.after for step in order_steps(changes, points)}
 
 
 def whole(name, *gpus, on="n0", **more):
@@ -218,9 +218,9 @@ def test_growths_come_last_and_the_most_valuable_first():
         *(placement(f"g{index}", replica(gpus=[index]), replica("n1", gpus=[index])) for index in range(2)),
         placement("a", replica(gpus=[5])),
     ]
-    changes = Changes(world, target(world, *placed))
+    changes = PlanChanges(world, target(world, *placed))
 
-    found = order(changes, {"g0": 10, "g1": 20, "a": 5})
+    found = order_steps(changes, {"g0": 10, "g1": 20, "a": 5})
 
     assert [step.id for step in found] == ["start/a", "grow/g1", "grow/g0"]
 
@@ -336,7 +336,7 @@ def _somewhere(draw, asked, cpus, nodes, used):
     found = []
     for each in nodes:
         held = [part for one in used if one.node == each.name for part in one.gpus]
-        free = free_capacity(
+        free = free_resources_by_node(
             [each], [placement("x", *[one for one in used if one.node == each.name])] if held else []
         )
         if free[each.name].cpu_milli < cpus * 1000:

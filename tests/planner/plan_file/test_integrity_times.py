@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import TamperedError
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of
 from tests.support.builders.solution_builders import drafted
@@ -137,7 +137,7 @@ def test_no_word_about_later_can_be_changed_alone(tmp_path, forge):
 
 
 def test_a_job_resumes_when_it_is_planned_to():
-    later = Planned("train-a", 3, whole("h100-1"))
+    later = LaterStart("train-a", 3, whole("h100-1"))
     plan = drafted(WORLD, policy=looking_ahead(), stopped=("train-a",), planned=(later,))
     assert list(contradictions(plan)) == []
 

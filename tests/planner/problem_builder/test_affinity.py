@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.problem.problem import Standing
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.problem.problem import AffinityNeighbour
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 
 PRICES = {"interference": [{"classes": ["train", "serve"], "points": 5}]}
 
 
 def posed(*jobs, policy=None, **more):
-    return pose(build.snapshot(jobs=jobs, **more), Policy(**policy or {}))
+    return build_problem(build.snapshot(jobs=jobs, **more), Policy(**policy or {}))
 
 
 def runs(name="r", *, on="n0", **more):
@@ -55,8 +55,8 @@ def test_running_jobs_stand_where_new_ones_could_meet_them():
     found = posed(*jobs).standing
 
     assert found == (
-        Standing("loud", None, (1,), "", carries=(1,), avoids=()),
-        Standing("shy", None, (0,), "", carries=(), avoids=((0, Level.RACK),)),
+        AffinityNeighbour("loud", None, (1,), "", carries=(1,), avoids=()),
+        AffinityNeighbour("shy", None, (0,), "", carries=(), avoids=((0, Level.RACK),)),
     )
 
 
@@ -90,7 +90,7 @@ def test_a_job_on_a_node_that_takes_nothing_new_still_guards_its_rack():
 
     found = posed(shy, build.job("x", gpus=1, labels={"app": "x"}), nodes=nodes).standing
 
-    assert found == (Standing("shy", None, (0,), "", (), ((0, Level.RACK),)),)
+    assert found == (AffinityNeighbour("shy", None, (0,), "", (), ((0, Level.RACK),)),)
 
 
 def test_priced_meetings_name_workload_classes_of_jobs_that_could_meet():
@@ -105,8 +105,8 @@ def test_priced_meetings_name_workload_classes_of_jobs_that_could_meet():
 
     assert [one.workload for one in problem.classes] == ["", "train"]
     assert problem.standing == (
-        Standing("r", None, (0,), "serve", (), ()),
-        Standing("s", None, (1,), "train", (), ()),
+        AffinityNeighbour("r", None, (0,), "serve", (), ()),
+        AffinityNeighbour("s", None, (1,), "train", (), ()),
     )
     assert problem.charges.interference == (("serve", "train", 5),)
 

@@ -9,12 +9,12 @@ import pytest
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.problem_builder.nodes.resource_vectors import POWER
 from tests.support.builders.problem_builders import quotas_allow
 from tests.support.strategies import instances, time_strategies
@@ -41,7 +41,7 @@ def with_placement(snapshot, job, replicas, **nodes):
     """Everything as it is, but for one job."""
     others = [each for each in snapshot.running_placements if each.job != job]
     placed = [Placement(job=job, replicas=tuple(replicas))] if replicas else []
-    return Target(sorted_by_job([*others, *placed]), **nodes)
+    return DesiredState(sorted_by_job([*others, *placed]), **nodes)
 
 
 def a_replica(job, node):
@@ -85,13 +85,13 @@ def refused(snapshot, policy, job, node, added):
 def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     added = {node.name: node for option in problem.pools for node in option.nodes}
     allowed = {}
     for one in problem.classes:
         groups = [group for option in one.options for group in option.groups]
         names = {problem.nodes[index].name for group in groups for index in problem.groups[group].nodes}
-        if one.role is not Role.GROW:
+        if one.role is not ClassRole.GROW:
             allowed |= dict.fromkeys(one.jobs, names)
 
     nodes = [*snapshot.cluster.nodes, *added.values()]
@@ -114,7 +114,7 @@ def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
 def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make, seed):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    for incumbent in pose(snapshot, policy).incumbents:
+    for incumbent in build_problem(snapshot, policy).incumbents:
         replicas = snapshot.job_by_name[incumbent.job].running.replicas
         assert len(incumbent.holds) == len(replicas)
         if incumbent.stop_points is not None:
@@ -137,18 +137,18 @@ def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make,
 def test_giving_back_and_adding_nodes_is_legal_and_worth_what_the_question_says(make, seed):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     idle = nothing_changed(snapshot)
     used = {replica.node for placement in idle.placements for replica in placement.replicas}
     for option in problem.pools:
         empty = [problem.nodes[index] for index in option.closable if problem.nodes[index].name not in used]
         empty = empty[: option.most_closed]
         names = tuple(sorted(node.name for node in empty))
-        found = judged(snapshot, policy, Target(idle.placements, removed=names))
+        found = judged(snapshot, policy, DesiredState(idle.placements, removed=names))
         assert not broken(found)
         assert points(found) == sum(node.closing_points for node in empty)
 
-        found = judged(snapshot, policy, Target(idle.placements, added=option.nodes))
+        found = judged(snapshot, policy, DesiredState(idle.placements, added=option.nodes))
         assert not broken(found)
         assert points(found) == -option.opening_points * len(option.nodes)
 
@@ -166,9 +166,9 @@ def worth(problem, snapshot, target):
         new = list(placement.replicas)
         if Counter(map(holding, new)) == Counter(map(holding, old)):
             continue
-        role = Role.MOVE if old else Role.START
+        role = ClassRole.MOVE if old else ClassRole.START
         if len(new) > len(old) > 0:
-            role = Role.GROW
+            role = ClassRole.GROW
             for replica in old:
                 new.remove(replica)
         one = by_role[placement.job, role]
@@ -176,7 +176,7 @@ def worth(problem, snapshot, target):
         option = next(option for option in one.options if groups[0] in option.groups)
         prices = dict(one.node_points)
         total += one.points(option, len(new)) + sum(prices.get(group, 0) for group in groups)
-        if role is Role.MOVE:
+        if role is ClassRole.MOVE:
             total += incumbents[placement.job].leave_points + incumbents[placement.job].on_leaving
     return total
 
@@ -189,7 +189,7 @@ SEPARATE = ("interference", "locality", "repartition", "nodes")
 def test_starts_moves_and_growth_are_worth_what_the_question_says(make, seed):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     walked = legal_target(snapshot, policy, problem, random.Random(seed))
     for placement in walked.placements:
         before = snapshot.job_by_name[placement.job].placement
@@ -206,13 +206,13 @@ def test_starts_moves_and_growth_are_worth_what_the_question_says(make, seed):
 def at_one_place(instance):
     """Every class that starts with one replica, on every node it may use, with what the verifier finds."""
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     optional = {node.name: node for option in problem.pools for node in option.nodes}
     nodes = snapshot.cluster.node_by_name | optional
     for one in problem.classes:
         groups = [group for option in one.options for group in option.groups]
         for index in (index for group in groups for index in problem.groups[group].nodes):
-            if one.role is Role.START and one.minimum == 1:
+            if one.role is ClassRole.START and one.minimum == 1:
                 name = problem.nodes[index].name
                 added = (optional[name],) if name in optional else ()
                 replica = a_replica(snapshot.job_by_name[one.jobs[0]], nodes[name])
@@ -271,18 +271,18 @@ def shares_a_gpu(snapshot, name, placed):
 def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     for incumbent in problem.incumbents:
         if incumbent.stop_points is None:
             continue
         for index in {hold.node for hold in incumbent.holds if hold.node is not None}:
             node = snapshot.cluster.node_by_name[problem.nodes[index].name]
             for one in problem.classes:
-                if one.role is Role.START:
+                if one.role is ClassRole.START:
                     job = snapshot.job_by_name[one.jobs[0]]
                     placed = Placement(job=job.name, replicas=(a_replica(job, node),))
                     others = [each for each in snapshot.running_placements if each.job != incumbent.job]
-                    found = judged(snapshot, policy, Target(sorted_by_job([*others, placed])))
+                    found = judged(snapshot, policy, DesiredState(sorted_by_job([*others, placed])))
                     kept_out = any(each.rule is Rule.PREEMPTION for each in found.violations)
                     outranked = one.rank < incumbent.rank and one.claim not in incumbent.claims
                     # What was free beside the victim is for any job.
@@ -291,7 +291,7 @@ def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
 
 
 def test_the_instances_have_something_of_everything_in_them():
-    problems = [pose(one.snapshot, one.policy) for make in MADE for one in map(make, SEEDS)]
+    problems = [build_problem(one.snapshot, one.policy) for make in MADE for one in map(make, SEEDS)]
     incumbents = [one for problem in problems for one in problem.incumbents]
     classes = [one for problem in problems for one in problem.classes]
 
@@ -299,8 +299,8 @@ def test_the_instances_have_something_of_everything_in_them():
     assert sum(one.shrinkable for one in incumbents) > 2
     assert sum(one.on_leaving > 0 for one in incumbents) > 5
     assert sum(one.rank > 0 for one in incumbents) > 20
-    assert sum(one.role is Role.MOVE for one in classes) > 20
-    assert sum(one.role is Role.GROW for one in classes) > 5
+    assert sum(one.role is ClassRole.MOVE for one in classes) > 20
+    assert sum(one.role is ClassRole.GROW for one in classes) > 5
     assert sum(bool(one.node_points) for one in classes) > 20
     assert sum(bool(one.asked) for one in classes) > 20
     assert sum(bool(problem.standing) for problem in problems) > 5

@@ -6,12 +6,12 @@ import pytest
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import print_milli
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders.problem_builders import quotas_allow
 from tests.support.strategies import instances, time_strategies
 
@@ -70,7 +70,7 @@ def legal_starts(instance, job, beside, *, promised):
             continue
         for slot in range(1, policy.horizon.slots):
             places = (a_replica(job, node),) * job.gang.minimum
-            planned = (Planned(job.name, slot, places, promised=promised),)
+            planned = (LaterStart(job.name, slot, places, promised=promised),)
             after = verify(snapshot, policy, beside, planned=planned)
             if not {each.rule for each in after.violations} & OF_TIME:
                 found[slot, node.name] = sum(
@@ -90,8 +90,8 @@ def by_itself(snapshot, job):
 def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make, seed):
     instance = time_strategies.instance(seed, make=make, slots=4)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
-    classes = {name: one for one in problem.classes if one.role is Role.START for name in one.jobs}
+    problem = build_problem(snapshot, policy)
+    classes = {name: one for one in problem.classes if one.role is ClassRole.START for name in one.jobs}
     for job in snapshot.jobs:
         if job.running or job.held or not by_itself(snapshot, job):
             continue
@@ -104,7 +104,7 @@ def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make,
 def test_a_stopped_job_may_resume_just_where_and_when_no_rule_of_time_keeps_it_away(make, seed):
     instance = time_strategies.instance(seed, make=make, slots=4)
     snapshot, policy = instance.snapshot, instance.policy
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     for incumbent in problem.incumbents:
         if incumbent.stop_points is None:
             continue

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from tests.support.builders import build
 from tests.support.strategies.time_strategies import HOUR, found, hours, posed, runs, waits
 
@@ -145,7 +145,7 @@ def test_leaving_for_a_window_is_worth_what_leaving_a_drained_node_is():
 
     assert one.on_leaving == 10_000
     assert one.stop_points is not None
-    (move,) = [each for each in problem.classes if each.role is Role.MOVE]
+    (move,) = [each for each in problem.classes if each.role is ClassRole.MOVE]
     assert names(problem, move.options[0].groups) == {"n1"}
 
 
@@ -159,7 +159,7 @@ def test_a_moving_job_keeps_off_nodes_that_close_before_it_is_done():
 
     problem = posed(runs(left=3), nodes=build.cluster(3), reservations=windows, slots=2)
 
-    (move,) = [each for each in problem.classes if each.role is Role.MOVE]
+    (move,) = [each for each in problem.classes if each.role is ClassRole.MOVE]
     assert names(problem, move.options[0].groups) == {"n2"}
 
 
@@ -169,7 +169,7 @@ def test_a_growing_job_keeps_off_nodes_that_close_before_it_ends():
 
     problem = posed(job, reservations=[window(start=1.5)])
 
-    (grow,) = [each for each in problem.classes if each.role is Role.GROW]
+    (grow,) = [each for each in problem.classes if each.role is ClassRole.GROW]
     assert names(problem, grow.options[0].groups) == {"n1"}
 
 
@@ -191,4 +191,4 @@ def test_a_job_that_runs_over_its_time_is_seen_as_far_as_it_goes():
     problem = posed(overrun, slots=1, reservations=[window(start=0.5), window("x", start=20, nodes=("n1",))])
 
     assert [one.on_leaving > 0 for one in problem.incumbents] == [True]
-    assert all(one.role is not Role.MOVE for one in problem.classes)
+    assert all(one.role is not ClassRole.MOVE for one in problem.classes)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.dependency import DependencyKind, FinishedJob, Outcome
-from gpuplan.models.problem.jobs import Predecessor, Role
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.dependency import DependencyKind, FinishedJob, JobOutcome
+from gpuplan.models.problem.jobs import ClassRole, Predecessor
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.strategies import time_strategies
 from tests.support.strategies.time_strategies import found, hours, posed, runs, waits
@@ -15,21 +15,21 @@ KINDS = list(DependencyKind)
 STARTED, SUCCEEDED, COMPLETED, CHECKPOINTED = KINDS
 
 
-def over(name="x", outcome=Outcome.SUCCEEDED):
+def over(name="x", outcome=JobOutcome.SUCCEEDED):
     return FinishedJob(name=name, queue="q", outcome=outcome, started_at=hours(-2), ended_at=hours(-1))
 
 
 @pytest.mark.parametrize(
     ("kind", "outcome", "may"),
     [
-        (STARTED, Outcome.SUCCEEDED, True),
-        (STARTED, Outcome.FAILED, True),
-        (SUCCEEDED, Outcome.SUCCEEDED, True),
-        (SUCCEEDED, Outcome.FAILED, False),
-        (COMPLETED, Outcome.SUCCEEDED, True),
-        (COMPLETED, Outcome.FAILED, True),
-        (CHECKPOINTED, Outcome.SUCCEEDED, True),
-        (CHECKPOINTED, Outcome.FAILED, False),
+        (STARTED, JobOutcome.SUCCEEDED, True),
+        (STARTED, JobOutcome.FAILED, True),
+        (SUCCEEDED, JobOutcome.SUCCEEDED, True),
+        (SUCCEEDED, JobOutcome.FAILED, False),
+        (COMPLETED, JobOutcome.SUCCEEDED, True),
+        (COMPLETED, JobOutcome.FAILED, True),
+        (CHECKPOINTED, JobOutcome.SUCCEEDED, True),
+        (CHECKPOINTED, JobOutcome.FAILED, False),
     ],
 )
 @pytest.mark.parametrize("slots", [1, 4])
@@ -48,7 +48,7 @@ def test_a_job_of_the_snapshot_hides_one_that_ended_under_its_name():
 
 def test_of_two_that_ended_under_one_name_the_last_counts():
     failed = FinishedJob(
-        name="x", queue="q", outcome=Outcome.FAILED, started_at=hours(-9), ended_at=hours(-8)
+        name="x", queue="q", outcome=JobOutcome.FAILED, started_at=hours(-9), ended_at=hours(-8)
     )
 
     assert found(posed(waits(on=["x"]), finished=[over(), failed])).startable
@@ -136,7 +136,7 @@ def test_so_many_of_them_are_enough(least, earliest):
 
 def test_what_has_come_counts_towards_so_many_and_what_never_comes_does_not():
     on = ["x", "y", "a"]
-    ended = [over("x"), over("y", Outcome.FAILED)]
+    ended = [over("x"), over("y", JobOutcome.FAILED)]
 
     assert found(posed(waits("a"), waits(on=on, least=1), finished=ended)).startable
     assert found(posed(waits("a"), waits(on=on, least=2), finished=ended)).needed == 1
@@ -254,13 +254,13 @@ def test_jobs_tied_to_others_are_classes_of_their_own():
 @pytest.mark.parametrize("seed", range(60))
 def test_tied_classes_have_one_job_and_predecessors_that_are_in_the_question(seed):
     instance = time_strategies.instance(seed)
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
     companies = {}
     for one in problem.classes:
         before = [each.job_class for each in one.predecessors if each.job_class is not None]
         for each in before:
             assert len(problem.classes[each].jobs) == 1
-            assert problem.classes[each].role is Role.START
+            assert problem.classes[each].role is ClassRole.START
         if one.predecessors or one.co_start is not None or one.firm:
             assert len(one.jobs) == 1
         assert one.needed <= len(one.predecessors)

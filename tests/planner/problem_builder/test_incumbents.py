@@ -9,9 +9,9 @@ import pytest
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.job import Running
-from gpuplan.models.problem.jobs import Hold, Role
+from gpuplan.models.problem.jobs import ClassRole, HeldResources
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.build import NOW, by_value
 
@@ -19,7 +19,7 @@ MIGRATE = {"disruption": {"migrate": True}}
 
 
 def posed(*jobs, policy=None, **more):
-    return pose(build.snapshot(jobs=jobs, **more), by_value(**policy or {}))
+    return build_problem(build.snapshot(jobs=jobs, **more), by_value(**policy or {}))
 
 
 def runs(name="r", *, on="n0", gpus=1, replicas=1, hours=1, first=0, count=None, **more):
@@ -43,7 +43,7 @@ def test_a_job_may_be_stopped_for_one_of_higher_priority():
 
     # 2 GPUs are worth 200 points; 60 s + 300 s + 1 h of 2 GPUs at 100 a GPU-hour.
     assert (found.job, found.stop_points, found.rank) == ("r", -200 - 220, 1)
-    assert found.holds == (Hold(0, (0, 1)),)
+    assert found.holds == (HeldResources(0, (0, 1)),)
     assert (found.shape.gpus, found.gpu_model, found.move, found.grow) == (2, build.MODEL, None, None)
     assert not found.shrinkable
 
@@ -155,7 +155,7 @@ def test_a_borrower_makes_room_in_the_quota_even_on_nodes_that_nothing_can_use()
 
     (found,) = posed(runs(gpus=2), wants(priority=0, queue="o"), nodes=nodes, queues=queues).incumbents
 
-    assert (found.holds, found.claims) == ((Hold(None),), (1,))
+    assert (found.holds, found.claims) == ((HeldResources(None),), (1,))
 
 
 def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():
@@ -165,7 +165,7 @@ def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():
     (found,) = problem.incumbents
     assert (found.fewest, found.shrink_points, found.resize_points) == (2, (-100, -100), -447)
     grow = problem.classes[found.grow]
-    assert (grow.role, grow.jobs, grow.incumbent) == (Role.GROW, ("r",), 0)
+    assert (grow.role, grow.jobs, grow.incumbent) == (ClassRole.GROW, ("r",), 0)
     assert (grow.minimum, grow.maximum, grow.fixed_points) == (1, 2, -447)
     assert [option.points for option in grow.options] == [100]
     assert grow.points(grow.options[0], 2) == 200 - 447
@@ -247,7 +247,7 @@ def test_a_move_is_worth_the_difference():
 
     (found,) = problem.incumbents
     move = problem.classes[found.move]
-    assert (move.role, move.minimum, move.maximum, move.elastic) == (Role.MOVE, 2, 2, False)
+    assert (move.role, move.minimum, move.maximum, move.elastic) == (ClassRole.MOVE, 2, 2, False)
     assert [(option.gpu_model, option.points) for option in move.options] == [(build.MODEL, 400), ("T4", 200)]
     assert found.leave_points == -200 - 440 - 3
 
@@ -274,7 +274,7 @@ def test_a_job_on_a_node_to_be_drained_may_leave_whatever_the_policy_says():
 
     (found,) = problem.incumbents
     assert (found.stop_points is None, found.move, found.on_leaving, found.rank) == (False, 0, 77, 1)
-    assert found.holds == (Hold(None),)
+    assert found.holds == (HeldResources(None),)
     assert [problem.nodes[index].name for index in problem.groups[0].nodes] == ["n1"]
     assert posed(runs(preemptible=False), nodes=nodes).incumbents == ()
 
@@ -310,9 +310,12 @@ def test_holds_say_what_each_replica_leaves():
     problem = posed(slices, share, *waiting, nodes=nodes)
 
     held = {one.job: one for one in problem.incumbents}
-    assert held["m"].holds == (Hold(0, (), ((1, build.layout(("1g.10gb", 0))[0]),)), Hold(None))
+    assert held["m"].holds == (
+        HeldResources(0, (), ((1, build.layout(("1g.10gb", 0))[0]),)),
+        HeldResources(None),
+    )
     assert (held["m"].shape.mig, held["m"].shape.amounts[0]) == ((("1g.10gb", 1),), 2000)
-    assert held["s"].holds == (Hold(1, (5,)),)
+    assert held["s"].holds == (HeldResources(1, (5,)),)
     assert (held["s"].shape.gpu_milli, held["s"].shape.gpus) == (300, 0)
 
 
@@ -321,7 +324,7 @@ def test_an_unhealthy_gpu_is_not_freed():
 
     (found,) = posed(runs(gpus=3), wants(), nodes=nodes).incumbents
 
-    assert found.holds == (Hold(0, (0, 2)),)
+    assert found.holds == (HeldResources(0, (0, 2)),)
 
 
 def test_the_shape_of_an_incumbent_is_what_it_holds_as_it_is_charged():
@@ -439,11 +442,11 @@ def _shuffled(value, draw):
 
 
 def test_a_rich_question_has_everything_in_it():
-    problem = pose(RICH, RICH_POLICY)
+    problem = build_problem(RICH, RICH_POLICY)
 
     assert {one.job for one in problem.incumbents} == {"r0", "r1", "r2", "r3", "r4"}
     # At this instant no job resumes.
-    assert {one.role for one in problem.classes} == set(Role) - {Role.RESUME}
+    assert {one.role for one in problem.classes} == set(ClassRole) - {ClassRole.RESUME}
     assert all((problem.pools, problem.domains, problem.power_caps, problem.standing, problem.guarantees))
     assert any(one.node_points for one in problem.classes)
     assert len({one.rank for one in problem.classes}) > 1
@@ -454,4 +457,4 @@ def test_the_order_of_nothing_changes_the_question(seed):
     shuffled = Snapshot.model_validate(_shuffled(RICH.document(), random.Random(seed)))
 
     assert shuffled != RICH
-    assert pose(shuffled, RICH_POLICY) == pose(RICH, RICH_POLICY)
+    assert build_problem(shuffled, RICH_POLICY) == build_problem(RICH, RICH_POLICY)

@@ -8,8 +8,8 @@ import pytest
 
 from gpuplan.models.cluster import Taint
 from gpuplan.models.job import Toleration
-from gpuplan.models.problem.jobs import Option, Role
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.problem.jobs import ClassRole, Option
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.problem_builders import allowed, posed
 from tests.support.strategies import instances
@@ -133,7 +133,7 @@ def test_a_running_job_may_move_though_its_queue_allows_less_by_now():
         {"disruption": {"migrate": True}}, queues=[build.queue(nominal=3)], jobs=[running, waiting]
     ).classes
 
-    assert [each.jobs for each in found if each.role is Role.MOVE] == [("r",)]
+    assert [each.jobs for each in found if each.role is ClassRole.MOVE] == [("r",)]
 
 
 def test_nodes_that_take_no_new_jobs_are_left_out():
@@ -256,14 +256,14 @@ def test_order_of_input_changes_nothing(seed):
         }
     )
 
-    assert pose(backwards, instances.POLICY) == pose(snapshot, instances.POLICY)
+    assert build_problem(backwards, instances.POLICY) == build_problem(snapshot, instances.POLICY)
 
 
 def test_a_start_is_no_incumbents():
     (only,) = posed(jobs=[build.job(gpus=1)]).classes
 
     assert (only.role, only.incumbent, only.options) == (
-        Role.START,
+        ClassRole.START,
         None,
         (Option(build.MODEL, (0,), 100),),
     )

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.problem.jobs import Hold
+from gpuplan.models.problem.jobs import HeldResources
 from gpuplan.models.promise import Promise
 from tests.support.builders import build
 from tests.support.strategies.time_strategies import HOUR, found, hours, posed, waits
@@ -32,7 +32,7 @@ def test_a_promise_is_a_slot(start, slot):
     found = told(promised(start))
 
     assert (found.start, found.latest) == (slot, slot)
-    assert found.holds == (Hold(0, (1,)),)
+    assert found.holds == (HeldResources(0, (1,)),)
     assert found.option == 0
 
 
@@ -70,7 +70,7 @@ def test_a_promise_on_a_node_that_is_lost_has_no_places(nodes):
 def test_a_promise_on_a_node_that_comes_in_time_is_kept():
     nodes = [build.node("n0", ready=False, ready_at=hours(1.5)), build.node("n1")]
 
-    assert told(promised(), nodes=nodes).holds == (Hold(1, (1,)),)
+    assert told(promised(), nodes=nodes).holds == (HeldResources(1, (1,)),)
 
 
 def test_a_promise_on_a_node_that_a_window_closes_has_no_places():
@@ -96,8 +96,8 @@ def test_another_gpu_of_the_node_does_for_one_that_is_lost():
     sick = [Gpu(index=1, healthy=False), Gpu(index=2, mig=())]
     nodes = [build.node("n0", gpus=4, details=sick)]
 
-    assert told(promised(), nodes=nodes).holds == (Hold(0, (0,)),)
-    assert told(promised(2, build.replica("n0", gpus=(7,))), nodes=nodes).holds == (Hold(0, (0,)),)
+    assert told(promised(), nodes=nodes).holds == (HeldResources(0, (0,)),)
+    assert told(promised(2, build.replica("n0", gpus=(7,))), nodes=nodes).holds == (HeldResources(0, (0,)),)
 
 
 def test_replicas_on_one_node_get_gpus_of_their_own():
@@ -105,7 +105,10 @@ def test_replicas_on_one_node_get_gpus_of_their_own():
     places = [build.replica("n0", gpus=(1,)), build.replica("n0", gpus=(2,))]
     job = build.job("w", gpus=1, replicas=2, promise=Promise(start=hours(2), replicas=places))
 
-    assert told(job, nodes=[build.node("n0", gpus=4, details=sick)]).holds == (Hold(0, (0,)), Hold(0, (3,)))
+    assert told(job, nodes=[build.node("n0", gpus=4, details=sick)]).holds == (
+        HeldResources(0, (0,)),
+        HeldResources(0, (3,)),
+    )
     assert told(job, nodes=[build.node("n0", gpus=3, details=sick), build.node("n1")]).holds == ()
 
 
@@ -123,9 +126,11 @@ def test_a_share_or_an_instance_on_a_gpu_that_is_lost_has_no_place():
     sick = [build.node("n0", details=[Gpu(index=1, healthy=False)]), build.node("n1", mig={0: []})]
     sound = [build.node("n0", mig={0: []})]
 
-    assert told(share, nodes=sound).holds == (Hold(0, (1,)),)
+    assert told(share, nodes=sound).holds == (HeldResources(0, (1,)),)
     assert told(share, nodes=sick).holds == ()
-    assert told(cut, nodes=sound).holds == (Hold(0, slices=((0, MigInstance(profile="1g.10gb", start=2)),)),)
+    assert told(cut, nodes=sound).holds == (
+        HeldResources(0, slices=((0, MigInstance(profile="1g.10gb", start=2)),)),
+    )
     assert told(cut, nodes=sick).holds == ()
 
 
@@ -144,7 +149,7 @@ def test_an_elastic_job_is_promised_its_fewest():
     places = [build.replica("n0", gpus=(number,)) for number in (0, 1)]
     job = build.job("w", gpus=1, replicas=(2, 4), promise=Promise(start=hours(1), replicas=places))
 
-    assert told(job).holds == (Hold(0, (0,)), Hold(0, (1,)))
+    assert told(job).holds == (HeldResources(0, (0,)), HeldResources(0, (1,)))
 
 
 def test_starving_jobs_are_numbered_by_when_they_came():

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.problem.nodes import Return
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.problem.nodes import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.time_slots import Slots
-from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.problem_builder.nodes.free_nodes import held_milli
 from tests.support.builders import build
 from tests.support.strategies import instances, time_strategies
@@ -41,7 +41,7 @@ def test_all_that_a_replica_holds_comes_back():
 
     (back,) = node_of(posed(job, nodes=nodes)).returns
 
-    assert back == Return(1, ((2, 1000),), (), (3000, 2048, 0, 2000))
+    assert back == ReplicaRelease(1, ((2, 1000),), (), (3000, 2048, 0, 2000))
 
 
 def test_instances_and_shares_come_back():
@@ -69,8 +69,8 @@ def test_what_is_promised_more_than_once_comes_back_as_it_was_counted():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
     instance = time_strategies.instance(seed, make=make)
-    snapshot, problem = instance.snapshot, pose(instance.snapshot, instance.policy)
-    slots = Slots.of(instance.policy.horizon, snapshot.taken_at)
+    snapshot, problem = instance.snapshot, build_problem(instance.snapshot, instance.policy)
+    slots = TimeSlots.of(instance.policy.horizon, snapshot.taken_at)
     durations = Durations(snapshot, instance.policy)
     stays = [
         job.placement
@@ -78,8 +78,8 @@ def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
         if job.running and slots.until(0, durations.remaining(job)) >= slots.count
     ]
     nodes = snapshot.cluster.nodes
-    now = free_capacity(nodes, snapshot.running_placements, snapshot=snapshot)
-    then = free_capacity(nodes, stays, snapshot=snapshot)
+    now = free_resources_by_node(nodes, snapshot.running_placements, snapshot=snapshot)
+    then = free_resources_by_node(nodes, stays, snapshot=snapshot)
     for node in problem.nodes:
         if node.name not in then:
             assert node.returns == ()
@@ -107,19 +107,19 @@ def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_all_returns_queues_and_racks_hold_what_goes_on(make, seed):
     instance = time_strategies.instance(seed, make=make)
-    snapshot, problem = instance.snapshot, pose(instance.snapshot, instance.policy)
-    slots = Slots.of(instance.policy.horizon, snapshot.taken_at)
+    snapshot, problem = instance.snapshot, build_problem(instance.snapshot, instance.policy)
+    slots = TimeSlots.of(instance.policy.horizon, snapshot.taken_at)
     durations = Durations(snapshot, instance.policy)
     running = [job for job in snapshot.jobs if job.running]
     ends = {job.name: slots.until(0, durations.remaining(job)) for job in running}
     incumbents = {one.job: number for number, one in enumerate(problem.incumbents)}
     goes_on = [job.placement for job in running if ends[job.name] >= slots.count]
-    usage = own_usage(snapshot, goes_on)
+    usage = usage_by_queue(snapshot, goes_on)
     for budget in problem.budgets:
         left = list(budget.own)
         for _, queue, milli, _ in budget.returns:
             left[queue] -= milli
-        own = of_resource(usage, budget.resource)
+        own = usage_of_resource(usage, budget.resource)
         assert left == [own.get(name, 0) for name in problem.queues]
         for number in incumbents.values():
             slot = ends[problem.incumbents[number].job]

@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Profile
-from gpuplan.models.problem.jobs import Togetherness
+from gpuplan.models.problem.jobs import LocalityRule
 from tests.support.builders import build
 from tests.support.builders.problem_builders import names, posed
 
@@ -60,15 +60,15 @@ def test_data_and_wishes_are_priced_by_group_and_replica():
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"locality": {"required": "rack"}}, Togetherness(required=Level.RACK)),
-        ({"locality": {"required": "rack", "preferred": "rack"}}, Togetherness(required=Level.RACK)),
+        ({"locality": {"required": "rack"}}, LocalityRule(required=Level.RACK)),
+        ({"locality": {"required": "rack", "preferred": "rack"}}, LocalityRule(required=Level.RACK)),
         (
             {"locality": {"required": "zone", "preferred": "rack"}},
-            Togetherness(required=Level.ZONE, preferred=Level.RACK),
+            LocalityRule(required=Level.ZONE, preferred=Level.RACK),
         ),
-        ({"spread": {"level": "zone", "max": 2}}, Togetherness(spread=Level.ZONE, most=2)),
-        ({"spread": {"max": 3}}, Togetherness()),
-        ({"replicas": 1, "locality": {"required": "rack"}, "spread": {"max": 1}}, Togetherness()),
+        ({"spread": {"level": "zone", "max": 2}}, LocalityRule(spread=Level.ZONE, most=2)),
+        ({"spread": {"max": 3}}, LocalityRule()),
+        ({"replicas": 1, "locality": {"required": "rack"}, "spread": {"max": 1}}, LocalityRule()),
     ],
 )
 def test_together_is_what_so_many_replicas_can_feel(fields, expected):
@@ -82,7 +82,7 @@ def test_a_preferred_level_without_a_price_is_none():
 
     (only,) = posed(jobs=[job], policy={"prices": {"domain": 0}}).classes
 
-    assert only.together == Togetherness()
+    assert only.together == LocalityRule()
 
 
 def test_domains_are_given_for_the_levels_in_use():

@@ -8,16 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.reservation_windows import Windows
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.reservation_windows import ReservationWindows
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
-from gpuplan.models.value.start_value import Earnings
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.problem_builders import quotas_allow
 from tests.support.strategies import instances, time_strategies
@@ -32,14 +32,14 @@ def looking(slots=4, *, length=HOUR, **policy):
 
 
 def posed(*jobs, policy=None, **more):
-    return pose(build.snapshot(jobs=jobs, **more), policy or looking())
+    return build_problem(build.snapshot(jobs=jobs, **more), policy or looking())
 
 
 def names(problem, groups):
     return {problem.nodes[index].name for group in groups for index in problem.groups[group].nodes}
 
 
-def by_job(problem, role=Role.START):
+def by_job(problem, role=ClassRole.START):
     return {name: one for one in problem.classes if one.role is role for name in one.jobs}
 
 
@@ -48,10 +48,10 @@ class Told:
 
     def __init__(self, instance):
         self.snapshot, self.policy = instance.snapshot, instance.policy
-        self.slots = Slots.of(self.policy.horizon, self.snapshot.taken_at)
+        self.slots = TimeSlots.of(self.policy.horizon, self.snapshot.taken_at)
         self.durations = Durations(self.snapshot, self.policy)
-        self.earnings = Earnings(self.snapshot, self.policy)
-        self.windows = Windows(self.snapshot, self.policy, self.durations)
+        self.earnings = StartValue(self.snapshot, self.policy)
+        self.windows = ReservationWindows(self.snapshot, self.policy, self.durations)
 
     def places(self, job, model, slot, seconds):
         """Existing nodes where a start then keeps filters and windows."""
@@ -60,7 +60,7 @@ class Told:
             node.name
             for node in self.snapshot.cluster.nodes
             if self.is_up(node, slot)
-            and refusal(job, node.model_copy(update={"ready": True})) is None
+            and ineligibility(job, node.model_copy(update={"ready": True})) is None
             and (not job.request.needs_gpu or node.gpu_model == model)
             and self.windows.bars(job, node.name, start, seconds) is None
         }
@@ -81,7 +81,7 @@ class Told:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_worth(make, seed):
     told = Told(time_strategies.instance(seed, make=make))
-    problem = pose(told.snapshot, told.policy)
+    problem = build_problem(told.snapshot, told.policy)
     optional = {node.name for pool in problem.pools for node in pool.nodes}
     for name, one in by_job(problem).items():
         job = told.snapshot.job_by_name[name]
@@ -119,7 +119,7 @@ def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_wor
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
     told = Told(time_strategies.instance(seed))
-    problem = pose(told.snapshot, told.policy)
+    problem = build_problem(told.snapshot, told.policy)
     offered = by_job(problem)
     for job in told.snapshot.jobs:
         free = not (job.depends_on or job.co_start or job.not_before or job.datasets)
@@ -141,9 +141,9 @@ def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_runs_is_worth_what_is_left_of_it(seed):
     told = Told(time_strategies.instance(seed))
-    problem = pose(told.snapshot, told.policy)
+    problem = build_problem(told.snapshot, told.policy)
     now, earnings = told.snapshot.taken_at, told.earnings
-    moves = by_job(problem, Role.MOVE)
+    moves = by_job(problem, ClassRole.MOVE)
     for one in problem.incumbents:
         job = told.snapshot.job_by_name[one.job]
         count, left = len(job.running.replicas), told.durations.remaining(job)
@@ -194,7 +194,7 @@ def reversed_everywhere(snapshot, seed):
 def test_the_order_of_lists_changes_nothing(seed):
     instance = time_strategies.instance(seed)
 
-    assert pose(reversed_everywhere(instance.snapshot, seed), instance.policy) == pose(
+    assert build_problem(reversed_everywhere(instance.snapshot, seed), instance.policy) == build_problem(
         instance.snapshot, instance.policy
     )
 
@@ -202,7 +202,7 @@ def test_the_order_of_lists_changes_nothing(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
     instance = time_strategies.instance(seed, slots=1)
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
 
     assert problem.edges == (0, 3600)
     for one in problem.classes:
@@ -224,7 +224,7 @@ def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
 @pytest.mark.slow
 def test_the_instances_have_something_of_every_time_in_them():
     given = [time_strategies.instance(seed, make=make) for make in MADE for seed in SEEDS]
-    problems = [pose(one.snapshot, one.policy) for one in given]
+    problems = [build_problem(one.snapshot, one.policy) for one in given]
     classes = [one for problem in problems for one in problem.classes]
     nodes = [node for problem in problems for node in problem.nodes]
 

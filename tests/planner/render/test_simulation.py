@@ -6,17 +6,17 @@ from gpuplan.planner.render.simulation import simulation_text
 from gpuplan.planner.simulate.outcome import (
     Distribution,
     EpochFigures,
-    Figure,
-    Run,
     Scorecard,
+    ScoreValue,
+    SimulatedRun,
     Simulation,
 )
 from tests.support.builders.build import NOW
 
 
 def spread(value, *, at_least=False):
-    figure = Figure(value=value, at_least=at_least)
-    return Distribution(mean=figure, p50=Figure(value=value), p95=figure, p99=figure)
+    figure = ScoreValue(value=value, at_least=at_least)
+    return Distribution(mean=figure, p50=ScoreValue(value=value), p95=figure, p99=figure)
 
 
 def scores(**about):
@@ -30,12 +30,12 @@ def scores(**about):
         "not_submitted": 3,
         "finished_per_hour": 5.0,
         "wait": spread(90.0, at_least=True),
-        "worth_wait": Figure(value=120.0, at_least=True),
+        "worth_wait": ScoreValue(value=120.0, at_least=True),
         "completion": spread(7200.0, at_least=True),
         "slowdown": spread(1.5),
-        "makespan": Figure(value=7200.0, at_least=True),
-        "finish_time_fairness_max": Figure(value=1.8, at_least=True),
-        "unfair_share": Figure(value=0.25, at_least=True),
+        "makespan": ScoreValue(value=7200.0, at_least=True),
+        "finish_time_fairness_max": ScoreValue(value=1.8, at_least=True),
+        "unfair_share": ScoreValue(value=0.25, at_least=True),
         "gpu_utilization": 0.756,
         "gpu_hours": 1234.56,
         "lost_gpu_hours": 0.0,
@@ -70,7 +70,9 @@ def epoch():
 
 def simulation(*cards, **about):
     runs = [
-        Run(name=f"run{number}", policy="p", solver="greedy", scores=card, epochs=(epoch(),), stopped="time")
+        SimulatedRun(
+            name=f"run{number}", policy="p", solver="greedy", scores=card, epochs=(epoch(),), stopped="time"
+        )
         for number, card in enumerate(cards)
     ]
     given = {
@@ -110,7 +112,7 @@ def test_lower_bounds_are_marked_and_explained():
 
 def test_what_is_exact_needs_no_explanation():
     over = scores(running=0, waiting=0, wait=spread(90.0), completion=spread(90.0), worth_wait=None)
-    fair = {"makespan": Figure(value=90.0), "finish_time_fairness_max": None, "unfair_share": None}
+    fair = {"makespan": ScoreValue(value=90.0), "finish_time_fairness_max": None, "unfair_share": None}
 
     assert "≥" not in text(simulation(over.model_copy(update=fair)))
 

@@ -9,7 +9,7 @@ import pytest
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Change, changes_of
 from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.service.approval import why_approval_is_needed
+from gpuplan.planner.service.approval import approval_reason
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 from tests.support.samples.sample_plans import busy_plan
@@ -19,7 +19,7 @@ CHANGES = len(changes_of(PLAN.actions))
 
 
 def why(**rules):
-    return why_approval_is_needed(
+    return approval_reason(
         PLAN.model_copy(update={"policy": Policy(approval=Approval.model_validate(rules))})
     )
 
@@ -32,7 +32,7 @@ def test_a_type_of_action_that_is_named_needs_approval_only_where_it_occurs():
     assert why(needed_for=["preempt"]) == "1 preemption, which approval.needed_for names"
     started = plan_of(snapshot(jobs=[job("a", gpus=1)]), placement("a", replica(gpus=[0])))
     rules = Policy(approval=Approval(needed_for=(ActionKind.PREEMPT,)))
-    assert why_approval_is_needed(started.model_copy(update={"policy": rules})) == ""
+    assert approval_reason(started.model_copy(update={"policy": rules})) == ""
 
 
 @pytest.mark.parametrize(

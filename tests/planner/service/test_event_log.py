@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.service.event_log import LogFormat, logging_to, tell
+from gpuplan.planner.service.event_log import LogFormat, log_event, logging_to
 
 LOG = logging.getLogger("gpuplan.planner.service.testing")
 
@@ -24,7 +24,7 @@ def lines(form, *tellings):
 
 
 def test_an_event_is_a_line_of_pairs():
-    (line,) = lines(LogFormat.TEXT, lambda: tell(LOG, "planned", epoch=3, gap=0.5, who="a b", plan=None))
+    (line,) = lines(LogFormat.TEXT, lambda: log_event(LOG, "planned", epoch=3, gap=0.5, who="a b", plan=None))
 
     at, rest = line.split(" ", 1)
     assert at.startswith("at=")
@@ -35,9 +35,11 @@ def test_an_event_is_a_line_of_pairs():
 def test_of_a_change_nothing_is_left_out():
     (line,) = lines(
         LogFormat.TEXT,
-        lambda: tell(LOG, "policy_changed", epoch=3, whole={"knob": "a.b", "old": 5, "new": None}),
+        lambda: log_event(LOG, "policy_changed", epoch=3, whole={"knob": "a.b", "old": 5, "new": None}),
     )
-    (emptied,) = lines(LogFormat.TEXT, lambda: tell(LOG, "policy_changed", whole={"old": ["x"], "new": []}))
+    (emptied,) = lines(
+        LogFormat.TEXT, lambda: log_event(LOG, "policy_changed", whole={"old": ["x"], "new": []})
+    )
 
     assert line.endswith("event=policy_changed epoch=3 knob=a.b old=5 new=null")
     assert emptied.endswith("new=[]")
@@ -45,7 +47,7 @@ def test_of_a_change_nothing_is_left_out():
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.integers() | st.booleans()))
 def test_json_holds_what_was_told_in_one_line(fields):
-    (line,) = lines(LogFormat.JSON, lambda: tell(LOG, "event", **fields))
+    (line,) = lines(LogFormat.JSON, lambda: log_event(LOG, "event", **fields))
 
     told = json.loads(line)
     assert {key: told[key] for key in told if key in "abc"} == {
@@ -58,7 +60,7 @@ def test_json_holds_what_was_told_in_one_line(fields):
 def test_text_is_one_line_whatever_is_told(value):
     stream = io.StringIO()
     with logging_to(stream, LogFormat.TEXT):
-        tell(LOG, "event", value=value)
+        log_event(LOG, "event", value=value)
 
     assert stream.getvalue().count("\n") == 1
 
@@ -69,7 +71,7 @@ def test_a_defect_has_its_traceback_in_the_same_line(form):
         try:
             int("boom")
         except ValueError:
-            tell(LOG, "defect", level=logging.ERROR, traced=True)
+            log_event(LOG, "defect", level=logging.ERROR, traced=True)
 
     (line,) = lines(form, fail)
 
@@ -108,7 +110,7 @@ def test_afterwards_logging_is_as_it_was():
 def test_at_the_level_of_warnings_only_trouble_is_told():
     stream = io.StringIO()
     with logging_to(stream, LogFormat.TEXT, least=logging.WARNING):
-        tell(LOG, "planned")
-        tell(LOG, "policy_unreadable", level=logging.WARNING)
+        log_event(LOG, "planned")
+        log_event(LOG, "policy_unreadable", level=logging.WARNING)
 
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["event=policy_unreadable"]

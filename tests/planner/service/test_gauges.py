@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.service.gauges import NOT_APPLIED, figures_of
+from gpuplan.planner.service.gauges import NOT_APPLIED, epoch_gauges
 from tests.support.builders.build import job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import busy_plan
@@ -31,7 +31,7 @@ def test_gpus_by_state_add_up_to_all_of_them():
         job("half", milli=500, at=[replica("other", gpus=[0], milli=500)]),
     ]
 
-    gpus = figures_of(drafted(snapshot(nodes=nodes, jobs=jobs)), applied=True).gpus
+    gpus = epoch_gauges(drafted(snapshot(nodes=nodes, jobs=jobs)), applied=True).gpus
 
     states = {state: gpus[state, "H100-80GB"] for state in ("total", "used", "idle", "stranded", "unhealthy")}
     assert states == {"total": 16, "used": 3, "idle": 4, "stranded": 4, "unhealthy": 5}
@@ -48,7 +48,7 @@ def test_in_every_world_states_add_up_and_every_waiting_job_is_pending_once(seed
         created_at=given_.snapshot.taken_at,
     )
     for applied in (False, True):
-        figures = figures_of(plan, applied=applied)
+        figures = epoch_gauges(plan, applied=applied)
         for model in {model for _, model in figures.gpus}:
             parts = [figures.gpus[state, model] for state in ("used", "idle", "stranded", "unhealthy")]
             assert sum(parts) == pytest.approx(figures.gpus["total", model])
@@ -64,7 +64,7 @@ def test_a_job_started_by_the_plan_is_pending_until_it_is_applied():
     world = snapshot(jobs=[job("a", gpus=1, waited=HOUR), job("b", gpus=1, held=True, waited=HOUR)])
     plan = drafted(world, placement("a", replica(gpus=[0])))
 
-    before, after = figures_of(plan, applied=False), figures_of(plan, applied=True)
+    before, after = epoch_gauges(plan, applied=False), epoch_gauges(plan, applied=True)
 
     assert before.pending == {("q", NOT_APPLIED): 1, ("q", "Held"): 1}
     assert after.pending == {("q", "Held"): 1}
@@ -76,7 +76,7 @@ def test_a_job_stopped_by_the_plan_runs_until_it_is_applied():
     plan = busy_plan()
     running = sum(each.running is not None for each in plan.snapshot.jobs)
 
-    before = figures_of(plan, applied=False)
+    before = epoch_gauges(plan, applied=False)
 
     assert before.running == running
     assert sum(before.pending.values()) == len(plan.snapshot.jobs) - running
@@ -88,7 +88,7 @@ def test_half_an_hour_is_not_long_yet():
         job("b", gpus=99, waited=timedelta(minutes=30, seconds=1)),
     ]
 
-    assert figures_of(drafted(snapshot(jobs=jobs)), applied=True).long_pending == {"q": 1}
+    assert epoch_gauges(drafted(snapshot(jobs=jobs)), applied=True).long_pending == {"q": 1}
 
 
 def test_quota_usage_counts_what_is_below():
@@ -103,7 +103,7 @@ def test_quota_usage_counts_what_is_below():
         job("y", gpus=1, queue="free", at=[replica("n1", gpus=[0])]),
     ]
 
-    usage = figures_of(drafted(snapshot(jobs=jobs, queues=queues)), applied=True).quota_usage
+    usage = epoch_gauges(drafted(snapshot(jobs=jobs, queues=queues)), applied=True).quota_usage
 
     assert usage == {"all": 0.5, "a": 1.5, "b": 0.0}
 
@@ -116,12 +116,12 @@ def test_the_dominant_share_is_the_largest_of_gpus_cpus_and_memory():
     ]
     world = snapshot(jobs=jobs, queues=[queue("a"), queue("b"), queue("c")])
 
-    assert figures_of(drafted(world), applied=True).dominant_share == {"a": 0.125, "b": 0.25, "c": 0.5}
+    assert epoch_gauges(drafted(world), applied=True).dominant_share == {"a": 0.125, "b": 0.25, "c": 0.5}
 
 
 def test_fragmentation_is_told_by_size():
     world = snapshot(jobs=[job("x", gpus=5, at=[replica("n0", gpus=range(5))])], nodes=[node("n0")])
 
-    fragmentation = figures_of(drafted(world), applied=True).fragmentation
+    fragmentation = epoch_gauges(drafted(world), applied=True).fragmentation
 
     assert fragmentation == {1: 0.0, 2: pytest.approx(1 / 3, abs=1e-6), 4: 1.0, 8: 1.0}

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Preempt, changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
-from gpuplan.planner.service.gauges import figures_of
-from gpuplan.planner.service.prometheus import _GAUGES, Exposition, serve
+from gpuplan.planner.service.gauges import epoch_gauges
+from gpuplan.planner.service.prometheus import _GAUGES, MetricsRegistry, serve_metrics
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.doubles.periodic_service import Bench
@@ -78,7 +78,7 @@ def test_each_gauge_that_is_declared_is_shown():
 
 
 def test_actions_count_once_they_are_done():
-    exposition = Exposition("1", every=60)
+    exposition = MetricsRegistry("1", every=60)
     first, second, *_ = changes_of(PLAN.actions)
 
     exposition.applied(PLAN, ApplyOutcome((first.id,), failed=FailedAction(second.id, "no room")))
@@ -88,7 +88,7 @@ def test_actions_count_once_they_are_done():
 
 
 def test_a_preemption_counts_with_its_reason_and_what_was_lost():
-    exposition = Exposition("1", every=60)
+    exposition = MetricsRegistry("1", every=60)
     (stop,) = (action for action in PLAN.actions if isinstance(action, Preempt))
     assert value(exposition, "gpuplan_preemptions_total", reason="MakesRoom") == 0
 
@@ -123,7 +123,7 @@ def test_only_a_search_without_a_plan_counts_as_one_that_failed(tmp_path):
 def test_the_wait_of_a_start_is_from_submission():
     world = snapshot(jobs=[job("a", gpus=1, waited=timedelta(minutes=20))])
     plan = drafted(world, placement("a", replica(gpus=[0])))
-    exposition = Exposition("1", every=60)
+    exposition = MetricsRegistry("1", every=60)
 
     exposition.applied(plan, ApplyOutcome(tuple(change.id for change in changes_of(plan.actions))))
 
@@ -133,13 +133,13 @@ def test_the_wait_of_a_start_is_from_submission():
 
 
 def test_jobs_that_ended_are_counted_once_and_none_from_before_the_run():
-    def finished(name, minutes, outcome=Outcome.SUCCEEDED):
+    def finished(name, minutes, outcome=JobOutcome.SUCCEEDED):
         at = NOW + timedelta(minutes=minutes)
         return FinishedJob(name=name, queue="q", outcome=outcome, started_at=NOW - HOUR, ended_at=at)
 
     early, soon = finished("early", -30), finished("soon", 5)
-    late = finished("late", 9, Outcome.FAILED)
-    exposition = Exposition("1", every=60)
+    late = finished("late", 9, JobOutcome.FAILED)
+    exposition = MetricsRegistry("1", every=60)
     for minutes, over in ((0, [early]), (5, [early, soon]), (10, [early, soon, late]), (15, [soon, late])):
         world = snapshot(taken_at=NOW + timedelta(minutes=minutes))
         plan = drafted(world.model_copy(update={"finished": tuple(over)}))
@@ -158,7 +158,7 @@ def test_what_is_gone_is_not_shown_any_more():
     shown = value(exposition, "gpuplan_plan_actions", type="preempt")
 
     empty = drafted(snapshot())
-    exposition.show(empty, figures_of(empty, applied=True))
+    exposition.show(empty, epoch_gauges(empty, applied=True))
 
     assert shown == 1
     assert value(exposition, "gpuplan_plan_actions", type="preempt") is None
@@ -169,7 +169,7 @@ def test_an_unproven_bound_is_no_gap_of_zero():
     exposition = full_exposition()
     solution = PLAN.solution.model_copy(update={"bound": None, "gap": None})
 
-    exposition.show(PLAN.model_copy(update={"solution": solution}), figures_of(PLAN, applied=True))
+    exposition.show(PLAN.model_copy(update={"solution": solution}), epoch_gauges(PLAN, applied=True))
 
     assert value(exposition, "gpuplan_solver_gap_ratio") is None
     assert value(exposition, "gpuplan_solver_gap_points") is None
@@ -179,7 +179,7 @@ def test_the_gap_of_a_plan_that_changes_nothing_is_one_in_points_alone():
     exposition = full_exposition()
     solution = PLAN.solution.model_copy(update={"objective": 0, "bound": 1_235_007, "gap": 1_235_007.0})
 
-    exposition.show(PLAN.model_copy(update={"solution": solution}), figures_of(PLAN, applied=True))
+    exposition.show(PLAN.model_copy(update={"solution": solution}), epoch_gauges(PLAN, applied=True))
 
     assert value(exposition, "gpuplan_solver_gap_ratio") is None
     assert value(exposition, "gpuplan_solver_gap_points") == 1_235_007
@@ -200,13 +200,13 @@ def test_trouble_is_shown_beside_what_was_true_before():
 
 def test_metrics_are_served_on_loopback():
     exposition = full_exposition()
-    port = serve(exposition, "127.0.0.1", 0)
+    port = serve_metrics(exposition, "127.0.0.1", 0)
 
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         assert answer.read().decode() == exposition.text()
 
     with pytest.raises(PlannerError, match=f"metrics cannot be served at 127.0.0.1:{port}"):
-        serve(exposition, "127.0.0.1", port)
+        serve_metrics(exposition, "127.0.0.1", port)
 
 
 def test_the_file_for_node_exporter_is_replaced_in_one_step(tmp_path):
@@ -221,7 +221,7 @@ def test_the_file_for_node_exporter_is_replaced_in_one_step(tmp_path):
 
 
 def test_two_runs_in_one_process_share_nothing():
-    one, other = full_exposition(), Exposition("1", every=60)
+    one, other = full_exposition(), MetricsRegistry("1", every=60)
 
     assert value(one, "gpuplan_epochs_total", outcome="applied") == 1
     assert value(other, "gpuplan_epochs_total", outcome="applied") == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.audit import AuditEntry, AuditKind, Outcome, seal
+from gpuplan.models.plan.audit import ActionOutcome, AuditEntry, AuditKind, seal
 from gpuplan.planner.plan_file.plan_file import uid_of
-from gpuplan.planner.service.resume import trail_of
+from gpuplan.planner.service.resume import applied_steps
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 
@@ -22,11 +22,13 @@ def entry(action="", outcome=None, *, cluster=HERE, plan=UID, kind=AuditKind.OUT
 
 
 def trail(*records, performed=()):
-    return trail_of(PLAN, HERE, records, lambda step: step.id in performed)
+    return applied_steps(PLAN, HERE, records, lambda step: step.id in performed)
 
 
 def test_a_plan_of_which_the_log_says_nothing_was_not_begun():
-    found = trail(entry("a1", Outcome.DONE, cluster="another"), entry("a1", Outcome.DONE, plan="another"))
+    found = trail(
+        entry("a1", ActionOutcome.DONE, cluster="another"), entry("a1", ActionOutcome.DONE, plan="another")
+    )
 
     assert (found.begun, found.done, found.failed) == (False, (), False)
 
@@ -35,7 +37,7 @@ def test_done_is_what_the_cluster_has_done_in_the_order_of_the_plan_whatever_is_
     intent = entry("a1", kind=AuditKind.INTENT)
 
     assert trail(intent, performed={"a2", "a1"}).done == ("a1", "a2")
-    assert trail(intent, entry("a2", Outcome.SKIPPED), performed={"a1"}).done == ("a1",)
+    assert trail(intent, entry("a2", ActionOutcome.SKIPPED), performed={"a1"}).done == ("a1",)
 
 
 def test_an_intent_alone_is_a_beginning_and_no_deed():
@@ -43,6 +45,6 @@ def test_an_intent_alone_is_a_beginning_and_no_deed():
 
 
 def test_a_failed_action_is_not_done():
-    found = trail(entry("a1", Outcome.DONE), entry("a2", Outcome.FAILED), performed={"a1"})
+    found = trail(entry("a1", ActionOutcome.DONE), entry("a2", ActionOutcome.FAILED), performed={"a1"})
 
     assert (found.done, found.failed) == (("a1",), True)

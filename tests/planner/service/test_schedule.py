@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.service.schedule import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, Pace
+from gpuplan.planner.service.schedule import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, EpochSchedule
 
 EVERY = 60.0
 
 
 def pace(began=1000.0, seed=0):
-    return Pace(EVERY, began=began, draw=random.Random(seed))
+    return EpochSchedule(EVERY, began=began, draw=random.Random(seed))
 
 
 @given(st.lists(st.floats(0.01, 500), min_size=1, max_size=30), st.floats(-1e6, 1e6))
@@ -58,7 +58,7 @@ def test_retries_come_within_an_eighth_of_the_interval_then_double_up_to_four_in
 def test_long_intervals_are_retried_within_a_minute_and_never_later_than_the_next_tick_would_be(
     every, first, longest
 ):
-    paced, pauses = Pace(every, began=0.0, draw=random.Random(1)), []
+    paced, pauses = EpochSchedule(every, began=0.0, draw=random.Random(1)), []
     for _ in range(40):
         pauses.append(paced.after(sum(pauses), trouble=True).seconds)
 

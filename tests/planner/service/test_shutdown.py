@@ -16,7 +16,7 @@ import pytest
 from gpuplan.models.plan.solution import Milestone
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.history import read_history
-from gpuplan.planner.service.shutdown import Stop, stopped_by_signals
+from gpuplan.planner.service.shutdown import StopSignal, stop_on_signals
 from tests.support.children.kill_assert import in_child
 from tests.support.doubles.periodic_service import carried_out
 
@@ -26,14 +26,14 @@ GPUPLAN = (sys.executable, "-m", "gpuplan")
 
 
 def ends_once(number):
-    with stopped_by_signals() as stop:
+    with stop_on_signals() as stop:
         os.kill(os.getpid(), number)
         stop.pause(60)
         sys.exit(0 if stop.requested else 1)
 
 
 def told_twice(number):
-    with stopped_by_signals():
+    with stop_on_signals():
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
         sys.exit(1)
@@ -48,7 +48,7 @@ def test_a_signal_wakes_a_pause_and_a_second_one_ends_the_process(number):
 def test_afterwards_signals_mean_what_they_did():
     before = signal.getsignal(signal.SIGTERM)
 
-    with stopped_by_signals():
+    with stop_on_signals():
         assert signal.getsignal(signal.SIGTERM) != before
 
     assert signal.getsignal(signal.SIGTERM) == before
@@ -64,7 +64,7 @@ def test_afterwards_signals_mean_what_they_did():
     ],
 )
 def test_a_search_ends_only_once_it_has_a_plan_and_is_still_going_on(requested, objective, stage, ends):
-    stop = Stop()
+    stop = StopSignal()
     if requested:
         stop.request()
     now = Milestone(1.0, stage, objective, 10)

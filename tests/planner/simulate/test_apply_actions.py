@@ -7,11 +7,11 @@ from datetime import timedelta
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulate.advance_time import elapse
-from gpuplan.planner.simulate.apply_actions import carry_out
-from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.advance_time import advance_world
+from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.trace import Physics, Trace
-from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.simulate.world import initial_world
 from tests.support.builders.build import NOW, job, node, pool, replica, snapshot
 
 PHYSICS = Physics(checkpoint_every=600, checkpoint=60, restart=120)
@@ -20,10 +20,10 @@ FREE = Disruption(preempt=True, resize=True, migrate=True)
 
 def acted(start, policy=None):
     """World before and after, what happened, and the kinds of what was done."""
-    world = opening(Trace(start, physics=PHYSICS))
+    world = initial_world(Trace(start, physics=PHYSICS))
     chosen = policy or Policy(solvers=(), disruption=FREE)
     plan = plan_epoch(world.snapshot(), chosen, seed=0, created_at=world.now)
-    after, happened = carry_out(world, plan)
+    after, happened = apply_plan_to_world(world, plan)
     kinds = {type(action) for action in plan.actions}
     return world, after, happened, kinds
 
@@ -38,7 +38,7 @@ def test_a_started_job_runs_from_now():
 
     assert Start in kinds
     assert after.tasks["a"].job.running.started_at == NOW
-    assert [(each.kind, each.at) for each in happened] == [(Kind.STARTED, NOW)]
+    assert [(each.kind, each.at) for each in happened] == [(JobEventKind.STARTED, NOW)]
 
 
 def test_a_job_on_a_new_node_runs_once_that_is_up():
@@ -50,9 +50,11 @@ def test_a_job_on_a_new_node_runs_once_that_is_up():
     (new,) = after.cluster.nodes
     assert new.ready_at == NOW + timedelta(seconds=300)
     assert after.tasks["a"].job.running.started_at == NOW + timedelta(seconds=300)
-    assert [(each.kind, each.at) for each in happened] == [(Kind.STARTED, NOW + timedelta(seconds=300))]
+    assert [(each.kind, each.at) for each in happened] == [
+        (JobEventKind.STARTED, NOW + timedelta(seconds=300))
+    ]
     assert after.cluster.pools[0].node_added_at == NOW
-    passed = elapse(after, NOW + timedelta(seconds=400))
+    passed = advance_world(after, NOW + timedelta(seconds=400))
     assert passed.flow.held == 8000 * 100
 
 
@@ -75,7 +77,7 @@ def test_a_job_that_is_moved_goes_on_from_its_last_checkpoint_and_needs_a_while(
     running = task.job.running
     assert (running.started_at, running.resumed_at) == (NOW, NOW + timedelta(seconds=60 + 120))
     assert task.job.last_checkpoint_at == NOW - timedelta(seconds=500)
-    assert [each.kind for each in happened] == [Kind.MOVED]
+    assert [each.kind for each in happened] == [JobEventKind.MOVED]
     assert happened[0].held.lost == 500
 
 
@@ -94,7 +96,10 @@ def test_a_preempted_job_waits_with_what_it_has_saved():
     assert waits.job.progress.completed_milli == (3600 - 500) * 1000
     assert waits.job.last_checkpoint_at == NOW - timedelta(seconds=500)
     assert next((each.held.lost, each.held.idle) for each in happened if each.job == "a") == (500, 0)
-    assert {each.job: each.kind for each in happened} == {"a": Kind.PREEMPTED, "vip": Kind.STARTED}
+    assert {each.job: each.kind for each in happened} == {
+        "a": JobEventKind.PREEMPTED,
+        "vip": JobEventKind.STARTED,
+    }
 
 
 def test_an_elastic_job_is_faster_or_slower_by_its_replicas_from_its_last_checkpoint_on():
@@ -113,7 +118,7 @@ def test_an_elastic_job_is_faster_or_slower_by_its_replicas_from_its_last_checkp
     assert before.tasks["e"].ends() == NOW + timedelta(seconds=3600)
     # A minute to save its state, two to come back, and what it did since the last checkpoint.
     assert task.ends() == NOW + timedelta(seconds=180 + -(-4100 * 8 // count))
-    assert next(each for each in happened if each.kind is Kind.RESIZED).held.lost == 500
+    assert next(each for each in happened if each.kind is JobEventKind.RESIZED).held.lost == 500
     running = task.job.running
     assert (running.resized_at, running.resumed_at) == (NOW, NOW + timedelta(seconds=180))
     assert task.job.progress.completed_milli == (3600 - 500) * 1000

@@ -14,16 +14,16 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate import decide
-from gpuplan.planner.simulate.advance_time import Elapsed, elapse
-from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
+from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
 from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.compare_runs import Case, hold
+from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
 from gpuplan.planner.simulate.decide import SETTLED
-from gpuplan.planner.simulate.events import Happening, Kind
-from gpuplan.planner.simulate.replay import Progress, replay
-from gpuplan.planner.simulate.scores.scoring import Account
-from gpuplan.planner.simulate.trace import Coming, Physics, Trace
-from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.simulate.events import JobEvent, JobEventKind
+from gpuplan.planner.simulate.replay import ReplayProgress, replay
+from gpuplan.planner.simulate.scores.scoring import ScoreKeeper
+from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
+from gpuplan.planner.simulate.world import initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.builders.build import NOW, by_value, job, node, pool, replica, snapshot
 from tests.support.strategies.random_traces import random_trace
@@ -35,7 +35,9 @@ MINUTE = 60
 def comes(name, second, duration, **about):
     """A job that comes at a second and takes so many."""
     asked = job(name, **{"gpus": 8, "expected_duration": duration} | about)
-    return Coming(asked.model_copy(update={"submitted_at": NOW + timedelta(seconds=second)}), duration)
+    return FutureSubmission(
+        asked.model_copy(update={"submitted_at": NOW + timedelta(seconds=second)}), duration
+    )
 
 
 def trace(*coming, jobs=(), nodes=1, **about):
@@ -165,17 +167,17 @@ def test_a_start_on_a_node_that_is_still_to_come_up_ends_no_wait_before():
 def test_a_start_that_never_came_to_be_ends_no_wait():
     start = snapshot(nodes=(), jobs=[job("a", gpus=8, priority=50)], pools=(pool(provisioning=300),))
     given = Trace(start)
-    before = opening(given)
-    account = Account(given, before)
+    before = initial_world(given)
+    account = ScoreKeeper(given, before)
     plan = plan_epoch(before.snapshot(), GREEDY, seed=0, created_at=NOW)
-    after, began = carry_out(before, plan)
+    after, began = apply_plan_to_world(before, plan)
     account.hear(Elapsed(after, began))
-    passed = elapse(after, NOW + timedelta(seconds=60)).world
+    passed = advance_world(after, NOW + timedelta(seconds=60)).world
     waits, held = passed.tasks["a"].stopped(passed.now, passed.physics)
     passed = replace(passed, tasks={"a": waits})
-    account.hear(Elapsed(passed, (Happening(passed.now, Kind.PREEMPTED, "a", held),)))
+    account.hear(Elapsed(passed, (JobEvent(passed.now, JobEventKind.PREEMPTED, "a", held),)))
 
-    later = elapse(passed, NOW + timedelta(seconds=600)).world
+    later = advance_world(passed, NOW + timedelta(seconds=600)).world
     wait = account.scorecard(later, run(trace(), seconds=0).epochs).wait
 
     submitted = start.job_by_name["a"].submitted_at
@@ -312,7 +314,7 @@ def test_it_tells_how_far_it_is():
     run(trace(comes("a", 0, 900)), seconds=3600, watch=told.append)
 
     assert [each.part for each in told] == [pytest.approx(part / 6) for part in range(7)]
-    assert all(isinstance(each, Progress) for each in told)
+    assert all(isinstance(each, ReplayProgress) for each in told)
 
 
 def test_an_epoch_that_cannot_be_planned_is_named(monkeypatch):
@@ -328,10 +330,12 @@ def test_an_epoch_that_cannot_be_planned_is_named(monkeypatch):
 @pytest.mark.slow
 def test_runs_beside_each_other_find_what_each_finds_alone():
     given = trace(comes("a", 0, 900), comes("b", 60, 600, gpus=4), comes("c", 60, 600, gpus=8))
-    cases = [Case("one", "x", "greedy", GREEDY), Case("two", "x", "greedy", GREEDY)]
+    cases = [RunCase("one", "x", "greedy", GREEDY), RunCase("two", "x", "greedy", GREEDY)]
     told = []
 
-    found = hold(given, cases, Clock(600), seed=0, at_a_time=2, watch=lambda number, _: told.append(number))
+    found = run_all_cases(
+        given, cases, Clock(600), seed=0, at_a_time=2, watch=lambda number, _: told.append(number)
+    )
 
     alone = run(given)
     assert [without_seconds(each) for each in found] == [without_seconds(alone)] * 2
@@ -342,7 +346,7 @@ def test_a_run_that_fails_is_named(monkeypatch):
     impossible = replace(trace(comes("a", 0, 900)), coming=("no job",))
 
     with pytest.raises(PlannerError, match="run one: "):
-        hold(impossible, [Case("one", "x", "greedy", GREEDY)], Clock(600), seed=0, at_a_time=1)
+        run_all_cases(impossible, [RunCase("one", "x", "greedy", GREEDY)], Clock(600), seed=0, at_a_time=1)
 
 
 def test_work_is_the_same_whatever_the_epochs():

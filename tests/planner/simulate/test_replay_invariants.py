@@ -12,8 +12,8 @@ import pytest
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.simulate.advance_time import elapse
-from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.advance_time import advance_world
+from gpuplan.planner.simulate.events import JobEventKind
 from tests.support.strategies.random_traces import held_by_gpu, random_trace, steps
 
 SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)
@@ -34,7 +34,11 @@ def test_every_job_is_still_to_come_or_there_or_over_exactly_once(seed):
     over = set()
 
     for step in replay:
-        ended = [each.job for each in step.elapsed.happened if each.kind in (Kind.FINISHED, Kind.KILLED)]
+        ended = [
+            each.job
+            for each in step.elapsed.happened
+            if each.kind in (JobEventKind.FINISHED, JobEventKind.KILLED)
+        ]
         assert len(ended) == len(set(ended))
         assert over.isdisjoint(ended)
         over |= set(ended)
@@ -77,16 +81,16 @@ def test_a_job_is_finished_once_all_its_work_is_done_and_what_was_lost_is_done_a
 
     for step in replay:
         for each in (*step.acted, *step.elapsed.happened):
-            stopped += each.kind in (Kind.PREEMPTED, Kind.INTERRUPTED)
+            stopped += each.kind in (JobEventKind.PREEMPTED, JobEventKind.INTERRUPTED)
             if each.held is None or each.job in at_first:
                 continue
             stretch = each.held.stretch
             assert each.held.seconds >= each.held.idle + each.held.lost
             worked[each.job] += stretch.rate * (each.held.seconds - each.held.idle - each.held.lost)
             last_rate[each.job] = stretch.rate
-            if each.kind is Kind.FINISHED:
+            if each.kind is JobEventKind.FINISHED:
                 assert need[each.job] <= worked[each.job] < need[each.job] + last_rate[each.job]
-            elif each.kind is not Kind.KILLED:
+            elif each.kind is not JobEventKind.KILLED:
                 assert worked[each.job] < need[each.job]
 
 
@@ -96,7 +100,7 @@ def test_the_random_worlds_have_jobs_that_were_stopped_resized_and_interrupted()
         for step in replayed(seed)[2]:
             seen |= {each.kind for each in (*step.acted, *step.elapsed.happened)}
 
-    assert seen >= set(Kind) - {Kind.KILLED, Kind.MOVED}
+    assert seen >= set(JobEventKind) - {JobEventKind.KILLED, JobEventKind.MOVED}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,7 +137,7 @@ def test_time_may_pass_in_pieces_or_at_once(seed):
     for step in replayed(seed)[2][:6]:
         piece, happened, held = step.after, [], 0
         for _ in range(9):
-            passed = elapse(piece, piece.now + timedelta(seconds=100))
+            passed = advance_world(piece, piece.now + timedelta(seconds=100))
             piece, held = passed.world, held + passed.flow.held
             happened += passed.happened
         assert piece == step.elapsed.world

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuplan.models.job import Running
 from gpuplan.models.progress import Progress
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulate.simulated_job import Task, stretch_of
+from gpuplan.planner.simulate.simulated_job import SimulatedJob, run_interval
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, replica
 
@@ -27,13 +27,13 @@ def at(seconds):
 
 def running(task, *replicas, second=0, delay=0):
     """The task, which begins on these places."""
-    stretch = stretch_of(task.job, replicas, NODES, begins=at(second), delay=delay)
+    stretch = run_interval(task.job, replicas, NODES, begins=at(second), delay=delay)
     begun = Running(started_at=at(second), replicas=replicas)
     return replace(task, job=task.job.model_copy(update={"running": begun}), stretch=stretch, ran=True)
 
 
 def waiting(duration=3600, **about):
-    return Task.of(job("a", gpus=1, **about), duration)
+    return SimulatedJob.of(job("a", gpus=1, **about), duration)
 
 
 def test_alone_on_the_fastest_model_it_takes_as_long_as_it_takes():

@@ -9,7 +9,7 @@ import pytest
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.simulate.trace import Estimates, Window, make_trace
+from gpuplan.planner.simulate.trace import Estimates, TraceWindow, make_trace
 from gpuplan.planner.sources.traces.arrivals import Arrival, read_arrivals
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage, read_outages
 from tests.support.builders.build import NOW, job, node, queue, snapshot
@@ -109,7 +109,7 @@ def test_a_window_leaves_out_the_beginning_and_compresses_time():
     given = [Arrival(after, job(f"j{after}", gpus=1), 600) for after in (0, 100, 160, 400)]
 
     found = make_trace(
-        snapshot(nodes=CLUSTER.nodes), given, window=Window(skip=100, seconds=100, load_milli=2000)
+        snapshot(nodes=CLUSTER.nodes), given, window=TraceWindow(skip=100, seconds=100, load_milli=2000)
     )
 
     assert [(each.job.name, (each.job.submitted_at - NOW).seconds) for each in found.coming] == [

@@ -10,10 +10,10 @@ from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.simulate.advance_time import elapse
-from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.advance_time import advance_world
+from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
 from gpuplan.planner.simulate.trace import Physics, Trace
-from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.simulate.world import initial_world
 from tests.support.strategies.random_traces import random_trace
 
 
@@ -37,7 +37,7 @@ def test_acting_and_waiting_leave_both_the_same(seed, tmp_path):
     trace, policy = random_trace(seed, jobs=0, outages=False)
     jobs = tuple(_plain(job, trace.start.taken_at) for job in trace.start.jobs if not job.gang.elastic)
     trace = Trace(trace.start.model_copy(update={"jobs": jobs}), physics=Physics.of(policy, 0))
-    world = opening(trace)
+    world = initial_world(trace)
     ended = []
     with SimulatedCluster.create(tmp_path / "cluster.db", trace.start) as cluster:
         for number in range(8):
@@ -45,10 +45,10 @@ def test_acting_and_waiting_leave_both_the_same(seed, tmp_path):
             for change in changes_of(plan.actions):
                 cluster.perform(change, key=f"{number} {change.id}")
             cluster.keep_promises(promises_of(plan), key=f"{number}")
-            world, _ = carry_out(world, plan)
+            world, _ = apply_plan_to_world(world, plan)
             assert told(world.snapshot()) == told(cluster.snapshot())
             cluster.advance(900)
-            passed = elapse(world, world.now + timedelta(seconds=900))
+            passed = advance_world(world, world.now + timedelta(seconds=900))
             world = passed.world
             ended += [(each.job, each.at) for each in passed.happened]
             assert told(world.snapshot()) == told(cluster.snapshot())

@@ -8,8 +8,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu, Level, NodeGpus, Taint
-from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.job import (
     AntiAffinity,
     LocalityPreference,
@@ -19,7 +19,7 @@ from gpuplan.models.job import (
     Toleration,
 )
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
@@ -357,7 +357,7 @@ def test_reasons_agree_with_the_verifier(data):
     world = data.draw(snapshots(mig=True, locality=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    reasons = waiting_reasons(world, MAY_DO_NOTHING, Target(placements))
+    reasons = waiting_reasons(world, MAY_DO_NOTHING, DesiredState(placements))
 
     placed = {placement.job for placement in placements}
     assert reasons.keys() == world.job_by_name.keys() - placed
@@ -370,7 +370,7 @@ def _expected(world, placements, waiting):
     """The codes that are true of a job, found by trying every node and asking the verifier about quotas."""
     if waiting.held:
         return {ReasonCode.HELD}
-    nodes = [node for node in world.cluster.nodes if refusal(waiting, node) is None]
+    nodes = [node for node in world.cluster.nodes if ineligibility(waiting, node) is None]
     if not any(_holds_one(node, waiting) for node in nodes):
         return {ReasonCode.NO_MATCHING_NODE}
     # One node of each GPU model stands for all where only quotas are judged.
@@ -385,7 +385,7 @@ def _expected(world, placements, waiting):
 
 def _holds_one(node, waiting):
     """True if the empty node has room for one replica, GPUs enough included."""
-    empty = NodeFree.of(node)
+    empty = FreeResources.of(node)
     one = replica_for(waiting, node, empty)
     return _is_whole(one, waiting, node) and empty.holds(one)
 
@@ -434,7 +434,7 @@ def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):
     world = data.draw(snapshots(mig=True, locality=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    for name, reason in waiting_reasons(world, MAY_DO_NOTHING, Target(placements)).items():
+    for name, reason in waiting_reasons(world, MAY_DO_NOTHING, DesiredState(placements)).items():
         if reason.code not in OF_ROOM:
             continue
         said_to_fit = reason.code is ReasonCode.NOT_CHOSEN and not reason.numbers
@@ -445,9 +445,9 @@ def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):
 
 def _place(world, placements, waiting):
     """The job at its smallest, on the first choice of nodes that the verifier has nothing against."""
-    suitable = [node for node in world.cluster.nodes if refusal(waiting, node) is None]
+    suitable = [node for node in world.cluster.nodes if ineligibility(waiting, node) is None]
     for nodes in combinations_with_replacement(suitable, waiting.gang.minimum):
-        free = free_capacity(nodes, placements)
+        free = free_resources_by_node(nodes, placements)
         replicas = []
         for place in nodes:
             one = replica_for(waiting, place, free[place.name])

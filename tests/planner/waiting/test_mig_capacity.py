@@ -1,8 +1,8 @@
 """How many replicas find MIG instances on a node, each instance put where it spoils the least."""
 
-from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.policy.policy import MigPolicy
-from gpuplan.planner.waiting.mig_capacity import MigRoom, profiles_of
+from gpuplan.planner.waiting.mig_capacity import MigCapacity, profiles_of
 from tests.support.builders.build import job, node, placement, replica, snapshot
 
 
@@ -14,8 +14,8 @@ def room_for(mig, *, gpus, used=(), repartition=True):
     world = snapshot(nodes=[node(gpus=gpus, mig=layouts)], jobs=[job("r")])
     there = [placement("r", replica(mig=used))] if used else []
     nodes = world.cluster.nodes
-    room = MigRoom(there, MigPolicy(repartition=repartition))
-    return room.replicas(nodes[0], free_capacity(nodes, there)["n0"], profiles_of(mig))
+    room = MigCapacity(there, MigPolicy(repartition=repartition))
+    return room.replicas(nodes[0], free_resources_by_node(nodes, there)["n0"], profiles_of(mig))
 
 
 def test_small_instances_stay_out_of_the_way_of_large_ones():
@@ -48,8 +48,10 @@ def test_a_gpu_that_the_plan_switches_is_cut_whatever_is_said_of_those_in_mig_mo
     policy = MigPolicy(repartition=False, switch_mode=True)
 
     def small_ones(switched):
-        room = MigRoom(there, policy, switched)
-        return room.replicas(nodes[0], free_capacity(nodes, there)["n0"], profiles_of({"1g.10gb": 1}))
+        room = MigCapacity(there, policy, switched)
+        return room.replicas(
+            nodes[0], free_resources_by_node(nodes, there)["n0"], profiles_of({"1g.10gb": 1})
+        )
 
     assert small_ones(set()) == 0
     assert small_ones({("n0", 0)}) == 4

@@ -8,9 +8,9 @@ import pytest
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Dataset
-from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting import waiting_reasons
@@ -37,13 +37,13 @@ def depending(*on, name="a", **more):
     )
 
 
-def over(name, outcome=Outcome.SUCCEEDED):
+def over(name, outcome=JobOutcome.SUCCEEDED):
     return FinishedJob(
         name=name, queue="q", outcome=outcome, started_at=NOW - timedelta(hours=2), ended_at=NOW
     )
 
 
-FAILED = Outcome.FAILED
+FAILED = JobOutcome.FAILED
 RUNS = running("r", replica("n1", gpus=[0]), hours=2)
 
 
@@ -109,7 +109,7 @@ class TestDependencies:
         assert why(depending("b"), waiting("b", gpus=8, held=True))[1] == "waits until b has succeeded"
 
     def test_a_planned_job_is_expected_to_end_as_planned(self):
-        planned = [Planned("b", 2, whole("n0"))]
+        planned = [LaterStart("b", 2, whole("n0"))]
 
         assert (
             why(depending("b"), waiting("b", gpus=8, hours=3), planned=planned, policy=looking_ahead())[1]
@@ -306,7 +306,7 @@ def test_nodes_that_are_still_to_come_are_told():
 
 def test_a_job_that_would_fit_and_has_a_later_start_says_so():
     code, text = why(
-        waiting("a", gpus=1), planned=[Planned("a", 2, (replica(gpus=[0]),))], policy=looking_ahead()
+        waiting("a", gpus=1), planned=[LaterStart("a", 2, (replica(gpus=[0]),))], policy=looking_ahead()
     )
 
     assert code is ReasonCode.NOT_CHOSEN
@@ -320,7 +320,7 @@ class TestPromisedAway:
     NODE = (node("n0"),)
 
     def why(self, slot, subject=LONG, *, nodes=NODE, promised=True, **world):
-        planned = [Planned("b", slot, whole("n0"), promised=promised)]
+        planned = [LaterStart("b", slot, whole("n0"), promised=promised)]
         return why(
             subject, waiting("b", gpus=8), planned=planned, policy=looking_ahead(), nodes=nodes, **world
         )
@@ -347,7 +347,7 @@ class TestPromisedAway:
         )
 
     def test_jobs_that_differ_in_duration_are_told_apart(self):
-        planned = [Planned("b", 3, whole("n0"))]
+        planned = [LaterStart("b", 3, whole("n0"))]
 
         found = reasons(
             self.LONG,

@@ -12,8 +12,8 @@ from gpuplan.planner.whatif.compare import COMPARED, compare
 from gpuplan.planner.whatif.grid.workers import Processes
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
-from gpuplan.planner.whatif.trials import figures_of
-from gpuplan.solvers.worker import Outcome
+from gpuplan.planner.whatif.trials import plan_figures
+from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import job, node, replica, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 from tests.support.strategies import instances
@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_plan():
     world = snapshot(nodes=[node("n0", price_per_hour=3)], jobs=[low, held, job("high", gpus=8, priority=50)])
     plan = plan_epoch(world, POLICY, seed=0, created_at=world.taken_at)
 
-    figures = figures_of(plan)
+    figures = plan_figures(plan)
 
     assert (figures.jobs_running, figures.jobs_started, figures.jobs_waiting, figures.jobs_preempted) == (
         1,
@@ -204,7 +204,7 @@ def test_without_a_base_scenarios_still_tell_their_figures():
     expectations = [{"jobs_running": ">= base"}, {"jobs_running": ">= 1"}]
 
     found = compared(
-        world, scenario("s", expectations=expectations), engine=Failing(0, outcome=Outcome(killed=True))
+        world, scenario("s", expectations=expectations), engine=Failing(0, outcome=ChildOutcome(killed=True))
     )
 
     assert "killed" in found.base.failure

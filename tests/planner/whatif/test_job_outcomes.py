@@ -9,7 +9,7 @@ from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.render.reports.whatif import whatif_report
 from gpuplan.planner.render.whatif.comparison import comparison_text
-from gpuplan.planner.whatif.answers.comparison import Fate
+from gpuplan.planner.whatif.answers.comparison import JobOutcomeKind
 from gpuplan.planner.whatif.compare import compare
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
@@ -55,7 +55,7 @@ def test_a_rack_that_fails_loses_the_work_of_its_jobs():
     assert trial.figures.lost_by_changes_points >= 80 * POLICY.prices.disruption
     (fate,) = trial.jobs
     assert (fate.job, fate.queue) == ("long", "q")
-    assert (fate.fate, fate.stopped_by_changes, fate.lost_gpu_hours) == (Fate.MOVES, True, 80.0)
+    assert (fate.fate, fate.stopped_by_changes, fate.lost_gpu_hours) == (JobOutcomeKind.MOVES, True, 80.0)
     assert fate.text == "n1 → n2"
 
 
@@ -69,7 +69,7 @@ def test_a_job_that_finds_no_place_after_a_failure_stops():
     found = fates(two_racks(running("long", "n1"), running("other", "n2")), RACK_FAILS)
 
     assert found.keys() == {"long"}
-    assert (found["long"].fate, found["long"].gpus) == (Fate.STOPS, -8.0)
+    assert (found["long"].fate, found["long"].gpus) == (JobOutcomeKind.STOPS, -8.0)
     assert found["long"].text.startswith("stops: needs 8 GPUs")
 
 
@@ -79,8 +79,10 @@ def test_a_job_that_does_not_start_for_want_of_quota_loses_and_one_with_more_quo
     more = fates(world, {"change": "set_quota", "queue": "q", "nominal": 16})
     less = fates(world, {"change": "set_quota", "queue": "q", "nominal": 0})
 
-    assert [(each.fate, each.gpus, each.text) for each in more.values()] == [(Fate.GAINS, 8.0, "starts")]
-    assert [(each.fate, each.gpus) for each in less.values()] == [(Fate.LOSES, -8.0)]
+    assert [(each.fate, each.gpus, each.text) for each in more.values()] == [
+        (JobOutcomeKind.GAINS, 8.0, "starts")
+    ]
+    assert [(each.fate, each.gpus) for each in less.values()] == [(JobOutcomeKind.LOSES, -8.0)]
     assert "queue q" in next(iter(less.values())).text
 
 
@@ -92,7 +94,7 @@ def test_a_job_with_a_later_foreseen_start_waits_longer():
 
     found = fates(world, RACK_FAILS, policy=policy)
 
-    assert found["w"].fate is Fate.WAITS_LONGER
+    assert found["w"].fate is JobOutcomeKind.WAITS_LONGER
     assert found["w"].starts_before is not None
     assert found["w"].starts_after is None or found["w"].starts_after > found["w"].starts_before
 
@@ -112,7 +114,7 @@ def test_a_plan_that_stops_a_job_where_the_base_keeps_it_counts_its_loss_once():
     (trial,) = compared(world, change).scenarios
 
     (fate,) = trial.jobs
-    assert (fate.job, fate.fate, fate.stopped_by_changes) == ("low", Fate.STOPS, False)
+    assert (fate.job, fate.fate, fate.stopped_by_changes) == ("low", JobOutcomeKind.STOPS, False)
     assert fate.lost_gpu_hours == trial.figures.lost_gpu_hours == 8.0
     assert trial.figures.lost_by_changes_points == 0
 

@@ -8,8 +8,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.render.whatif.policy_review import review_text
-from gpuplan.planner.whatif.policy_review import plan_of, review
-from gpuplan.solvers.worker import Outcome
+from gpuplan.planner.whatif.policy_review import plan_of, review_plans
+from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
@@ -21,7 +21,7 @@ WORLD = snapshot(nodes=ONE_NODE, queues=[queue("q"), queue("r")], jobs=[OLD, URG
 
 
 def reviewed(old, new, world=WORLD):
-    return review(greedy_plan(world, old), greedy_plan(world, new))
+    return review_plans(greedy_plan(world, old), greedy_plan(world, new))
 
 
 def text(found):
@@ -85,7 +85,7 @@ def with_slack(plan, points):
 def test_a_difference_within_either_gap_is_undecided(old_slack, new_slack, undecided):
     old, new = greedy_plan(WORLD, CALM), greedy_plan(WORLD, FREE)
 
-    found = review(with_slack(old, old_slack), with_slack(new, new_slack))
+    found = review_plans(with_slack(old, old_slack), with_slack(new, new_slack))
 
     assert found.undecided == undecided
     assert ("undecided" in text(found)) == undecided
@@ -107,4 +107,4 @@ def test_knobs_are_told_by_their_path():
 
 def test_a_plan_that_could_not_be_made_says_under_which_policy():
     with pytest.raises(PlannerError, match=r"new policy: .*killed"):
-        plan_of(Outcome(killed=True), "new")
+        plan_of(ChildOutcome(killed=True), "new")

@@ -12,7 +12,7 @@ import pytest
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Budget
@@ -64,7 +64,7 @@ def optimum(solve, formulation, hint):
 
 def cross_check(snapshot, policy):
     """Solve one instance every way; every plan is legal and worth what the verifier says."""
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     x, plain = Columns(problem), ReferenceColumns(problem)
     block, spelled_out = formulate(problem, x), reference(problem, plain)
     idle = nothing_changed(snapshot)
@@ -102,7 +102,7 @@ def test_block_model_is_exact_on_divisible_sizes(chunk):
     for seed in seeds(chunk, DIVISIBLE):
         snapshot = instances.divisible(seed)
         found = cross_check(snapshot, instances.POLICY)
-        if overfull(pose(snapshot, instances.POLICY)):
+        if overfull(build_problem(snapshot, instances.POLICY)):
             tally["overfull"] += 1
             assert found.placed <= found.bound, seed
             continue
@@ -155,7 +155,7 @@ def checked(seeds, make):
     tally = Counter()
     for seed in seeds:
         instance = make(seed)
-        if overfull(pose(instance.snapshot, instance.policy)):
+        if overfull(build_problem(instance.snapshot, instance.policy)):
             continue
         found = cross_check(instance.snapshot, instance.policy)
         assert max(found.greedy, found.placed) <= found.exact, seed

@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
 from tests.support.strategies.schedule_instances import timely
@@ -18,7 +18,7 @@ from tests.support.strategies.schedule_instances import timely
 
 def model(seed):
     world = timely(seed, jobs=5)
-    problem = pose(world.snapshot, world.policy)
+    problem = build_problem(world.snapshot, world.policy)
     return formulate(problem, Columns(problem))
 
 

@@ -9,13 +9,13 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.job import LocalityPreference
 from gpuplan.models.policy.policy import Policy, Prices
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.bulk_preemption import give_way, trade
-from gpuplan.solvers.heuristics.greedy import _plan, greedy, ways
-from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
-from gpuplan.solvers.heuristics.market_prices import Market
-from gpuplan.solvers.heuristics.preemption import preempt, take_back
+from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk, stop_below_market_price
+from gpuplan.solvers.heuristics.greedy import _plan, greedy, greedy_orders
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.market_prices import MarketPrices
+from gpuplan.solvers.heuristics.preemption import preempt_for_waiting, restore_preempted
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
@@ -24,19 +24,19 @@ from tests.support.strategies import instances
 
 def traded(snapshot, policy=None):
     policy = policy or build.by_value(priority=build.BY_WEIGHT)
-    ledger = Ledger(pose(snapshot, policy))
-    trade(ledger)
+    ledger = Ledger(build_problem(snapshot, policy))
+    preempt_in_bulk(ledger)
     return realized(snapshot, policy, ledger)
 
 
 def one_by_one(snapshot, policy=None):
     """What is found without a market."""
     policy = policy or build.by_value(priority=build.BY_WEIGHT)
-    ledger = Ledger(pose(snapshot, policy))
-    fill(ledger)
-    if preempt(ledger, ranking(ledger.problem)):
-        take_back(ledger)
-        fill(ledger)
+    ledger = Ledger(build_problem(snapshot, policy))
+    fill_free_capacity(ledger)
+    if preempt_for_waiting(ledger, placement_order(ledger.problem)):
+        restore_preempted(ledger)
+        fill_free_capacity(ledger)
     return realized(snapshot, policy, ledger)
 
 
@@ -95,11 +95,11 @@ def test_as_many_give_way_as_a_guarantee_can_spare_and_those_worth_least_in_fron
         *(running_some(f"r{index}", index, restart_duration=60 * (8 - index)) for index in range(8)),
         build.job("a", gpus=8, priority=3, queue="other"),
     ]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), Policy())
+    problem = build_problem(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), Policy())
     ledger = Ledger(problem)
-    market = Market(ledger)
+    market = MarketPrices(ledger)
 
-    give_way(ledger, market, [2999.0])
+    stop_below_market_price(ledger, market, [2999.0])
 
     gone = {problem.incumbents[index].job for index in ledger.fates.having("stop")}
     assert gone == {"r6", "r7"}
@@ -128,9 +128,9 @@ def test_trades_break_no_rule_and_are_worth_what_the_ledger_says():
     for seed in range(200):
         for kind in (instances.everything, instances.everything_mixed):
             instance = kind(seed)
-            ledger = Ledger(pose(instance.snapshot, instance.policy))
+            ledger = Ledger(build_problem(instance.snapshot, instance.policy))
             if ledger.problem.slots == 1:
-                trade(ledger)
+                preempt_in_bulk(ledger)
                 realized(instance.snapshot, instance.policy, ledger)
                 done["placed"] += len(ledger.placed)
                 done["stopped"] += len(ledger.fates.having("stop"))
@@ -149,20 +149,20 @@ def test_no_job_is_stopped_without_a_gain_for_another_however_little_it_is_worth
 def test_a_job_stopped_for_nothing_comes_back_though_nothing_is_won():
     jobs = [running("r", "n0", weight=0), build.job("a", gpus=8, cpus=500, priority=3)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*jobs, build.job("b", gpus=8, priority=3)])
-    ledger = Ledger(pose(snapshot, Policy(prices=Prices(disruption=0))))
-    assert vacate.stop(ledger, 0)
+    ledger = Ledger(build_problem(snapshot, Policy(prices=Prices(disruption=0))))
+    assert vacate.stop_incumbent(ledger, 0)
 
-    take_back(ledger)
+    restore_preempted(ledger)
 
     assert ledger.fates[0] is None
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
-    monkeypatch.setattr("gpuplan.solvers.heuristics.greedy._FEW", 0)
+    monkeypatch.setattr("gpuplan.solvers.heuristics.greedy._FEW_INCUMBENTS", 0)
     instance = instances.everything_mixed(seed)
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
 
-    alone = max(_plan(problem, way, None).ledger.objective for way in ways(problem, thorough=True))
+    alone = max(_plan(problem, way, None).ledger.objective for way in greedy_orders(problem, thorough=True))
     assert greedy(problem, thorough=True).objective == alone
     assert greedy(problem).objective <= alone

@@ -7,10 +7,10 @@ import pytest
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.verifier.verify import verify_target
-from gpuplan.planner.problem_builder import pose
-from gpuplan.solvers.heuristics.gang_preplacement import gangs_of, plan_gangs
-from gpuplan.solvers.heuristics.greedy import greedy, ways
-from gpuplan.solvers.heuristics.list_scheduling import schedule
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders
+from gpuplan.solvers.heuristics.list_scheduling import schedule_in_order
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 
@@ -53,9 +53,9 @@ def small(number):
 
 def planned(snapshot, rules):
     """The ledger after gangs were planned, and all the others."""
-    ledger = Ledger(pose(snapshot, rules))
-    plan_gangs(ledger, deadline=None)
-    schedule(ledger)
+    ledger = Ledger(build_problem(snapshot, rules))
+    place_gangs_first(ledger, deadline=None)
+    schedule_in_order(ledger)
     verification = verify_target(snapshot, rules, ledger.target(snapshot.running_placements))
     assert not verification.violations
     return ledger
@@ -101,9 +101,9 @@ def test_gang_waits_where_no_job_may_be_preempted():
 
 def test_jobs_worth_more_for_each_gpu_leave_the_rack_to_the_gang():
     snapshot = two_racks(gang(), *small(6), hours=2)
-    problem = pose(snapshot, policy())
+    problem = build_problem(snapshot, policy())
     alone = Ledger(problem)
-    schedule(alone)
+    schedule_in_order(alone)
 
     ledger = planned(snapshot, policy())
 
@@ -112,15 +112,15 @@ def test_jobs_worth_more_for_each_gpu_leave_the_rack_to_the_gang():
 
 @pytest.mark.parametrize(("preempt", "ahead"), [(True, True), (False, False)])
 def test_greedy_tries_it_where_a_gang_may_preempt(preempt, ahead):
-    problem = pose(two_racks(gang(), hours=5), policy(preempt=preempt))
+    problem = build_problem(two_racks(gang(), hours=5), policy(preempt=preempt))
 
-    assert any(way.gangs_first for way in ways(problem)) is ahead
+    assert any(way.gangs_first for way in greedy_orders(problem)) is ahead
     assert greedy(problem).objective >= 0
 
 
 def test_only_gangs_that_need_one_domain_and_start_alone_go_ahead():
     pair = [gang(name, co_start="pair") for name in ("a", "b")]
     loose = build.job("c", gpus=4, replicas=2)
-    problem = pose(two_racks(*pair, loose, gang(), hours=5), policy())
+    problem = build_problem(two_racks(*pair, loose, gang(), hours=5), policy())
 
-    assert [problem.classes[index].jobs[0] for index in gangs_of(problem)] == ["g"]
+    assert [problem.classes[index].jobs[0] for index in single_domain_gangs(problem)] == ["g"]

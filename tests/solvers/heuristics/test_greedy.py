@@ -8,11 +8,11 @@ import pytest
 
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.state.node_scoring import Board
+from gpuplan.solvers.state.node_scoring import NodeScores
 from tests.support.builders import build
 from tests.support.strategies import instances
 
@@ -26,7 +26,9 @@ def starts_of(snapshot, ledger):
 
 
 def started(snapshot):
-    return {placement.job: placement for placement in starts_of(snapshot, greedy(pose(snapshot, POLICY)))}
+    return {
+        placement.job: placement for placement in starts_of(snapshot, greedy(build_problem(snapshot, POLICY)))
+    }
 
 
 def test_better_paid_job_goes_first():
@@ -88,7 +90,7 @@ def test_gang_leaves_no_partial_claim_behind():
     snapshot = build.snapshot(
         nodes=build.cluster(2), jobs=[build.job(gpus=8, replicas=3), build.job("b", gpus=8)]
     )
-    ledger = greedy(pose(snapshot, POLICY))
+    ledger = greedy(build_problem(snapshot, POLICY))
 
     assert [placement.job for placement in starts_of(snapshot, ledger)] == ["b"]
     assert int(ledger.capacity.whole.sum()) == 8
@@ -101,12 +103,14 @@ def test_elastic_gang_grows_into_what_is_free():
 
 
 def test_elastic_gang_placed_small_grows_when_the_ledger_is_filled():
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1, replicas=(1, 8))]), POLICY)
+    problem = build_problem(
+        build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1, replicas=(1, 8))]), POLICY
+    )
     ledger = Ledger(problem)
     option = problem.classes[0].options[0]
     ledger.settle(0, option, ledger.take(0, ledger.board(0, option), 1), jobs=1)
 
-    fill(ledger)
+    fill_free_capacity(ledger)
 
     assert [len(placed.sites) for placed in ledger.placed.values()] == [8]
 
@@ -117,7 +121,7 @@ def test_resource_named_like_a_standard_one_is_a_resource_of_its_own():
     jobs = [build.job("z").model_copy(update={"request": request}), build.job("a", gpus=1, cpus=4)]
     snapshot = build.snapshot(nodes=[node], jobs=jobs)
 
-    starts = starts_of(snapshot, greedy(pose(snapshot, POLICY)))
+    starts = starts_of(snapshot, greedy(build_problem(snapshot, POLICY)))
 
     assert {placement.job for placement in starts} == {"a", "z"}
     assert verify(snapshot, POLICY, starts).violations == ()
@@ -141,10 +145,10 @@ def test_nothing_more_fits_after_greedy_and_nothing_is_illegal(kind):
     placed = 0
     for seed in range(200):
         snapshot = kind(seed)
-        problem = pose(snapshot, POLICY)
+        problem = build_problem(snapshot, POLICY)
         ledger = greedy(problem)
         before = len(ledger.placed)
-        fill(ledger)
+        fill_free_capacity(ledger)
         starts = starts_of(snapshot, ledger)
         verification = verify(snapshot, POLICY, (*snapshot.running_placements, *starts))
         assert len(ledger.placed) == before, seed
@@ -167,7 +171,7 @@ def _assert_no_other_job_fits(snapshot, problem, starts, seed):
         for job in snapshot.jobs
     ]
     again = snapshot.model_copy(update={"jobs": tuple(jobs)})
-    assert not greedy(pose(again, POLICY)).placed, seed
+    assert not greedy(build_problem(again, POLICY)).placed, seed
 
 
 def every_option(problem):
@@ -180,7 +184,7 @@ def every_option(problem):
 def test_ledger_gives_back_exactly_what_it_took():
     for seed in range(100):
         draw = random.Random(seed)
-        problem = pose(instances.mixed(seed), POLICY)
+        problem = build_problem(instances.mixed(seed), POLICY)
         ledger, fresh = Ledger(problem), Ledger(problem)
         for index, option in every_option(problem):
             sites = ledger.take(index, ledger.board(index, option), draw.randint(0, 3))
@@ -194,18 +198,18 @@ def test_ledger_gives_back_exactly_what_it_took():
 def test_board_kept_up_to_date_is_a_board_made_anew():
     for seed in range(40):
         draw = random.Random(seed)
-        problem = pose(instances.mixed(seed), POLICY)
+        problem = build_problem(instances.mixed(seed), POLICY)
         ledger = Ledger(problem)
         for _ in range(6):
             for index, option in every_option(problem):
                 ledger.take(index, ledger.board(index, option), draw.randint(0, 2))
                 kept = ledger.board(index, option)
-                anew = Board(ledger, ledger.tenants[index], kept.nodes)
+                anew = NodeScores(ledger, ledger.tenants[index], kept.nodes)
                 assert kept.best(ledger) == anew.best(ledger)
                 assert kept.order.tolist() == anew.order.tolist()
 
 
 def test_ranking_puts_every_class_once():
-    problem = pose(instances.mixed(3), POLICY)
+    problem = build_problem(instances.mixed(3), POLICY)
 
-    assert sorted(ranking(problem)) == list(range(len(problem.classes)))
+    assert sorted(placement_order(problem)) == list(range(len(problem.classes)))

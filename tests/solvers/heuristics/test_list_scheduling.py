@@ -9,8 +9,12 @@ import pytest
 
 from gpuplan.models.problem.jobs import Predecessor
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import ranking
-from gpuplan.solvers.heuristics.list_scheduling import foresee, mend, schedule
+from gpuplan.solvers.heuristics.greedy_fill import placement_order
+from gpuplan.solvers.heuristics.list_scheduling import (
+    cancel_broken_starts,
+    reserve_best_starts,
+    schedule_in_order,
+)
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import slot_problems
 
@@ -26,8 +30,8 @@ def after(*classes, ended=True):
 def listed(question):
     """Slots of starts by job, in one pass and what it leaves."""
     ledger = Ledger(question)
-    schedule(ledger)
-    foresee(ledger)
+    schedule_in_order(ledger)
+    reserve_best_starts(ledger)
     return slot_problems.starts(ledger)
 
 
@@ -81,7 +85,7 @@ def test_no_job_delays_one_before_it_in_order():
         ]
         jobs = some_jobs(draw, slots)
         question = slot_problems.problem(nodes, jobs, slots=slots)
-        order = ranking(question)
+        order = placement_order(question)
         all_listed = listed(question)
         for last in range(1, len(jobs) + 1):
             few = [job if index in order[:last] else replace(job, jobs=()) for index, job in enumerate(jobs)]
@@ -139,13 +143,13 @@ def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():
         slot_problems.waiting("other", slots=8, co_start=0, ready=1),
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=8))
-    foresee(ledger)
+    reserve_best_starts(ledger)
     of = {ledger.problem.classes[each.job_class].jobs[0]: number for number, each in ledger.booked.items()}
     assert set(of) == {"first", "second", "pair", "other"}
 
     ledger.unbook(of["first"])
     ledger.unbook(of["pair"])
-    mend(ledger)
+    cancel_broken_starts(ledger)
 
     assert not ledger.booked
     assert ledger.objective == 0

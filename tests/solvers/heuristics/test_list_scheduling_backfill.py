@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.solvers.heuristics.list_scheduling import foresee, schedule
+from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts, schedule_in_order
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import slot_problems
 
@@ -40,7 +40,7 @@ def started(depth, *, sizes=SIZES, without=()):
     ledger = Ledger(
         slot_problems.problem([slot_problems.node("n0", 16)], classes, slots=SLOTS, widest=16, depth=depth)
     )
-    schedule(ledger)
+    schedule_in_order(ledger)
     return [
         int(job)
         for job, slot in sorted(slot_problems.starts(ledger).items(), key=lambda e: int(e[0]))
@@ -77,8 +77,8 @@ def two_in_line(depth):
         slot_problems.waiting("c", slots=8, hours=5, gpus=1, points=10, due=3),
     ]
     ledger = Ledger(slot_problems.problem(nodes, jobs, slots=8, depth=depth))
-    schedule(ledger)
-    foresee(ledger)
+    schedule_in_order(ledger)
+    reserve_best_starts(ledger)
     return slot_problems.starts(ledger)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.policy.policy import BudgetPolicy, SolverName
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.greedy import greedy, ways
-from gpuplan.solvers.heuristics.list_scheduling import resume
-from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders
+from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders.build import BY_WEIGHT, node, replica, snapshot
 from tests.support.builders.time_builders import HOUR, ahead, at, runs, waits
@@ -56,7 +56,7 @@ def later(plan):
 
 
 def classes(problem):
-    return {one.jobs[0]: one for one in problem.classes if one.role is Role.RESUME}
+    return {one.jobs[0]: one for one in problem.classes if one.role is ClassRole.RESUME}
 
 
 # --- the question ------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def classes(problem):
 def test_a_stoppable_job_may_resume_in_every_later_slot_with_what_is_left():
     r = runs("r", ONE, hours=2)
 
-    problem = pose(world(r, urgent()), looking())
+    problem = build_problem(world(r, urgent()), looking())
 
     (option,) = classes(problem)["r"].options
     assert option.groups == ()
@@ -77,32 +77,34 @@ def test_a_stoppable_job_may_resume_in_every_later_slot_with_what_is_left():
 
 @pytest.mark.parametrize("most", [{"slots": 1}, {"disruption": {"preempt": False}}])
 def test_no_job_resumes_without_a_later_slot_or_without_a_stop(most):
-    assert classes(pose(world(runs("r", ONE, hours=2), urgent()), looking(**most))) == {}
+    assert classes(build_problem(world(runs("r", ONE, hours=2), urgent()), looking(**most))) == {}
 
 
 def test_a_held_job_or_one_that_outranks_all_does_not_resume():
     held, above = runs("r", ONE, hours=2, held=True), runs("r", ONE, hours=2, priority=2)
 
-    assert classes(pose(world(held, urgent()), looking())) == {}
-    assert classes(pose(world(above, urgent()), looking())) == {}
+    assert classes(build_problem(world(held, urgent()), looking())) == {}
+    assert classes(build_problem(world(above, urgent()), looking())) == {}
 
 
 def test_a_job_tied_to_others_does_not_resume():
     r = runs("r", ONE, hours=2, co_start="g")
 
-    assert classes(pose(world(r, urgent()), looking()))
-    assert classes(pose(world(r, urgent(), waits("w", co_start="g")), looking())) == {}
-    assert classes(pose(world(r.model_copy(update={"depends_on": AFTER_U}), urgent()), looking())) == {}
+    assert classes(build_problem(world(r, urgent()), looking()))
+    assert classes(build_problem(world(r, urgent(), waits("w", co_start="g")), looking())) == {}
+    assert (
+        classes(build_problem(world(r.model_copy(update={"depends_on": AFTER_U}), urgent()), looking())) == {}
+    )
 
 
 def test_a_job_without_its_data_or_too_early_resumes_when_it_may():
     r = runs("r", ONE, hours=2, not_before=at(3))
 
-    assert classes(pose(world(r, urgent()), looking()))["r"].earliest == 3
+    assert classes(build_problem(world(r, urgent()), looking()))["r"].earliest == 3
 
 
 def test_what_resuming_brings_is_no_part_of_what_a_priority_is_served():
-    problem = pose(world(runs("r", ONE, hours=2), urgent()), looking())
+    problem = build_problem(world(runs("r", ONE, hours=2), urgent()), looking())
 
     ledger = greedy(problem)
 
@@ -160,32 +162,37 @@ def test_a_stopped_job_is_promised_its_start_before_waiting_ones():
 
 
 def test_only_the_way_that_counts_on_resumption_is_added_and_only_where_a_job_may_resume():
-    with_, without = (pose(world(*jobs), looking()) for jobs in ((runs("r", ONE), urgent()), (urgent(),)))
+    with_, without = (
+        build_problem(world(*jobs), looking()) for jobs in ((runs("r", ONE), urgent()), (urgent(),))
+    )
 
-    assert [way.resuming for way in ways(with_)] == [*[False] * (len(ways(with_)) - 1), True]
-    assert not any(way.resuming for way in ways(without))
+    assert [way.resuming for way in greedy_orders(with_)] == [
+        *[False] * (len(greedy_orders(with_)) - 1),
+        True,
+    ]
+    assert not any(way.resuming for way in greedy_orders(without))
 
 
 # --- the ledger --------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_returns_to_its_places_gives_up_its_later_start():
-    ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
-    assert vacate.stop(ledger, 0)
-    resume(ledger, [0])
+    ledger = Ledger(build_problem(world(runs("r", ONE, hours=4), urgent()), looking()))
+    assert vacate.stop_incumbent(ledger, 0)
+    reserve_resumptions(ledger, [0])
     stopped = ledger.objective
     assert len(ledger.booked) == 1
 
-    assert vacate.restore(ledger, 0)
+    assert vacate.restore_incumbent(ledger, 0)
 
     assert (ledger.booked, ledger.objective) == ({}, 0)
     assert stopped < 0
 
 
 def test_no_job_is_booked_that_is_not_stopped():
-    ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
+    ledger = Ledger(build_problem(world(runs("r", ONE, hours=4), urgent()), looking()))
 
-    resume(ledger, [0])
+    reserve_resumptions(ledger, [0])
 
     assert ledger.booked == {}
 
@@ -196,14 +203,14 @@ def test_resumed_jobs_break_no_rule():
     for seed in range(150):
         instance, draw = time_strategies.instance(seed, slots=4), random.Random(seed)
         policy = instance.policy.model_copy(update={"priority": BY_WEIGHT})
-        problem = pose(instance.snapshot, policy)
+        problem = build_problem(instance.snapshot, policy)
         ledger = Ledger(problem)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents)):
-            vacate.stop(ledger, index)
-        resume(ledger, ledger.fates.having(Leave.STOP))
+            vacate.stop_incumbent(ledger, index)
+        reserve_resumptions(ledger, ledger.fates.having(DisruptionKind.STOP))
         for index in range(len(problem.incumbents)):
             if draw.random() < 0.3:
-                done["returned"] += vacate.restore(ledger, index)
+                done["returned"] += vacate.restore_incumbent(ledger, index)
         target = ledger.target(instance.snapshot.running_placements)
         found = verify_target(instance.snapshot, policy, target)
         idle = verify_target(
@@ -226,7 +233,9 @@ def contested():
     for seed in SEEDS:
         given = timely(seed, features=FEW, share=0.6, jobs=2)
         offered = {
-            each.job for each in pose(given.snapshot, given.policy).incumbents if each.stop_points is not None
+            each.job
+            for each in build_problem(given.snapshot, given.policy).incumbents
+            if each.stop_points is not None
         }
         if not offered:
             continue

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.problem.jobs import Role
-from gpuplan.planner.problem_builder import pose
-from gpuplan.solvers.heuristics.market_prices import Market
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics.market_prices import MarketPrices
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.strategies import instances
@@ -20,8 +20,8 @@ NODES = [
 
 
 def market(*jobs, nodes=NODES):
-    problem = pose(build.snapshot(nodes=nodes, jobs=jobs), Policy())
-    return problem, Market(Ledger(problem))
+    problem = build_problem(build.snapshot(nodes=nodes, jobs=jobs), Policy())
+    return problem, MarketPrices(Ledger(problem))
 
 
 def net(problem, prices, name, model):
@@ -68,14 +68,14 @@ def test_demand_above_the_price_is_no_more_than_there_is(seed, divisible):
     """With one model: what is free, and what is held by jobs that are worth no more than the price."""
     kind = instances.everything if divisible else instances.everything_mixed
     instance = kind(seed, features=("drain", "sharing", "guarantees"))
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
     if len({group.gpu_model for group in problem.groups} - {None}) != 1:
         return
-    prices = Market(Ledger(problem))
+    prices = MarketPrices(Ledger(problem))
     asked = sum(
         job_class.shape.quota_milli * job_class.usual * len(job_class.jobs)
         for index, job_class in enumerate(problem.classes)
-        if job_class.role is Role.START and job_class.shape.quota_milli
+        if job_class.role is ClassRole.START and job_class.shape.quota_milli
         if any(prices.net(index, option) > 1e-6 and option.gpu_model for option in job_class.options)
     )
     held = sum(

@@ -7,9 +7,9 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.job import AntiAffinity, LocalityPreference
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.vacate import stop
+from gpuplan.solvers.heuristics.vacate import stop_incumbent
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
@@ -253,7 +253,7 @@ def test_no_job_goes_once_the_deadline_has_passed_but_what_fits_starts():
         build.job("small", gpus=4, priority=5),
     ]
     nodes = [build.node("n0"), build.node("n1", gpus=4)]
-    problem = pose(build.snapshot(nodes=nodes, jobs=jobs), Policy())
+    problem = build_problem(build.snapshot(nodes=nodes, jobs=jobs), Policy())
     names = {job for each in problem.classes for job in each.jobs}
 
     assert {"large", "small"} <= names
@@ -272,8 +272,8 @@ def test_quota_is_not_freed_for_a_job_that_does_not_outrank_the_running_one():
 
     assert set(plan(world).places) == {"r"}
     # Once it is stopped, what it had is not for the other, though a GPU and the quota are free.
-    problem = pose(world, Policy())
+    problem = build_problem(world, Policy())
     ledger = Ledger(problem)
-    stop(ledger, 0)
+    stop_incumbent(ledger, 0)
     (poor,) = (index for index, each in enumerate(problem.classes) if each.jobs == ("a",))
     assert ledger.place(poor, problem.classes[poor].options[0], jobs=1) == 0

@@ -13,15 +13,15 @@ from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.models.problem.jobs import Hold, Incumbent, Predecessor, Shape
-from gpuplan.models.problem.nodes import Return
+from gpuplan.models.problem.jobs import HeldResources, Incumbent, Predecessor, Shape
+from gpuplan.models.problem.nodes import ReplicaRelease
 from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.promise_reservations import hold
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import slot_problems
 from tests.support.builders.slot_problems import promised, waiting
@@ -34,7 +34,7 @@ def held(question):
     """(slot, nodes) of each booking by job."""
     return {
         question.classes[each.job_class].jobs[0]: (each.slot, sorted(place.node for place in each.holds))
-        for each in hold(question).bookings
+        for each in reserve_promised_starts(question).bookings
     }
 
 
@@ -49,7 +49,7 @@ def a(promise, **more):
 def test_a_question_without_promises_stays_as_it_is():
     question = ask([slot_problems.node("n0", 4)], waiting("a", slots=SLOTS))
 
-    assert hold(question) is question
+    assert reserve_promised_starts(question) is question
 
 
 def test_a_promise_keeps_its_places_until_it_is_due():
@@ -141,19 +141,19 @@ def test_a_promise_that_waits_for_a_job_without_one_is_planned_with_the_others()
     question = ask([slot_problems.node("n0", 1)], *jobs)
 
     assert held(question) == {}
-    assert slot_problems.starts(greedy(hold(question))) == {"y": 0, "z": 2}
+    assert slot_problems.starts(greedy(reserve_promised_starts(question))) == {"y": 0, "z": 2}
 
 
 def test_no_job_gets_in_the_way_of_a_booking():
     nodes = [slot_problems.node("n0", 1, of=2, returns=[slot_problems.back(2, 0)])]
     others = [waiting(f"b{hours}", slots=SLOTS, hours=hours, gpus=1, points=90_000) for hours in (2, 3)]
-    question = hold(ask(nodes, a(promised(2, 0)), *others))
+    question = reserve_promised_starts(ask(nodes, a(promised(2, 0)), *others))
 
     assert slot_problems.starts(greedy(question)) == {"a": 2, "b2": 0, "b3": 4}
 
 
 def test_a_promise_starts_earlier_where_that_pays():
-    question = hold(ask([slot_problems.node("n0", 4)], a(promised(3, 0))))
+    question = reserve_promised_starts(ask([slot_problems.node("n0", 4)], a(promised(3, 0))))
 
     assert slot_problems.starts(Ledger(question)) == {"a": 3}
     assert slot_problems.starts(greedy(question)) == {"a": 0}
@@ -162,18 +162,20 @@ def test_a_promise_starts_earlier_where_that_pays():
 def test_a_preempted_job_does_not_return_to_booked_places():
     """The stop itself is another's business: here the incumbent has left, and a booking took its place."""
     shape = Shape(2, 0, (0, 0, 0))
-    runs = Incumbent("r", shape, (Hold(0, (0, 1)),), 0, slot_problems.MODEL, 1, -5, 0, 0, 0, 1, until=4)
-    back = Return(4, ((0, 1000), (1, 1000)), (), (0, 0, 0), 0)
+    runs = Incumbent(
+        "r", shape, (HeldResources(0, (0, 1)),), 0, slot_problems.MODEL, 1, -5, 0, 0, 0, 1, until=4
+    )
+    back = ReplicaRelease(4, ((0, 1000), (1, 1000)), (), (0, 0, 0), 0)
     nodes = [slot_problems.node("n0", 0, of=2, returns=[back])]
     ledger = Ledger(ask(nodes, a(None), incumbents=(runs,)))
 
     assert ledger.book(0, 0, 2) is None
-    assert vacate.stop(ledger, 0)
+    assert vacate.stop_incumbent(ledger, 0)
     number = ledger.book(0, 0, 2)
     assert number is not None
-    assert not vacate.restore(ledger, 0)
+    assert not vacate.restore_incumbent(ledger, 0)
     ledger.unbook(number)
-    assert vacate.restore(ledger, 0)
+    assert vacate.restore_incumbent(ledger, 0)
     assert ledger.book(0, 0, 4) is not None
 
 
@@ -242,7 +244,7 @@ def test_every_promise_is_kept_while_nothing_unforeseen_happens():
         horizon = HorizonPolicy(slots=draw.choice((3, 6)), backfill=backfill)
         policy = instance.policy.model_copy(update={"horizon": horizon, "disruption": CALM})
         for _ in range(4):
-            question = hold(pose(snapshot, policy))
+            question = reserve_promised_starts(build_problem(snapshot, policy))
             ledger = greedy(question)
             target = ledger.target(snapshot.running_placements)
             about = {"added": target.added, "removed": target.removed, "planned": target.planned}

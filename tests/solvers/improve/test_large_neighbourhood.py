@@ -9,15 +9,21 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.improve.destroy import answered, as_it_was, carry_out, lift, may_be_asked_about
-from gpuplan.solvers.improve.large_neighbourhood import improve, refine
-from gpuplan.solvers.improve.subproblem import ask_about
+from gpuplan.solvers.improve.destroy import (
+    apply_repair,
+    destroy_part,
+    destroyable_nodes,
+    incumbent_target,
+    repaired_part,
+)
+from gpuplan.solvers.improve.large_neighbourhood import improve_by_lns, improve_neighbourhood
+from gpuplan.solvers.improve.subproblem import build_subproblem
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.targets.from_target import replay
+from gpuplan.solvers.targets.from_target import ledger_of
 from tests.support.builders import build
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
@@ -32,7 +38,7 @@ def budget(seconds=30.0, ticks=None):
 
 
 def greedys(instance):
-    problem = pose(instance.snapshot, instance.policy)
+    problem = build_problem(instance.snapshot, instance.policy)
     return problem, greedy(problem)
 
 
@@ -47,7 +53,7 @@ def test_replaying_a_plan_leads_to_it(make, seed):
     problem, ledger = greedys(instance)
     target = ledger.target(instance.snapshot.running_placements)
 
-    again = replay(problem, target)
+    again = ledger_of(problem, target)
 
     assert again is not None
     assert again.objective == ledger.objective
@@ -58,10 +64,10 @@ def test_replaying_a_plan_leads_to_it(make, seed):
 
 def test_a_plan_for_a_node_that_is_gone_cannot_be_replayed():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job("a", gpus=8)])
-    target = greedy(pose(snapshot, instances.POLICY)).target(())
+    target = greedy(build_problem(snapshot, instances.POLICY)).target(())
     without = build.snapshot(nodes=[build.node("other", gpus=8)], jobs=snapshot.jobs)
 
-    assert replay(pose(without, instances.POLICY), target) is None
+    assert ledger_of(build_problem(without, instances.POLICY), target) is None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -69,13 +75,15 @@ def test_a_plan_for_a_node_that_is_gone_cannot_be_replayed():
 def test_asking_about_nodes_again_never_loses_nor_breaks_a_rule(make, seed):
     instance = make(seed)
     _, ledger = greedys(instance)
-    base = judged(instance.snapshot, instance.policy, Target(instance.snapshot.running_placements)).objective
-    nodes, chance = may_be_asked_about(ledger), np.random.default_rng(seed)
+    base = judged(
+        instance.snapshot, instance.policy, DesiredState(instance.snapshot.running_placements)
+    ).objective
+    nodes, chance = destroyable_nodes(ledger), np.random.default_rng(seed)
     for size in (1, 2, len(nodes)):
         before = ledger.objective, ledger.target(instance.snapshot.running_placements)
         some = sorted(chance.permutation(nodes)[:size].tolist())
 
-        better = improve(ledger, some, budget())
+        better = improve_neighbourhood(ledger, some, budget())
 
         target = ledger.target(instance.snapshot.running_placements)
         verification = judged(instance.snapshot, instance.policy, target)
@@ -94,7 +102,7 @@ def test_asking_about_all_nodes_where_sizes_divide_finds_the_optimum(seed):
     optimum = milp.solve(formulation, budget(), nothing, lambda _: None).bound
 
     for _ in range(3):
-        improve(ledger, may_be_asked_about(ledger), budget())
+        improve_neighbourhood(ledger, destroyable_nodes(ledger), budget())
 
     assert ledger.objective >= optimum * (1 - 0.0005)
 
@@ -106,33 +114,33 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
     instance = make(seed)
     _, ledger = greedys(instance)
     before = ledger.objective
-    nodes = may_be_asked_about(ledger)
-    lifted = lift(ledger, nodes)
-    asked = ask_about(ledger, nodes)
+    nodes = destroyable_nodes(ledger)
+    lifted = destroy_part(ledger, nodes)
+    asked = build_subproblem(ledger, nodes)
     left = ledger.objective
 
-    known = as_it_was(asked, lifted)
+    known = incumbent_target(asked, lifted)
 
     if known is None:  # a job left that may not be stopped again
         return
     x = Columns(asked.problem)
     formulation = formulate(asked.problem, x)
     assert formulation.violated(x.encode(known)) == ()
-    answer = replay(asked.problem, known)
+    answer = ledger_of(asked.problem, known)
     assert answer is not None
     assert answer.objective == before - left
-    assert carry_out(ledger, answered(asked, answer))
+    assert apply_repair(ledger, repaired_part(asked, answer))
     assert ledger.objective == before
 
 
 def test_refining_ends_by_itself_once_nothing_helps_and_reports_the_best():
     jobs = [build.job("small", gpus=1, priority=2), build.job("large", gpus=2, priority=1)]
     snapshot = build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs)
-    problem = pose(snapshot, instances.POLICY)
+    problem = build_problem(snapshot, instances.POLICY)
     target = greedy(problem).target(())
     told = []
 
-    refine(problem, (), target, budget(600), told.append)
+    improve_by_lns(problem, (), target, budget(600), told.append)
 
     assert [placement.job for placement in target.placements] == ["small"]
     assert [placement.job for placement in told[-1].placements] == ["large"]
@@ -145,6 +153,6 @@ def test_with_ticks_refining_does_not_depend_on_the_clock():
     told = [[], []]
 
     for reports in told:
-        refine(problem, running, ledger.target(running), budget(600, ticks=3), reports.append)
+        improve_by_lns(problem, running, ledger.target(running), budget(600, ticks=3), reports.append)
 
     assert told[0] == told[1] != []

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from gpuplan.models.job import LocalityPreference
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.improve.destroy import lift, may_be_asked_about
-from gpuplan.solvers.improve.pop_partition import divide, parts_of
-from gpuplan.solvers.improve.subproblem import ask_about, is_free
-from gpuplan.solvers.parallel import side_by_side
+from gpuplan.solvers.improve.destroy import destroy_part, destroyable_nodes
+from gpuplan.solvers.improve.pop_partition import partition_cluster, partition_count
+from gpuplan.solvers.improve.subproblem import build_subproblem, is_freely_placed
+from gpuplan.solvers.parallel import run_in_forks
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.strategies import instances
@@ -27,11 +27,11 @@ MAKERS = [instances.everything, instances.everything_mixed]
 
 
 def posed(instance):
-    return pose(instance.snapshot, instance.policy)
+    return build_problem(instance.snapshot, instance.policy)
 
 
 def divided(ledger, parts, seed):
-    return divide(ledger, parts, np.random.default_rng(seed))
+    return partition_cluster(ledger, parts, np.random.default_rng(seed))
 
 
 def racks(count, nodes=4, *, gpus=8):
@@ -63,7 +63,7 @@ def test_parts_cover_all_nodes_that_may_be_asked_about_once(make, seed):
 
     parts = divided(ledger, 2, seed)
 
-    assert sorted(node for part in parts for node in part.nodes) == sorted(may_be_asked_about(ledger))
+    assert sorted(node for part in parts for node in part.nodes) == sorted(destroyable_nodes(ledger))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -78,7 +78,7 @@ def test_each_waiting_job_may_be_started_by_one_part_at_most(make, seed):
         dealt = [left - part.share.elsewhere[index] for part in parts]
         groups = [{ledger.group_of[node] for node in part.nodes} for part in parts]
         wanted = {group for option in job_class.options for group in option.groups}
-        possible = is_free(ledger, index) and any(those & wanted for those in groups)
+        possible = is_freely_placed(ledger, index) and any(those & wanted for those in groups)
         assert all(jobs >= 0 for jobs in dealt)
         assert sum(dealt) == (left if possible else 0)
         assert all(those & wanted for jobs, those in zip(dealt, groups, strict=True) if jobs)
@@ -101,7 +101,7 @@ def test_parts_together_take_no_more_than_queues_have_room_for(make, seed):
 
 
 def test_racks_stay_whole_and_every_part_has_as_many_of_each_kind():
-    ledger = Ledger(pose(racks(12), instances.POLICY))
+    ledger = Ledger(build_problem(racks(12), instances.POLICY))
 
     parts = divided(ledger, 3, 0)
 
@@ -113,7 +113,7 @@ def test_racks_stay_whole_and_every_part_has_as_many_of_each_kind():
 
 
 def test_jobs_that_are_alike_are_dealt_out_evenly():
-    ledger = Ledger(pose(racks(12), instances.POLICY))
+    ledger = Ledger(build_problem(racks(12), instances.POLICY))
 
     parts = divided(ledger, 3, 0)
 
@@ -131,9 +131,9 @@ def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):
     for part in divided(ledger, 2, seed):
         mark = ledger.mark()
         before = [ledger.jobs_left(index) for index in range(len(ledger.problem.classes))]
-        lift(ledger, part.nodes)
+        destroy_part(ledger, part.nodes)
 
-        asked = ask_about(ledger, part.nodes, part.share)
+        asked = build_subproblem(ledger, part.nodes, part.share)
 
         assert asked.nodes == part.nodes
         for index, job_class in zip(asked.classes, asked.problem.classes, strict=True):
@@ -143,7 +143,7 @@ def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):
 
 
 def test_small_clusters_are_asked_about_as_a_whole():
-    assert parts_of(pose(racks(12), instances.POLICY)) == 1
+    assert partition_count(build_problem(racks(12), instances.POLICY)) == 1
 
 
 def test_calls_side_by_side_say_what_they_return_and_none_where_they_fail():
@@ -151,7 +151,7 @@ def test_calls_side_by_side_say_what_they_return_and_none_where_they_fail():
         raise ValueError
 
     found = sorted(
-        side_by_side([lambda: "first", fails, lambda: "third"], workers=2, deadline=time.monotonic() + 60),
+        run_in_forks([lambda: "first", fails, lambda: "third"], workers=2, deadline=time.monotonic() + 60),
         key=lambda each: each[0],
     )
 
@@ -164,7 +164,7 @@ def test_calls_that_outlive_the_deadline_are_given_up():
 
     calls = [hangs, hangs, lambda: "never begun"]
 
-    assert list(side_by_side(calls, workers=2, deadline=time.monotonic() + 0.1)) == []
+    assert list(run_in_forks(calls, workers=2, deadline=time.monotonic() + 0.1)) == []
 
 
 def test_an_answer_that_was_cut_off_is_none(monkeypatch):
@@ -173,7 +173,7 @@ def test_an_answer_that_was_cut_off_is_none(monkeypatch):
 
     monkeypatch.setattr(Connection, "send", begin)
 
-    assert list(side_by_side([lambda: "lost"], workers=1, deadline=time.monotonic() + 60)) == [(0, None)]
+    assert list(run_in_forks([lambda: "lost"], workers=1, deadline=time.monotonic() + 60)) == [(0, None)]
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_what_was_frozen_before_stays_frozen():
     gc.freeze()
     try:
         before = gc.get_freeze_count()
-        list(side_by_side([lambda: "done"], workers=1, deadline=time.monotonic() + 60))
+        list(run_in_forks([lambda: "done"], workers=1, deadline=time.monotonic() + 60))
         # Frozen objects go as others do, when nothing refers to them.
         assert gc.get_freeze_count() > before // 2 > 0
     finally:

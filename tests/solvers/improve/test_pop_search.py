@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve import pop_search
-from gpuplan.solvers.improve.pop_search import improve_in_parts
+from gpuplan.solvers.improve.pop_search import improve_partitions
 from gpuplan.solvers.interface import Budget
 from tests.support.builders import build
 from tests.support.strategies import instances
@@ -27,7 +27,7 @@ def budget(seconds=60.0, ticks=None):
 
 
 def posed(instance):
-    return pose(instance.snapshot, instance.policy)
+    return build_problem(instance.snapshot, instance.policy)
 
 
 @pytest.mark.slow
@@ -37,10 +37,10 @@ def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
     instance = make(seed)
     ledger = greedy(posed(instance))
     running = instance.snapshot.running_placements
-    base = judged(instance.snapshot, instance.policy, Target(running)).objective
+    base = judged(instance.snapshot, instance.policy, DesiredState(running)).objective
     before, told = ledger.objective, []
 
-    improve_in_parts(ledger, 2, budget(5.0), lambda: told.append(ledger.objective))
+    improve_partitions(ledger, 2, budget(5.0), lambda: told.append(ledger.objective))
 
     verification = judged(instance.snapshot, instance.policy, ledger.target(running))
     assert verification.violations == ()
@@ -59,10 +59,10 @@ def test_asking_about_all_parts_finds_what_greedy_missed():
         for size, gpus, priority in (("small", 1, 2), ("large", 2, 1))
     ]
     snapshot = build.snapshot(nodes=[build.node(model, model=model, gpus=2) for model in models], jobs=jobs)
-    ledger = greedy(pose(snapshot, instances.POLICY))
+    ledger = greedy(build_problem(snapshot, instances.POLICY))
     assert {each.job[:5] for each in ledger.target(()).placements} == {"small"}
 
-    improve_in_parts(ledger, 2, budget(), lambda: None)
+    improve_partitions(ledger, 2, budget(), lambda: None)
 
     assert {each.job for each in ledger.target(()).placements} == {f"large-{model}" for model in models}
 
@@ -73,7 +73,7 @@ def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
     found = []
     for workers in (1, 2):
         ledger = greedy(posed(instance))
-        improve_in_parts(ledger, 2, Budget(time.monotonic() + 600, workers, ticks=3), lambda: None)
+        improve_partitions(ledger, 2, Budget(time.monotonic() + 600, workers, ticks=3), lambda: None)
         found.append(ledger.target(running))
 
     assert found[0] == found[1]
@@ -82,9 +82,9 @@ def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
 def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
     rounds = []
     monkeypatch.setattr(pop_search, "_improve_each", lambda *_: rounds.append("done"))
-    ledger = greedy(pose(build.snapshot(), instances.POLICY))
+    ledger = greedy(build_problem(build.snapshot(), instances.POLICY))
 
-    improve_in_parts(ledger, 1, Budget(time.monotonic() + 1), lambda: None)
+    improve_partitions(ledger, 1, Budget(time.monotonic() + 1), lambda: None)
 
     assert ledger.objective == 0
     assert rounds == ["done"]

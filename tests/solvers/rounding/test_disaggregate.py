@@ -12,11 +12,11 @@ from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
 from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.promise import Promise
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
-from gpuplan.solvers.heuristics.promise_reservations import hold
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from tests.support.builders import build
 from tests.support.builders.aggregate_builders import Planted, Question
@@ -208,7 +208,7 @@ def moving_out(place):
     question = Question(build.snapshot(nodes=nodes, jobs=jobs), MOVING)
     batches = [question.batch(("a", 1), n0=1)]
     if place:
-        batches.append(question.batch(("r", 1), role=Role.MOVE, **{place: 1}))
+        batches.append(question.batch(("r", 1), role=ClassRole.MOVE, **{place: 1}))
     return question, Aggregate(moved=(0,), batches=tuple(batches))
 
 
@@ -267,8 +267,8 @@ def test_jobs_that_would_change_places_do_so_only_with_room_to_begin(spare):
     ]
     question = Question(build.snapshot(nodes=nodes, jobs=jobs), MOVING)
     batches = (
-        question.batch(("r", 1), role=Role.MOVE, n1=1),
-        question.batch(("s", 1), role=Role.MOVE, n0=1),
+        question.batch(("r", 1), role=ClassRole.MOVE, n1=1),
+        question.batch(("s", 1), role=ClassRole.MOVE, n0=1),
     )
 
     planned = question.answer(Aggregate(moved=(0, 1), batches=batches))
@@ -305,7 +305,7 @@ def test_job_that_stays_longer_gets_no_place_in_front_of_a_promise():
     long = build.job("b", gpus=4, expected_duration="2h")
     snapshot = build.snapshot(nodes=[build.node("n0")], jobs=[promised, short, long])
     policy = Policy(horizon=HorizonPolicy(slots=3))
-    problem = hold(pose(snapshot, policy))
+    problem = reserve_promised_starts(build_problem(snapshot, policy))
     index = {problem.classes[number].jobs[0]: number for number in range(3)}
     both = Batch(((index["a"], 1), (index["b"], 1)), (0,), (((0,), 2),))
 

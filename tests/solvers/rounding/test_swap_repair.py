@@ -11,14 +11,14 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.job import AntiAffinity
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.rounding import disaggregate as placing
-from gpuplan.solvers.rounding.swap_repair import Relief, movable
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
+from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import start_at
+from gpuplan.solvers.targets.place_at import place_on_sites
 from tests.support.builders import build
 from tests.support.strategies.random_targets import judged
 
@@ -32,12 +32,14 @@ class World:
             nodes=nodes or build.cluster(2, gpus=6, cpus=24), jobs=[*running, *jobs]
         )
         self.policy = Policy()
-        self.problem = pose(self.snapshot, self.policy)
+        self.problem = build_problem(self.snapshot, self.policy)
         self.ledger = Ledger(self.problem)
         for name, (node, first) in placed.items():
             gpus = self.problem.classes[self.index(name)].shape.gpus
-            assert start_at(
-                self.ledger, self.index(name), [Site(self.node(node), tuple(range(first, first + gpus)))]
+            assert place_on_sites(
+                self.ledger,
+                self.index(name),
+                [ReplicaSite(self.node(node), tuple(range(first, first + gpus)))],
             )
 
     def index(self, name):
@@ -50,7 +52,7 @@ class World:
         """The node that then has room for a job; all else is as legal and worth as much as before."""
         before = self.ledger.objective
         nodes = np.arange(len(self.problem.nodes))
-        node = Relief(self.ledger, nodes, movable(self.ledger)).node_for(self.index(name))
+        node = SwapRepair(self.ledger, nodes, movable_classes(self.ledger)).node_for(self.index(name))
         assert self.ledger.objective == before
         assert judged(self.snapshot, self.policy, self.target()).violations == ()
         return None if node is None else self.problem.nodes[node].name
@@ -163,7 +165,7 @@ def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
     missed = {True: 0, False: 0}
     for seed in range(25):
         snapshot = crowd(seed)
-        problem = pose(snapshot, Policy())
+        problem = build_problem(snapshot, Policy())
         x = Columns(problem)
         formulation = formulate(problem, x)
         budget = Budget(float("inf"), ticks=5)
@@ -171,7 +173,7 @@ def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
         for relief in missed:
             with monkeypatch.context() as patch:
                 if not relief:
-                    patch.setattr(Relief, "node_for", lambda *_: None)
+                    patch.setattr(SwapRepair, "node_for", lambda *_: None)
                 ledger, lost = placing.disaggregate(problem, x.decode(values))
             missed[relief] += lost
             assert judged(snapshot, Policy(), ledger.target(())).violations == ()
@@ -193,7 +195,7 @@ def test_change_on_the_same_node_is_none():
 
 
 def test_it_is_given_up_after_some_nodes_in_vain(monkeypatch):
-    monkeypatch.setattr("gpuplan.solvers.rounding.swap_repair._PATIENCE", 0)
+    monkeypatch.setattr("gpuplan.solvers.rounding.swap_repair._MAX_FAILURES", 0)
     jobs = [heavy("h0"), heavy("h1"), *lights(), build.job("waits", gpus=1, cpus=4)]
 
     assert World(*jobs, placed={"h0": ("n0", 0), "h1": ("n0", 1)} | ALL_OF_A_NODE).relieved("waits") is None

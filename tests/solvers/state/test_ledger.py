@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import fill
-from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.mig_packing import is_legal
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import start_at
+from gpuplan.solvers.targets.place_at import place_on_sites
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
 from tests.support.strategies import instances
@@ -66,20 +66,20 @@ def disturb(ledger, draw, steps=12):
                 index = draw.randrange(len(problem.classes))
                 ledger.place(index, draw.choice(problem.classes[index].options), jobs=draw.randint(1, 3))
             case 2 if problem.incumbents:
-                vacate.stop(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 3 if problem.incumbents:
                 index = draw.randrange(len(problem.incumbents))
-                if vacate.leave_to_move(ledger, index):
+                if vacate.vacate_for_move(ledger, index):
                     move = problem.incumbents[index].move
                     options = problem.classes[move].options
                     if not any(ledger.place(move, option, jobs=1) for option in options):
-                        vacate.restore(ledger, index)
+                        vacate.restore_incumbent(ledger, index)
             case 4 if problem.incumbents:
                 index = draw.randrange(len(problem.incumbents))
                 holds = range(len(problem.incumbents[index].holds))
-                vacate.shrink(ledger, index, draw.sample(holds, draw.randint(1, len(holds))))
+                vacate.shrink_incumbent(ledger, index, draw.sample(holds, draw.randint(1, len(holds))))
             case 5 if problem.incumbents:
-                vacate.restore(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if problem.pools:
                 ledger.open(draw.randrange(len(problem.pools)))
                 for node in problem.pools[0].closable:
@@ -93,7 +93,7 @@ def disturb(ledger, draw, steps=12):
 def test_rollback_restores_everything(kind):
     for seed in range(120):
         instance, draw = kind(seed), random.Random(seed)
-        ledger = Ledger(pose(instance.snapshot, instance.policy))
+        ledger = Ledger(build_problem(instance.snapshot, instance.policy))
         disturb(ledger, draw)
         before, mark = state(ledger), ledger.mark()
         disturb(ledger, draw)
@@ -113,11 +113,11 @@ def test_whatever_a_ledger_does_is_legal():
     done = Counter()
     for kind, seed in itertools.product((instances.everything, instances.everything_mixed), range(400)):
         instance = kind(seed)
-        problem = pose(instance.snapshot, instance.policy)
+        problem = build_problem(instance.snapshot, instance.policy)
         ledger = Ledger(problem)
         disturb(ledger, random.Random(seed), steps=20)
         for index in homeless(ledger):
-            vacate.restore(ledger, index)
+            vacate.restore_incumbent(ledger, index)
         if homeless(ledger):
             continue
         target = ledger.target(instance.snapshot.running_placements)
@@ -128,7 +128,7 @@ def test_whatever_a_ledger_does_is_legal():
         done += Counter(problem.classes[placed.job_class].role for placed in ledger.placed.values())
         done += Counter(fate.leave for fate in fates if fate)
         done += Counter(opened=len(ledger.opened), closed=len(ledger.closed))
-    roles = set(Role) - {Role.RESUME}  # there is no later slot
+    roles = set(ClassRole) - {ClassRole.RESUME}  # there is no later slot
     assert min(done[what] for what in (*roles, "stop", "shrink", "move", "opened", "closed")) > 5
 
 
@@ -138,7 +138,7 @@ def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
     done = Counter()
     for seed in range(250):
         instance = kind(seed)
-        ledger = greedy(pose(instance.snapshot, instance.policy))
+        ledger = greedy(build_problem(instance.snapshot, instance.policy))
         realized(instance.snapshot, instance.policy, ledger)
         assert 0 <= ledger.objective <= ledger.problem.ceiling, seed
         done["placed"] += len(ledger.placed)
@@ -155,12 +155,14 @@ def elastic_on_two_nodes():
         build.job("low", gpus=1, priority=1),
     ]
     snapshot = build.snapshot(nodes=build.cluster(2, gpus=2), jobs=jobs)
-    return snapshot, pose(snapshot, build.by_value())
+    return snapshot, build_problem(snapshot, build.by_value())
 
 
 def start(ledger, name):
     problem = ledger.problem
-    index = next(i for i, each in enumerate(problem.classes) if name in each.jobs and each.role is Role.START)
+    index = next(
+        i for i, each in enumerate(problem.classes) if name in each.jobs and each.role is ClassRole.START
+    )
     return sum(ledger.place(index, option, jobs=1) for option in problem.classes[index].options)
 
 
@@ -168,13 +170,13 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
     snapshot, problem = elastic_on_two_nodes()
     ledger = Ledger(problem)
 
-    assert vacate.shrink(ledger, 0, [0, 1])
-    assert not vacate.shrink(ledger, 0, [2])
+    assert vacate.shrink_incumbent(ledger, 0, [0, 1])
+    assert not vacate.shrink_incumbent(ledger, 0, [2])
     # A resize: 10, and 66 minutes of four GPUs, for checkpoint, restart and an hour of unsaved work.
     assert ledger.objective == -2 * 200 - (10 + 440)
-    assert vacate.restore(ledger, 0, [0])
+    assert vacate.restore_incumbent(ledger, 0, [0])
     assert ledger.objective == -200 - (10 + 440)
-    assert vacate.restore(ledger, 0)
+    assert vacate.restore_incumbent(ledger, 0)
     assert ledger.objective == 0
     assert realized(snapshot, build.by_value(), ledger).terms == {"completion": 0}
 
@@ -182,12 +184,12 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
 def test_stopped_job_may_come_back_smaller():
     snapshot, problem = elastic_on_two_nodes()
     ledger = Ledger(problem)
-    vacate.stop(ledger, 0)
+    vacate.stop_incumbent(ledger, 0)
     start(ledger, "high")
 
-    assert not vacate.restore(ledger, 0)
-    assert not vacate.restore(ledger, 0, [2])
-    assert vacate.restore(ledger, 0, vacate.restorable(ledger, 0))
+    assert not vacate.restore_incumbent(ledger, 0)
+    assert not vacate.restore_incumbent(ledger, 0, [2])
+    assert vacate.restore_incumbent(ledger, 0, vacate.restorable_replicas(ledger, 0))
     assert len(realized(snapshot, build.by_value(), ledger).places["r"].replicas) == 2
 
 
@@ -199,14 +201,14 @@ def test_a_job_put_back_displaces_the_jobs_on_its_gpus_and_no_other():
         build.job("low", gpus=1, priority=1),
     ]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
-    ledger = Ledger(pose(snapshot, build.by_value()))
+    ledger = Ledger(build_problem(snapshot, build.by_value()))
     names = [job_class.jobs[0] for job_class in ledger.problem.classes]
-    vacate.stop(ledger, 0)
-    assert start_at(ledger, names.index("high"), [Site(0, tuple(range(4)))])
-    assert start_at(ledger, names.index("low"), [Site(0, (4,))])
+    vacate.stop_incumbent(ledger, 0)
+    assert place_on_sites(ledger, names.index("high"), [ReplicaSite(0, tuple(range(4)))])
+    assert place_on_sites(ledger, names.index("low"), [ReplicaSite(0, (4,))])
 
-    assert not vacate.put_back(ledger, 0, most=100)
-    assert vacate.put_back(ledger, 0)
+    assert not vacate.restore_by_eviction(ledger, 0, most=100)
+    assert vacate.restore_by_eviction(ledger, 0)
     # The ledger is not in order of priority here.
     assert set(realized(snapshot, build.by_value(priority=build.BY_WEIGHT), ledger).places) == {"r", "low"}
 
@@ -215,13 +217,13 @@ def test_no_lower_rank_follows_and_no_higher_rank_leaves_after_one_has_come():
     _, problem = elastic_on_two_nodes()
 
     preempted = Ledger(problem)
-    vacate.shrink(preempted, 0, [0, 1])
+    vacate.shrink_incumbent(preempted, 0, [0, 1])
     assert start(preempted, "low") == 0
     assert start(preempted, "high") == 1
 
     visited = Ledger(problem)
-    vacate.leave_to_move(visited, 0)
-    assert vacate.restore(visited, 0) is False  # it may not be moved: nothing has happened
+    vacate.vacate_for_move(visited, 0)
+    assert vacate.restore_incumbent(visited, 0) is False  # it may not be moved: nothing has happened
     assert visited.fates[0] is None
 
 
@@ -234,7 +236,7 @@ def beside_a_victim():
         build.job("all", gpus=8, priority=1, weight=50),
     ]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
-    return snapshot, Ledger(pose(snapshot, build.by_value()))
+    return snapshot, Ledger(build_problem(snapshot, build.by_value()))
 
 
 def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
@@ -242,7 +244,7 @@ def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
         snapshot, ledger = beside_a_victim()
         if first == "low":
             assert start(ledger, "low") == 1
-        assert vacate.stop(ledger, 0)
+        assert vacate.stop_incumbent(ledger, 0)
         assert start(ledger, "all") == 0
         # It takes the GPU that was freed, and leaves to the other what was free before.
         assert start(ledger, "high") == 1
@@ -260,12 +262,12 @@ def test_what_moves_away_beside_a_victim_is_for_no_rank_that_does_not_outrank_it
     ]
     snapshot = build.snapshot(jobs=jobs)
     policy = Policy(disruption=Disruption(migrate=True))
-    ledger = Ledger(pose(snapshot, policy))
+    ledger = Ledger(build_problem(snapshot, policy))
     at = {incumbent.job: index for index, incumbent in enumerate(ledger.problem.incumbents)}
     n0 = np.array([0])
 
-    assert vacate.stop(ledger, at["r"])
-    assert vacate.leave_to_move(ledger, at["m"])
+    assert vacate.stop_incumbent(ledger, at["r"])
+    assert vacate.vacate_for_move(ledger, at["m"])
     low = next(index for index, each in enumerate(ledger.problem.classes) if each.jobs == ("low",))
 
     assert ledger.place(low, ledger.problem.classes[low].options[0], jobs=1, nodes=n0) == 0
@@ -276,22 +278,22 @@ def test_grown_job_may_not_leave():
         build.job("r", gpus=1, replicas=(1, 4), at=[build.replica(gpus=[0])]),
         build.job(gpus=8, priority=9),
     ]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
+    problem = build_problem(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
     grow = problem.incumbents[0].grow
     ledger.place(grow, problem.classes[grow].options[0], jobs=1)
 
-    assert not vacate.stop(ledger, 0)
-    assert not vacate.leave_to_move(ledger, 0)
+    assert not vacate.stop_incumbent(ledger, 0)
+    assert not vacate.vacate_for_move(ledger, 0)
 
 
 def test_shrunk_job_does_not_grow():
     at = [build.replica(gpus=[0]), build.replica(gpus=[1])]
     jobs = [build.job("r", gpus=1, replicas=(1, 4), at=at), build.job(gpus=8, priority=9)]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
+    problem = build_problem(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
-    vacate.shrink(ledger, 0, [1])
-    fill(ledger)
+    vacate.shrink_incumbent(ledger, 0, [1])
+    fill_free_capacity(ledger)
 
     assert [problem.classes[placed.job_class].role for placed in ledger.placed.values()] == []
 
@@ -301,7 +303,7 @@ def test_opened_nodes_in_use_bear_the_first_names():
     snapshot = build.snapshot(nodes=[], jobs=[build.job(name, gpus=1) for name in "ab"])
     update = {"pools": (build.pool("p", template=template),)}
     snapshot = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update=update)})
-    ledger = Ledger(pose(snapshot, build.by_value()))
+    ledger = Ledger(build_problem(snapshot, build.by_value()))
     first, second = ledger.open(0), ledger.open(0)
     start(ledger, "a")
     ledger.shut(second if ledger.residents[first] == 0 else first)
@@ -313,7 +315,7 @@ def test_opened_nodes_in_use_bear_the_first_names():
 def test_layouts_stay_legal_while_instances_come_and_go():
     for seed in range(60):
         instance = instances.everything(seed, features=("mig",), share=1.0)
-        ledger = Ledger(pose(instance.snapshot, instance.policy))
+        ledger = Ledger(build_problem(instance.snapshot, instance.policy))
         disturb(ledger, random.Random(seed), steps=15)
         layouts = [layout for node in ledger.capacity.mig._layouts for layout in node.values()]
         assert all(is_legal(layout) for layout in layouts)

@@ -11,12 +11,12 @@ import pytest
 
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.problem.jobs import Hold, Incumbent, Shape, Togetherness
-from gpuplan.models.problem.nodes import MigGpu, Return
+from gpuplan.models.problem.jobs import HeldResources, Incumbent, LocalityRule, Shape
+from gpuplan.models.problem.nodes import MigGpu, ReplicaRelease
 from gpuplan.models.problem.problem import Charges, PowerCap
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.list_scheduling import foresee
-from gpuplan.solvers.rounding.interval_coloring import colored
+from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts
+from gpuplan.solvers.rounding.interval_coloring import color_intervals
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import slot_problems
 
@@ -40,14 +40,14 @@ def a_problem(seed):
             index = None
             if draw.random() < 0.5:
                 index = len(incumbents)
-                hold = (Hold(number, (gpu,)),)
+                hold = (HeldResources(number, (gpu,)),)
                 incumbents.append(
                     Incumbent(
                         f"r{index}", shape, hold, 0, slot_problems.MODEL, 1, -7, 0, 0, 0, 1, until=until
                     )
                 )
             if until < slots:
-                returns.append(Return(until, ((gpu, milli),), (), (500, 0, 0), index))
+                returns.append(ReplicaRelease(until, ((gpu, milli),), (), (500, 0, 0), index))
         mig = ()
         if draw.random() < 0.4:
             gpus[3] = 0
@@ -55,9 +55,9 @@ def a_problem(seed):
             mig = (MigGpu(3, (), used),)
             gpu, until = 3, draw.randint(1, slots)
             returns = [each for each in returns if each.gpus[0][0] != gpu]
-            incumbents = [each for each in incumbents if each.holds[0] != Hold(number, (gpu,))]
+            incumbents = [each for each in incumbents if each.holds[0] != HeldResources(number, (gpu,))]
             if until < slots:
-                returns.append(Return(until, (), ((3, used[0]),), (0, 0, 0)))
+                returns.append(ReplicaRelease(until, (), ((3, used[0]),), (0, 0, 0)))
         opens = draw.choice((0, 0, 0, 1)) if not returns and gpus.count(1000) + len(mig) == 4 else 0
         returns = [replace(each, incumbent=None) for each in returns]
         nodes.append(
@@ -93,10 +93,10 @@ def a_class(draw, slots, number):
         kind = {"gpus": 0, "mig": ((draw.choice(PROFILES), 1),)}
     rules = draw.choice(
         (
-            Togetherness(),
-            Togetherness(),
-            Togetherness(required=Level.RACK),
-            Togetherness(spread=Level.RACK, most=1),
+            LocalityRule(),
+            LocalityRule(),
+            LocalityRule(required=Level.RACK),
+            LocalityRule(spread=Level.RACK, most=1),
         )
     )
     return slot_problems.waiting(
@@ -125,9 +125,9 @@ def disturb(ledger, draw, steps):
             case 1 | 2 | 3:
                 ledger.book(index, 0, draw.randint(1, problem.slots - 1))
             case 4 if problem.incumbents:
-                vacate.stop(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 5 if problem.incumbents:
-                vacate.restore(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if ledger.booked:
                 number = draw.choice(sorted(ledger.booked))
                 ledger.start_booked(number) if draw.random() < 0.4 else ledger.unbook(number)
@@ -135,7 +135,7 @@ def disturb(ledger, draw, steps):
 
 def stays(ledger):
     """(first slot, the one after the last, shape, site with GPU indices, job) of each job placed."""
-    problem, sites = ledger.problem, colored(ledger)
+    problem, sites = ledger.problem, color_intervals(ledger)
     for number, placed in ledger.placed.items():
         shape = problem.classes[placed.job_class].shape
         for site in placed.sites:
@@ -262,7 +262,7 @@ def test_nothing_is_held_twice_in_any_slot():
         disturb(ledger, draw, 25)
         assert list(overbooked(ledger)) == [], seed
         assert list(broken(ledger)) == [], seed
-        foresee(ledger)
+        reserve_best_starts(ledger)
         assert list(overbooked(ledger)) == [], seed
         assert list(broken(ledger)) == [], seed
         for booked in ledger.booked.values():
@@ -282,7 +282,7 @@ def test_rollback_restores_every_slot():
         disturb(ledger, draw, 12)
         before, mark = state(ledger), ledger.mark()
         disturb(ledger, draw, 12)
-        foresee(ledger)
+        reserve_best_starts(ledger)
         ledger.rollback(mark)
         assert state(ledger) == before, seed
 

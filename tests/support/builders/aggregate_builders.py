@@ -6,8 +6,8 @@ import random
 from collections import Counter
 
 from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
-from gpuplan.models.problem.jobs import Role
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
@@ -18,9 +18,9 @@ class Question:
 
     def __init__(self, snapshot, policy=None):
         self.snapshot, self.policy = snapshot, policy or build.by_value()
-        self.problem = pose(snapshot, self.policy)
+        self.problem = build_problem(snapshot, self.policy)
 
-    def job_class(self, name, role=Role.START):
+    def job_class(self, name, role=ClassRole.START):
         classes = enumerate(self.problem.classes)
         return next(index for index, each in classes if name in each.jobs and each.role is role)
 
@@ -30,7 +30,7 @@ class Question:
     def incumbent(self, name):
         return next(index for index, each in enumerate(self.problem.incumbents) if each.job == name)
 
-    def batch(self, *jobs, role=Role.START, **places):
+    def batch(self, *jobs, role=ClassRole.START, **places):
         """Jobs given as (name of one of the class, number), and (nodes, replicas) as `n0_n1=3`."""
         return Batch(
             jobs=tuple((self.job_class(name, role), count) for name, count in jobs),

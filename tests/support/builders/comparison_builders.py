@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, ModelUse, Trial
-from gpuplan.planner.whatif.compare import differences
+from gpuplan.planner.whatif.answers.comparison import Comparison, ModelUse, PlanFigures, Trial
+from gpuplan.planner.whatif.compare import figure_differences
 from tests.support.builders.build import NOW
 
 
@@ -38,7 +38,7 @@ def figures(**more):
             ModelUse(gpu_model="H100", usable=32, used=21.9),
         ),
     }
-    return Figures(**defaults | more)
+    return PlanFigures(**defaults | more)
 
 
 BASE = figures()
@@ -57,7 +57,7 @@ def trial(
     **more,
 ):
     found = None if failure else figures(**more)
-    changed = {} if found is None else differences(found, BASE, comparable=same_points)
+    changed = {} if found is None else figure_differences(found, BASE, comparable=same_points)
     return Trial(
         name=name,
         description=description,

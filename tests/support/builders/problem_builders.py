@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gpuplan.models.queue import ALL_MODELS, queue_limits
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 
 
 def posed(policy=None, **more):
-    return pose(build.snapshot(**more), build.by_value(**policy or {}))
+    return build_problem(build.snapshot(**more), build.by_value(**policy or {}))
 
 
 def names(problem, groups):

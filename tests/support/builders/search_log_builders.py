@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpuplan.models.plan.solution import Milestone
-from gpuplan.planner.io.search_log import Began, Finished
+from gpuplan.planner.io.search_log import SearchFinished, SearchStarted
 from tests.support.builders.build import NOW
 
-ASKED = Began(
+ASKED = SearchStarted(
     at=NOW,
     gpuplan="0.1.0",
     solvers={"milp": "highspy 1.13.1", "cpsat": "ortools 9.15.6755"},
@@ -28,7 +28,7 @@ MILESTONES = (
     Milestone(1.90, "place", 2_784_012, 2_884_380, 2_872_479),
     Milestone(2.31, "place", 2_839_283, 2_884_380),
 )
-ENDED = Finished(
+ENDED = SearchFinished(
     how="gap",
     seconds=2.35,
     status="FEASIBLE",

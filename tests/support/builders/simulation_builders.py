@@ -9,9 +9,9 @@ from typing import get_args
 from gpuplan.planner.simulate.outcome import (
     Distribution,
     EpochFigures,
-    Figure,
-    Run,
     Scorecard,
+    ScoreValue,
+    SimulatedRun,
     Simulation,
 )
 from tests.support.builders.build import NOW
@@ -26,10 +26,10 @@ def nothing(noun):
 def distribution(mean, p50, p95, p99, *, at_least=False):
     """Of jobs some of which are not over, `at_least` says: mean and p99 are then lower bounds."""
     return Distribution(
-        mean=Figure(value=mean, at_least=at_least),
-        p50=Figure(value=p50),
-        p95=Figure(value=p95),
-        p99=Figure(value=p99, at_least=at_least),
+        mean=ScoreValue(value=mean, at_least=at_least),
+        p50=ScoreValue(value=p50),
+        p95=ScoreValue(value=p95),
+        p99=ScoreValue(value=p99, at_least=at_least),
     )
 
 
@@ -52,7 +52,7 @@ EPOCHS = tuple(
 
 
 def run(name, *, epochs=EPOCHS, **scores):
-    return Run(
+    return SimulatedRun(
         name=name,
         policy="policy.yaml",
         solver=name,

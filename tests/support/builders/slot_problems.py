@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuplan.models.problem.jobs import Hold, JobClass, Option, Promised, Shape
-from gpuplan.models.problem.nodes import FreeNode, NodeGroup, Return
+from gpuplan.models.problem.jobs import HeldResources, JobClass, Option, PromisedStart, Shape
+from gpuplan.models.problem.nodes import FreeNode, NodeGroup, ReplicaRelease
 from gpuplan.models.problem.problem import Problem
 
 MODEL = "H100-80GB"
@@ -13,7 +13,7 @@ RESOURCES = ("cpu_milli", "memory_mib", "disk_mib")
 
 def back(slot, *gpus, milli=1000, incumbent=None, cpu=0):
     """What a job gives back with a slot."""
-    return Return(slot, tuple((gpu, milli) for gpu in gpus), (), (cpu, 0, 0), incumbent)
+    return ReplicaRelease(slot, tuple((gpu, milli) for gpu in gpus), (), (cpu, 0, 0), incumbent)
 
 
 def node(name, free, *, of=None, cpu=64_000, returns=(), **more):
@@ -67,8 +67,8 @@ def waiting(
 
 def promised(start, *nodes, latest=None, gpus=(0,)):
     """A promise of a slot on nodes, a replica each."""
-    holds = tuple(Hold(node, gpus) for node in nodes)
-    return Promised(start, start if latest is None else latest, holds)
+    holds = tuple(HeldResources(node, gpus) for node in nodes)
+    return PromisedStart(start, start if latest is None else latest, holds)
 
 
 def problem(nodes, classes, *, slots, widest=8, queues=("q",), **more):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.planner.plan_builder import draft
 from tests.support.builders.build import NOW, by_value
@@ -21,7 +21,7 @@ def target(snapshot, *placed, stopped=(), added=(), removed=(), planned=()):
         del placements[name]
     ordered = tuple(placements[name] for name in sorted(placements))
     later = tuple(sorted(planned, key=lambda each: each.job))
-    return Target(ordered, tuple(added), tuple(sorted(removed)), later)
+    return DesiredState(ordered, tuple(added), tuple(sorted(removed)), later)
 
 
 def solution(snapshot, *placed, stopped=(), added=(), removed=(), planned=(), **claims):

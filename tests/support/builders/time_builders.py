@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.promise import Promise
 from tests.support.builders.build import NOW, by_value, job
@@ -41,7 +41,7 @@ def waits(name="a", *, hours=1, gpus=1, **more):
 
 def later(name, slot, *replicas):
     """A later start."""
-    return Planned(name, slot, replicas)
+    return LaterStart(name, slot, replicas)
 
 
 def promised(made, hours, *replicas):

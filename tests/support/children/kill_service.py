@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.history import History
 from gpuplan.planner.service.plan_store import PlanStore
-from gpuplan.planner.service.prometheus import Exposition
+from gpuplan.planner.service.prometheus import MetricsRegistry
 from tests.support.builders.build import cluster, job, snapshot
 from tests.support.children.kill_apply import die
 from tests.support.doubles.periodic_service import Bench
@@ -21,7 +21,7 @@ POINTS = {
     "after the last action": (SimulatedCluster, "perform", 2, "after"),
     "before the epoch is recorded": (History, "add", 0, "before"),
     "once the epoch is recorded": (History, "add", 0, "after"),
-    "before the metrics are shown": (Exposition, "show", 0, "before"),
+    "before the metrics are shown": (MetricsRegistry, "show", 0, "before"),
     "when the second epoch is recorded": (History, "add", 1, "before"),
 }
 

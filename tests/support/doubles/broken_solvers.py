@@ -16,8 +16,8 @@ import numpy as np
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.exact import cpsat
-from gpuplan.solvers.interface import Answer
-from gpuplan.solvers.worker import Outcome, run_apart
+from gpuplan.solvers.interface import SolverAnswer
+from gpuplan.solvers.worker import ChildOutcome, run_in_child
 
 
 def crash(formulation, budget, hint, report):
@@ -34,40 +34,40 @@ def hang(formulation, budget, hint, report):
 
 def report_and_hang(formulation, budget, hint, report):
     """Reports a bound and values, and never ends."""
-    report(Answer(SolveStatus.NO_ANSWER, None, formulation.points(formulation.upper)))
-    report(Answer(SolveStatus.FEASIBLE, hint, formulation.points(formulation.upper) - 1))
+    report(SolverAnswer(SolveStatus.NO_ANSWER, None, formulation.points(formulation.upper)))
+    report(SolverAnswer(SolveStatus.FEASIBLE, hint, formulation.points(formulation.upper) - 1))
     time.sleep(600)
 
 
 def report_and_crash(formulation, budget, hint, report):
-    report(Answer(SolveStatus.FEASIBLE, hint, 10**9))
+    report(SolverAnswer(SolveStatus.FEASIBLE, hint, 10**9))
     os.abort()
 
 
 def nothing(formulation, budget, hint, report):
-    return Answer(SolveStatus.NO_ANSWER, bound=None, detail="gave up")
+    return SolverAnswer(SolveStatus.NO_ANSWER, bound=None, detail="gave up")
 
 
 def infeasible(formulation, budget, hint, report):
-    return Answer(SolveStatus.INFEASIBLE, detail="proved infeasible")
+    return SolverAnswer(SolveStatus.INFEASIBLE, detail="proved infeasible")
 
 
 def everything(formulation, budget, hint, report):
     """Claims that all columns at their upper bounds are optimal."""
-    return Answer(SolveStatus.OPTIMAL, formulation.upper, formulation.points(formulation.upper))
+    return SolverAnswer(SolveStatus.OPTIMAL, formulation.upper, formulation.points(formulation.upper))
 
 
 def negative(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, -np.ones_like(formulation.upper), 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, -np.ones_like(formulation.upper), 10**9)
 
 
 def short(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, formulation.upper[:-1], 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, formulation.upper[:-1], 10**9)
 
 
 def low_bound(formulation, budget, hint, report):
     """Feasible values with a bound that any plan beats."""
-    return Answer(SolveStatus.OPTIMAL, hint, 1)
+    return SolverAnswer(SolveStatus.OPTIMAL, hint, 1)
 
 
 def too_modest(formulation, budget, hint, report):
@@ -77,16 +77,16 @@ def too_modest(formulation, budget, hint, report):
 
 
 def no_bound(formulation, budget, hint, report):
-    return Answer(SolveStatus.FEASIBLE, hint, None)
+    return SolverAnswer(SolveStatus.FEASIBLE, hint, None)
 
 
 def empty(formulation, budget, hint, report):
     """Feasible, and far worse than the hint."""
-    return Answer(SolveStatus.FEASIBLE, np.zeros_like(hint), None)
+    return SolverAnswer(SolveStatus.FEASIBLE, np.zeros_like(hint), None)
 
 
 def no_values(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, None, 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, None, 10**9)
 
 
 def garbage(formulation, budget, hint, report):
@@ -129,7 +129,7 @@ def close_all_and_hang(formulation, budget, hint, report):
 def flood(formulation, budget, hint, report):
     """Reports the same for ever, as fast as it can."""
     while True:
-        report(Answer(SolveStatus.FEASIBLE, hint, formulation.points(formulation.upper)))
+        report(SolverAnswer(SolveStatus.FEASIBLE, hint, formulation.points(formulation.upper)))
 
 
 def optimum_and_crash(formulation, budget, hint, report):
@@ -152,72 +152,72 @@ def report_garbage(formulation, budget, hint, report):
 
 
 def unpicklable(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, hint, 10**9, detail=lambda: "cannot be sent")
+    return SolverAnswer(SolveStatus.OPTIMAL, hint, 10**9, detail=lambda: "cannot be sent")
 
 
 def not_numbers(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, np.full(hint.shape, np.nan), 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, np.full(hint.shape, np.nan), 10**9)
 
 
 def report_not_numbers(formulation, budget, hint, report):
     """Reports on the way what it should not answer."""
-    report(Answer(SolveStatus.FEASIBLE, np.full(hint.shape, np.nan), 10**9))
-    report(Answer(SolveStatus.FEASIBLE, "101", float("nan")))
+    report(SolverAnswer(SolveStatus.FEASIBLE, np.full(hint.shape, np.nan), 10**9))
+    report(SolverAnswer(SolveStatus.FEASIBLE, "101", float("nan")))
     return cpsat.solve(formulation, budget, hint, report)
 
 
 def fractions(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, hint + 0.25, 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, hint + 0.25, 10**9)
 
 
 def list_of_values(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, hint.tolist(), 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, hint.tolist(), 10**9)
 
 
 def square(formulation, budget, hint, report):
-    return Answer(SolveStatus.OPTIMAL, np.zeros((len(hint), len(hint)), dtype=np.int64), 10**9)
+    return SolverAnswer(SolveStatus.OPTIMAL, np.zeros((len(hint), len(hint)), dtype=np.int64), 10**9)
 
 
 def bound_is_no_number(formulation, budget, hint, report):
-    return Answer(SolveStatus.FEASIBLE, hint, float("nan"))
+    return SolverAnswer(SolveStatus.FEASIBLE, hint, float("nan"))
 
 
 def bound_is_text(formulation, budget, hint, report):
-    return Answer(SolveStatus.FEASIBLE, hint, "700")
+    return SolverAnswer(SolveStatus.FEASIBLE, hint, "700")
 
 
 def unknown_status(formulation, budget, hint, report):
-    return Answer("BEST", hint, 10**9)
+    return SolverAnswer("BEST", hint, 10**9)
 
 
 def optimal_but_not(formulation, budget, hint, report):
     """Calls the hint optimal, and gives a bound that says otherwise."""
-    return Answer(SolveStatus.OPTIMAL, hint, formulation.points(formulation.upper))
+    return SolverAnswer(SolveStatus.OPTIMAL, hint, formulation.points(formulation.upper))
 
 
 def bound_in_between(formulation, budget, hint, report):
     """A bound above the hint's plan and below a better one that may be found later."""
-    return Answer(SolveStatus.FEASIBLE, hint, formulation.points(hint) + 50)
+    return SolverAnswer(SolveStatus.FEASIBLE, hint, formulation.points(hint) + 50)
 
 
 def multipliers_not_finite(formulation, budget, hint, report):
     """Hands over multipliers from which no bound follows."""
     for wild in (np.nan, np.inf, -np.inf, 1e308):
-        report(Answer(SolveStatus.NO_ANSWER, hint, multipliers=np.full(len(formulation.rows), wild)))
-    return Answer(SolveStatus.NO_ANSWER, detail="gave up")
+        report(SolverAnswer(SolveStatus.NO_ANSWER, hint, multipliers=np.full(len(formulation.rows), wild)))
+    return SolverAnswer(SolveStatus.NO_ANSWER, detail="gave up")
 
 
 def multipliers_at_random(formulation, budget, hint, report):
     """Multipliers of either sign: whatever follows from them has to be true."""
     for seed in range(20):
         wild = np.random.default_rng(seed).normal(scale=10.0**seed, size=len(formulation.rows))
-        report(Answer(SolveStatus.NO_ANSWER, hint, multipliers=wild))
-    return Answer(SolveStatus.NO_ANSWER, detail="gave up")
+        report(SolverAnswer(SolveStatus.NO_ANSWER, hint, multipliers=wild))
+    return SolverAnswer(SolveStatus.NO_ANSWER, detail="gave up")
 
 
 def multipliers_of_another_model(formulation, budget, hint, report):
-    report(Answer(SolveStatus.NO_ANSWER, hint, multipliers=np.zeros(len(formulation.rows) + 1)))
-    return Answer(SolveStatus.NO_ANSWER, hint[:-1], multipliers=np.zeros((2, 2)), detail="gave up")
+    report(SolverAnswer(SolveStatus.NO_ANSWER, hint, multipliers=np.zeros(len(formulation.rows) + 1)))
+    return SolverAnswer(SolveStatus.NO_ANSWER, hint[:-1], multipliers=np.zeros((2, 2)), detail="gave up")
 
 
 def loud(formulation, budget, hint, report):
@@ -252,7 +252,7 @@ def apart_in_this_process(entry, arguments, seconds, listen):
     """What `worker.run_apart` does, without a process of its own: faster, and good enough for a solver."""
     last = pkgutil.resolve_name(entry)(*arguments, listen)
     listen(last)
-    return Outcome(last)
+    return ChildOutcome(last)
 
 
 def count_to(number, report):
@@ -276,7 +276,7 @@ def tell_pid_and_hang(report):
 
 
 def work_apart_and_hang(report):
-    run_apart(f"{__name__}:tell_pid_and_hang", (), 600.0, report)
+    run_in_child(f"{__name__}:tell_pid_and_hang", (), 600.0, report)
 
 
 def interrupt_own_group(report):

@@ -17,13 +17,13 @@ from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.clusters import LiveCluster
 from gpuplan.planner.service.history import History, read_history
-from gpuplan.planner.service.loop import Run
+from gpuplan.planner.service.loop import ServiceLoop
 from gpuplan.planner.service.plan_store import PlanStore
 from gpuplan.planner.service.policy_reload import PolicyInForce
-from gpuplan.planner.service.prometheus import Exposition
-from gpuplan.planner.service.run_epoch import Surroundings
-from gpuplan.planner.service.schedule import Pace
-from gpuplan.planner.service.shutdown import Stop
+from gpuplan.planner.service.prometheus import MetricsRegistry
+from gpuplan.planner.service.run_epoch import RunContext
+from gpuplan.planner.service.schedule import EpochSchedule
+from gpuplan.planner.service.shutdown import StopSignal
 from tests.support.builders import build
 from tests.support.builders.build import NOW, node, queue, snapshot
 
@@ -45,7 +45,7 @@ class Clock:
         return NOW + timedelta(seconds=self.seconds)
 
 
-class PatientStop(Stop):
+class PatientStop(StopSignal):
     """A stop with pauses that take no time; what happens meanwhile is done instead."""
 
     def __init__(self, clock, meanwhile=lambda: None):
@@ -86,7 +86,7 @@ class Bench:
             now=self.clock.now,
             stop=lambda: self.stop.requested,
         )
-        self.around = Surroundings(
+        self.around = RunContext(
             read=self.read,
             policy=PolicyInForce(lambda: self.policy),
             plans=PlanStore(self.folder / "plans", keep=5),
@@ -96,7 +96,7 @@ class Bench:
             now=self.clock.now,
             stop=self.stop,
         )
-        self.exposition = Exposition("1.2.3", every=EVERY)
+        self.exposition = MetricsRegistry("1.2.3", every=EVERY)
         self.reader = self.live.read
 
     def read(self):
@@ -111,11 +111,11 @@ class Bench:
     def epochs(self, number):
         """Run so many epochs as a process of its own would; True if the last one went well."""
         with History(self.folder / "history.db") as history:
-            run = Run(
+            run = ServiceLoop(
                 around=self.around,
                 history=history,
                 exposition=self.exposition,
-                pace=Pace(EVERY, began=self.clock(), draw=random.Random(0)),
+                pace=EpochSchedule(EVERY, began=self.clock(), draw=random.Random(0)),
                 clock=self.clock,
             )
             run.begin()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
 from gpuplan.models.timing.durations import Durations
@@ -119,7 +119,7 @@ class Rolling:
                     name=job.name,
                     queue=job.queue,
                     user=job.user,
-                    outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+                    outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
                     started_at=min(job.running.started_at, end),
                     ended_at=end,
                 )

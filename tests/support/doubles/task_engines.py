@@ -7,7 +7,7 @@ import pkgutil
 import time
 from pathlib import Path
 
-from gpuplan.solvers.worker import Outcome
+from gpuplan.solvers.worker import ChildOutcome
 
 
 class Here:
@@ -15,14 +15,17 @@ class Here:
 
     def run(self, tasks):
         for index, task in enumerate(tasks):
-            yield index, Outcome(pkgutil.resolve_name(task.entry)(*task.arguments, lambda _: None))
+            yield index, ChildOutcome(pkgutil.resolve_name(task.entry)(*task.arguments, lambda _: None))
 
 
 class Failing(Here):
     """As `Here`, but tasks with these indices do not come to an end."""
 
     def __init__(self, *failing, outcome=None):
-        self.failing, self.outcome = failing, outcome or Outcome(failure="ended with code -9: no message")
+        self.failing, self.outcome = (
+            failing,
+            outcome or ChildOutcome(failure="ended with code -9: no message"),
+        )
 
     def run(self, tasks):
         for index, task in enumerate(tasks):

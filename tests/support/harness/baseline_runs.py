@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.advance_time import advance_world
 from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.decide import Ruling
-from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.decide import BaselineDecider
+from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.replay import replay
-from gpuplan.planner.simulate.trace import Coming, Physics, Trace
-from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
+from gpuplan.planner.simulate.world import initial_world
 from tests.support.builders.build import NOW, by_value, job, node, snapshot
 
 if TYPE_CHECKING:
-    from gpuplan.planner.simulate.events import Happening
-    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.world import SimulatedWorld
 
 MINUTE = 60
 EVENTS = Clock(24 * 3600, at_events=True)
@@ -30,16 +30,16 @@ FREE = Physics(checkpoint_every=1, checkpoint=0, restart=0)
 class Ruled:
     """One epoch: the world before and after it, and what became of jobs by it."""
 
-    before: World
-    after: World
-    happened: tuple[Happening, ...]
+    before: SimulatedWorld
+    after: SimulatedWorld
+    happened: tuple[JobEvent, ...]
 
 
 def comes(name, minute, minutes, **about):
     """A job on 8 GPUs that comes at a minute and takes so many."""
     asked = job(name, **{"gpus": 8, "expected_duration": minutes * MINUTE} | about)
     at = NOW + timedelta(minutes=minute)
-    return Coming(asked.model_copy(update={"submitted_at": at}), minutes * MINUTE)
+    return FutureSubmission(asked.model_copy(update={"submitted_at": at}), minutes * MINUTE)
 
 
 def trace(*coming, jobs=(), nodes=1, **about):
@@ -60,14 +60,14 @@ def scores(baseline, given, clock=EVENTS):
 
 def epochs(baseline, given, clock=EVENTS, policy=None, *, most=500):
     """Each epoch until all is over, or as many as that."""
-    ruling = Ruling(baseline, policy or expecting(given.physics))
-    world = elapse(opening(given), given.start.taken_at).world
+    ruling = BaselineDecider(baseline, policy or expecting(given.physics))
+    world = advance_world(initial_world(given), given.start.taken_at).world
     for number in range(most):
         decided = ruling.decide(world, number)
         yield Ruled(world, decided.world, decided.happened)
         if not decided.world.tasks and not decided.world.coming:
             return
-        world = elapse(decided.world, clock.following(decided.world)).world
+        world = advance_world(decided.world, clock.following(decided.world)).world
 
 
 def starts(baseline, given, clock=EVENTS):
@@ -75,6 +75,6 @@ def starts(baseline, given, clock=EVENTS):
     found: dict[str, list[float]] = {}
     for each in epochs(baseline, given, clock):
         for one in each.happened:
-            if one.kind is Kind.STARTED:
+            if one.kind is JobEventKind.STARTED:
                 found.setdefault(one.job, []).append((one.at - NOW).total_seconds() / MINUTE)
     return found

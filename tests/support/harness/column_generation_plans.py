@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.state.ledger import Ledger
@@ -17,7 +17,7 @@ from tests.support.harness.greedy_plans import realized
 def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):
     """(what repacking reports, the plan after it, verified)."""
     policy = policy or build.by_value(priority=build.BY_WEIGHT)
-    ledger = start(pose(snapshot, policy))
+    ledger = start(build_problem(snapshot, policy))
     where = None if nodes is None else np.array(nodes, dtype=np.int64)
     found = repack(ledger, nodes=where, deadline=time.monotonic() + seconds, seed=seed)
     assert found.after == ledger.objective

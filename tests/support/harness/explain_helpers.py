@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder import draft
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from tests.support.builders.build import NOW, by_value, job, replica
 from tests.support.strategies.random_targets import judged
@@ -18,7 +18,7 @@ CALM = by_value(disruption=Disruption(preempt=False, resize=False))
 
 def greedy_plan(snapshot, policy):
     """The plan that greedy makes."""
-    target = greedy(pose(snapshot, policy)).target(snapshot.running_placements)
+    target = greedy(build_problem(snapshot, policy)).target(snapshot.running_placements)
     found = judged(snapshot, policy, target)
     assert found.violations == ()
     answer = Solution(
@@ -35,7 +35,7 @@ def greedy_plan(snapshot, policy):
 
 def remedies_of(plan, name):
     """What would make a job start."""
-    return remedies(Ground(plan), plan.snapshot.job_by_name[name])
+    return remedies(PlanFeasibility(plan), plan.snapshot.job_by_name[name])
 
 
 def kinds(remedy):

@@ -9,7 +9,7 @@ import numpy as np
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.rows import Formulation
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.support.builders.build import by_value
@@ -17,7 +17,7 @@ from tests.support.builders.build import by_value
 
 def model(snapshot):
     """(problem, columns, formulation) of a snapshot."""
-    problem = pose(snapshot, by_value())
+    problem = build_problem(snapshot, by_value())
     x = Columns(problem)
     return problem, x, formulate(problem, x)
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from tests.support.builders.build import by_value
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.desired_state import DesiredState
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Planned:
     """What shall run and which nodes there shall be."""
 
     places: dict[str, Placement]
-    target: Target
+    target: DesiredState
     points: int
     """Compared to doing nothing."""
     terms: dict[str, int]
@@ -40,7 +40,7 @@ class Planned:
 def plan(snapshot, policy=None):
     """Plan with greedy alone; the plan breaks no rule and is worth what the ledger says."""
     policy = policy or by_value()
-    return realized(snapshot, policy, greedy(pose(snapshot, policy)))
+    return realized(snapshot, policy, greedy(build_problem(snapshot, policy)))
 
 
 def realized(snapshot, policy, ledger):

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.support.builders.build import by_value
@@ -55,7 +55,7 @@ class Solved:
 
 def solved(snapshot, policy=None):
     """Solve all families together."""
-    problem = pose(snapshot, policy or by_value())
+    problem = build_problem(snapshot, policy or by_value())
     x = Columns(problem)
     formulation = formulate(problem, x)
     nothing = np.zeros_like(formulation.upper)

@@ -18,13 +18,13 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import SolverName
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 from gpuplan.solvers.dual_bound import exact_bound
-from gpuplan.solvers.heuristics.promise_reservations import hold
-from gpuplan.solvers.interface import Answer
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
+from gpuplan.solvers.interface import SolverAnswer
 from tests.support.builders.build import BY_WEIGHT, by_value
 from tests.support.oracles.exhaustive_schedules import judged
 from tests.support.oracles.relaxation_duals import duals
@@ -78,7 +78,7 @@ class Found:
 
 def bound_of_the_hint(formulation, _budget, hint, _report):
     """A solver that takes what it is given for the best there is."""
-    return Answer(SolveStatus.FEASIBLE, hint, formulation.points(hint))
+    return SolverAnswer(SolveStatus.FEASIBLE, hint, formulation.points(hint))
 
 
 def load(name):
@@ -108,12 +108,12 @@ def digest(source):
 def search(source, seconds, solvers=("milp",)):
     """Plans and bounds that each solver finds within so many seconds, and bounds that need no search."""
     folder = str(ROOT / source)
-    snapshot, policy = survey(load_snapshot(folder)).sound, load_policy(default_policy_path(folder))
+    snapshot, policy = survey_damage(load_snapshot(folder)).sound, load_policy(default_policy_path(folder))
     # Among tiers a bound is that of plans which serve the higher priorities as well: of no others.
     policy = policy.model_copy(update={"priority": BY_WEIGHT, "objective": by_value().objective})
-    problem = pose(snapshot, policy)
+    problem = build_problem(snapshot, policy)
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
-    question = hold(problem)
+    question = reserve_promised_starts(problem)
     formulation = formulate(question, Columns(question))
     certificates = {
         "certificate": duals(formulation)[1],

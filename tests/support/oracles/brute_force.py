@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI, print_milli
@@ -27,7 +27,7 @@ MOST_JUDGED = 8_000
 class Best:
     """The best target, its objective, and how many were judged."""
 
-    target: Target
+    target: DesiredState
     objective: int
     judged: int
 
@@ -96,7 +96,7 @@ class _Search:
         """(target, objective) of all targets that break no rule."""
         self.snapshot, self.policy, self.fates = snapshot, policy, fates
         self.judged = 0
-        self.best = Target(snapshot.running_placements)
+        self.best = DesiredState(snapshot.running_placements)
         self.objective = self.judge(self.best).objective
 
     def judge(self, target):
@@ -114,7 +114,7 @@ class _Search:
         places = [[None, *self._places(job, nodes, added)] for job in waiting]
         for chosen in itertools.product(*fates):
             start = tuple(placement for placement in chosen if placement)
-            if self._try(Target(start, added, removed)):
+            if self._try(DesiredState(start, added, removed)):
                 self._extend(start, places, added, removed)
 
     def _try(self, target):
@@ -132,7 +132,7 @@ class _Search:
             return
         for placement in places[0]:
             more = placed if placement is None else (*placed, placement)
-            if placement is None or self._try(Target(sorted_by_job(more), added, removed)):
+            if placement is None or self._try(DesiredState(sorted_by_job(more), added, removed)):
                 self._extend(more, places[1:], added, removed)
 
     def _fates(self, job, nodes, added):
@@ -181,7 +181,7 @@ class _Search:
     def _breaks(self, job, others, after, rules, added):
         """True if this alone breaks one of the rules for the job."""
         placements = sorted_by_job((*others, *((after,) if after else ())))
-        found = self.judge(Target(placements, added)).violations
+        found = self.judge(DesiredState(placements, added)).violations
         return any(each.rule in rules and each.subject.split()[:2] == ["job", job.name] for each in found)
 
 

@@ -6,9 +6,9 @@ import itertools
 from collections import Counter
 
 from gpuplan.models.placement import GpuShare, Placement, Replica
-from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import verify_target
 
 MOST_JUDGED = 6_000
@@ -35,7 +35,7 @@ def best_schedule(snapshot, policy, *, stopping=()):
 
 def every_schedule(snapshot, policy, *, stopping):
     """Targets, legal or not, that start waiting jobs or resume stopped ones where there are GPUs for all."""
-    slots, durations = Slots.of(policy.horizon, snapshot.taken_at), Durations(snapshot, policy)
+    slots, durations = TimeSlots.of(policy.horizon, snapshot.taken_at), Durations(snapshot, policy)
     running = [job for job in snapshot.jobs if job.running]
     waiting = [job for job in snapshot.jobs if not job.running and not job.held]
     fates = itertools.product(*((True, False) if job.name in stopping else (True,) for job in running))
@@ -117,10 +117,10 @@ def _target(snapshot, slots, kept, held, chosen):
                 )
             )
         if slot:
-            planned.append(Planned(job.name, slot, tuple(replicas)))
+            planned.append(LaterStart(job.name, slot, tuple(replicas)))
         else:
             placements.append(Placement(job=job.name, replicas=tuple(replicas)))
-    return Target(
+    return DesiredState(
         tuple(sorted(placements, key=lambda each: each.job)),
         planned=tuple(sorted(planned, key=lambda each: each.job)),
     )

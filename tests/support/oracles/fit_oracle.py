@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.policy import Disruption
 from tests.support.oracles import brute_force
 from tests.support.strategies.random_targets import judged, sorted_by_job
@@ -34,7 +34,7 @@ class Trying:
         self.judged += 1
         if self.judged > MOST_JUDGED:
             raise TooLargeError
-        target = Target(sorted_by_job((*self.snapshot.running_placements, *placements)), self.added)
+        target = DesiredState(sorted_by_job((*self.snapshot.running_placements, *placements)), self.added)
         return not judged(self.snapshot, self.policy, target).violations
 
     def places(self, job):

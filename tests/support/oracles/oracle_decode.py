@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.strategies.random_targets import sorted_by_job
 
@@ -25,10 +25,10 @@ def realized(snapshot, x, values):
     for candidate in x.candidates:
         if value[x["placed", *candidate.key]]:
             new = tuple(_replicas(snapshot, x, value, candidate))
-            if candidate.job_class.role is Role.GROW:
+            if candidate.job_class.role is ClassRole.GROW:
                 new = (*placements[candidate.name].replicas, *new)
             placements[candidate.name] = Placement(job=candidate.name, replicas=new)
-    return Target(
+    return DesiredState(
         sorted_by_job(placements.values()),
         tuple(
             node

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpuplan.models.policy.policy import completion_points, job_points
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.value.disruption_cost import resize_points
 from tests.support.builders import build
 from tests.support.oracles.brute_force import everything_legal
@@ -56,7 +56,9 @@ def _tried(snapshot, policy, problem, target, objective):
     short = {
         problem.queues[queue] for each in problem.guarantees if each.owed > each.own for queue in each.queues
     }
-    level = {name: one.priority for one in problem.classes if one.role is not Role.MOVE for name in one.jobs}
+    level = {
+        name: one.priority for one in problem.classes if one.role is not ClassRole.MOVE for name in one.jobs
+    }
     points, owed = defaultdict(int), defaultdict(int)
     for placement in target.placements:
         job = snapshot.job_by_name[placement.job]

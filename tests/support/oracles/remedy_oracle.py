@@ -12,15 +12,15 @@ from datetime import timedelta
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.eligibility.node_eligibility import condition
+from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Running, Toleration
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.explain.answers.remedies import RemedyKind
 from tests.support.builders.build import NOW
 from tests.support.oracles.brute_force import TooLargeError, _on_node
@@ -188,7 +188,7 @@ def _spread(world, part):
 def _selector(world, part):
     job = world.snapshot.job_by_name[world.job]
     selector = {key: value for key, value in job.node_selector.items() if f"{key}={value}" != part.before}
-    affinity = tuple(match for match in job.affinity if condition(match) != part.before)
+    affinity = tuple(match for match in job.affinity if format_match(match) != part.before)
     regions = () if part.before.startswith("region ") else job.regions
     return _with_job(world, node_selector=selector, affinity=affinity, regions=regions)
 
@@ -267,7 +267,7 @@ def _power(world, part):
 def _wait(world, part):
     """The world after so many seconds: with the plan carried out, some jobs over, and later starts begun."""
     moment = world.snapshot.taken_at + timedelta(seconds=part.after)
-    stays = Future(world.snapshot, world.policy, world.target).stays
+    stays = ProjectedSchedule(world.snapshot, world.policy, world.target).stays
     over = {name for name, stay in stays.items() if stay.end <= part.after}
     there = {name: stay for name, stay in stays.items() if name not in over and stay.start <= part.after}
     there = {name: stay for name, stay in there.items() if name not in world._members()}
@@ -286,7 +286,7 @@ def _wait(world, part):
     return replace(
         world,
         snapshot=world.snapshot.model_copy(update=update),
-        target=Target(sorted_by_job(placements)),
+        target=DesiredState(sorted_by_job(placements)),
     )
 
 

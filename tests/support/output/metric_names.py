@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.plan import FallbackSummary
 from gpuplan.planner.apply.outcome import ApplyOutcome
-from gpuplan.planner.service.gauges import figures_of
-from gpuplan.planner.service.prometheus import Exposition
+from gpuplan.planner.service.gauges import epoch_gauges
+from gpuplan.planner.service.prometheus import MetricsRegistry
 from gpuplan.planner.service.record import EpochOutcome, EpochRecord
 from tests.support.builders.build import NOW
 from tests.support.samples.sample_plans import busy_plan
@@ -50,12 +50,12 @@ def record(**about):
 
 def full_exposition():
     """An exposition in which everything has happened once."""
-    exposition = Exposition("1.2.3", every=60)
+    exposition = MetricsRegistry("1.2.3", every=60)
     fallback = FallbackSummary.model_validate({"from": "milp", "to": "cpsat", "reason": "it hung"})
     solution = PLAN.solution.model_copy(update={"fallback": fallback})
     plan = PLAN.model_copy(update={"solution": solution})
     exposition.planned(plan, 2.5)
     exposition.applied(plan, ApplyOutcome(tuple(change.id for change in changes_of(plan.actions))))
-    exposition.show(plan, figures_of(plan, applied=True))
+    exposition.show(plan, epoch_gauges(plan, applied=True))
     exposition.epoch(record(), failures=0)
     return exposition

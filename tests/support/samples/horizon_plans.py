@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import Base
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
@@ -81,10 +81,10 @@ JOBS = [
 WORLD = snapshot(nodes=NODES, queues=[queue("research"), queue("batch")], jobs=JOBS)
 STARTS = (placement("sweep", *whole("h100-4")),)
 LATER = (
-    Planned("train-moe", 2, whole("h100-1", "h100-4")),
-    Planned("eval", 1, (replica("h100-3", gpus=range(4)),)),
-    Planned("render", 2, whole("h100-2")),
-    Planned("notebook", 3, (replica("h100-3", gpus=(0,)),), promised=False),
+    LaterStart("train-moe", 2, whole("h100-1", "h100-4")),
+    LaterStart("eval", 1, (replica("h100-3", gpus=range(4)),)),
+    LaterStart("render", 2, whole("h100-2")),
+    LaterStart("notebook", 3, (replica("h100-3", gpus=(0,)),), promised=False),
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.progress import stopped
+from gpuplan.models.progress import job_after_stop
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
@@ -143,4 +143,4 @@ def _pending(job, left, world):
         return job.model_copy(update={"running": running})
     nodes = [world.cluster.node_by_name.get(replica.node) for replica in job.running.replicas if replica.gpus]
     speeds = [job.speed_milli(node.gpu_model) for node in nodes if node and node.gpu_model]
-    return stopped(job, min(speeds, default=1000), world.taken_at)
+    return job_after_stop(job, min(speeds, default=1000), world.taken_at)

@@ -19,7 +19,7 @@ from gpuplan.models.mig import mig_geometry
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from tests.support.builders import build
 from tests.support.strategies import cluster_strategies, job_strategies
 from tests.support.strategies.instance_sizes import CORES_PER_GPU, MODELS, TINY, Kit
@@ -209,4 +209,4 @@ def _full(draw, features, kit, *, waiting=5, most=8):
         policy = cluster_strategies.sparing(policy, draw.choice((1, 2)))
     jobs = (*jobs, *(job_strategies.stopped_before(draw, job) if limited else job for job in running))
     snapshot = Snapshot(taken_at=build.NOW, cluster=cluster, queues=queues, jobs=jobs)
-    return Instance(survey(snapshot.canonical()).sound, policy, features)
+    return Instance(survey_damage(snapshot.canonical()).sound, policy, features)

@@ -6,8 +6,8 @@ from datetime import timedelta
 from zlib import crc32
 
 from gpuplan.models.cluster import Level, QosClass
-from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import (
     AntiAffinity,
@@ -130,7 +130,7 @@ def _wishes(draw, features):
 
 def running(draw, cluster, features, kit, *, most):
     """Up to so many running jobs, each where there was room."""
-    free = {node.name: NodeFree.of(node) for node in cluster.nodes}
+    free = {node.name: FreeResources.of(node) for node in cluster.nodes}
     found = []
     for index in range(most):
         one = job(draw, f"r{index}", features, kit)
@@ -172,7 +172,7 @@ def _places(draw, one, count, cluster, free):
             here = 0
         while len(replicas) < count and here > 0:
             replica = _replica(draw, one, node, taken[node.name])
-            charge = charged(replica, one.qos, cluster) if replica else None
+            charge = charged_cpu_memory(replica, one.qos, cluster) if replica else None
             if replica is None or not taken[node.name].holds(replica, charge):
                 break
             taken[node.name].take(replica, charge)
@@ -189,7 +189,7 @@ def _places(draw, one, count, cluster, free):
 
 
 def _copy(room):
-    return NodeFree(
+    return FreeResources(
         gpu_milli=list(room.gpu_milli),
         cpu_milli=room.cpu_milli,
         memory_mib=room.memory_mib,

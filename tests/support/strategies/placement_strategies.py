@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.verifier.verify import verify
 from tests.support.builders.build import by_value
@@ -134,7 +134,7 @@ def _one_replica_more(draw, snapshot, placements):
     index = _at(draw, snapshot, placements)
     job = snapshot.job_by_name[placements[index].job]
     node = snapshot.cluster.node_by_name[placements[index].replicas[0].node]
-    free = free_capacity(snapshot.cluster.nodes, placements)[node.name]
+    free = free_resources_by_node(snapshot.cluster.nodes, placements)[node.name]
     return _changed(placements, index, replicas=(*placements[index].replicas, replica_for(job, node, free)))
 
 
@@ -200,8 +200,8 @@ def _start_somewhere(draw, snapshot, placements):
     nodes = [node for node in snapshot.cluster.nodes if node.gpus or not (job and job.request.needs_gpu)]
     if job is None or not nodes:
         return placements
-    nodes = [node for node in nodes if refusal(job, node)] or nodes
-    free, replicas = free_capacity(snapshot.cluster.nodes, placements), []
+    nodes = [node for node in nodes if ineligibility(job, node)] or nodes
+    free, replicas = free_resources_by_node(snapshot.cluster.nodes, placements), []
     for _ in range(job.gang.minimum):
         node = draw(st.sampled_from(nodes))
         replicas.append(replica_for(job, node, free[node.name]))

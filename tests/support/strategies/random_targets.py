@@ -8,12 +8,12 @@ another and keeps those after which the verifier finds nothing wrong.
 from __future__ import annotations
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.problem.jobs import Incumbent, Role
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.verify import verify_target
 
@@ -25,7 +25,7 @@ def judged(snapshot, policy, target):
 
 def nothing_changed(snapshot):
     """The target that leaves all as it is."""
-    return Target(sorted_by_job(snapshot.running_placements))
+    return DesiredState(sorted_by_job(snapshot.running_placements))
 
 
 def sorted_by_job(placements):
@@ -55,7 +55,7 @@ def random_target(snapshot, problem, draw):
         chosen = sorted_by_job((*chosen, draw.choice(started)))
     closable = _closable(snapshot, problem, chosen)
     removed = tuple(sorted(name for name in closable if draw.random() < 0.5))
-    return Target(chosen, added, removed)
+    return DesiredState(chosen, added, removed)
 
 
 def legal_target(snapshot, policy, problem, draw):
@@ -64,7 +64,7 @@ def legal_target(snapshot, policy, problem, draw):
     target = nothing_changed(snapshot)
     optional = [node for option in problem.pools for node in option.nodes]
     if optional and draw.random() < 0.6:
-        target = Target(target.placements, tuple(optional[: draw.randint(1, len(optional))]))
+        target = DesiredState(target.placements, tuple(optional[: draw.randint(1, len(optional))]))
     steps = [*problem.incumbents, *world.starts()]
     draw.shuffle(steps)
     steps += [each for each in problem.incumbents if each.move is not None or each.grow is not None]
@@ -79,11 +79,13 @@ def legal_target(snapshot, policy, problem, draw):
             changed = {step.job: fate} | world.comeback(step, fate, rest)
         if draw.random() < 0.8:
             placements = sorted_by_job(_with(placements, changed).values())
-            target = _if_legal(snapshot, policy, target, Target(placements, target.added))
+            target = _if_legal(snapshot, policy, target, DesiredState(placements, target.added))
     for name in _closable(snapshot, problem, target.placements):
         removed = tuple(sorted((*target.removed, name)))
         if draw.random() < 0.7:
-            target = _if_legal(snapshot, policy, target, Target(target.placements, target.added, removed))
+            target = _if_legal(
+                snapshot, policy, target, DesiredState(target.placements, target.added, removed)
+            )
     return target
 
 
@@ -120,7 +122,7 @@ class _World:
         return [
             (job_class, name)
             for job_class in self.problem.classes
-            if job_class.role is Role.START and job_class.startable
+            if job_class.role is ClassRole.START and job_class.startable
             for name in job_class.jobs
         ]
 
@@ -163,7 +165,7 @@ class _World:
     def _placement(self, job_class, name, placements):
         draw = self.draw
         count = draw.randint(job_class.minimum, job_class.maximum)
-        if job_class.role is Role.START and draw.random() < self.careless / 4:
+        if job_class.role is ClassRole.START and draw.random() < self.careless / 4:
             count = max(1, count + draw.choice((-1, 1)))
         option = draw.choice([option for option in job_class.options if option.groups])
         nodes = [node for group in option.groups for node in self.problem.groups[group].nodes]
@@ -177,7 +179,7 @@ class _World:
                 }
             )
         nodes = [self.known[self.problem.nodes[node].name] for node in nodes]
-        free = free_capacity(self.known.values(), placements, snapshot=self.snapshot)
+        free = free_resources_by_node(self.known.values(), placements, snapshot=self.snapshot)
         job = self.snapshot.job_by_name[name]
         # Jobs that are to be close together look at few nodes.
         few = draw.sample(nodes, draw.randint(1, len(nodes)))
@@ -191,7 +193,7 @@ class _World:
                 if not fitting:
                     return None
                 replica = draw.choice(fitting)
-            charge = charged(replica, job.qos, self.snapshot.cluster)
+            charge = charged_cpu_memory(replica, job.qos, self.snapshot.cluster)
             free[replica.node].take(replica, charge)
             replicas.append(replica)
         if draw.random() < self.careless / 8:
@@ -212,7 +214,7 @@ class _World:
             resources=job.request.resources,
         )
         # A GPU switched to MIG mode is none that holds shares.
-        fits = free[node.name].holds(replica, charged(replica, job.qos, self.snapshot.cluster))
+        fits = free[node.name].holds(replica, charged_cpu_memory(replica, job.qos, self.snapshot.cluster))
         return replica if anywhere or fits else None
 
     def _held(self, request, node, room, *, anywhere):

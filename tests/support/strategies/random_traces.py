@@ -8,17 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulate.advance_time import Elapsed, elapse
-from gpuplan.planner.simulate.apply_actions import carry_out
-from gpuplan.planner.simulate.trace import Coming, Physics, Trace
-from gpuplan.planner.simulate.world import World, opening
+from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
+from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
+from gpuplan.planner.simulate.world import SimulatedWorld, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.strategies import instances, job_strategies
 from tests.support.strategies.instance_sizes import Kit
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.simulate.events import Happening
+    from gpuplan.planner.simulate.events import JobEvent
 
 LENGTHS = (240, 600, 1800, 3600, 5400, 9000)
 EVERY = 900
@@ -30,10 +30,10 @@ KINDS = tuple(sorted(set(instances.FEATURES) - {"drain"}))
 class Step:
     """One epoch: the world as it was planned, what was done, and what then went by."""
 
-    before: World
+    before: SimulatedWorld
     plan: Plan
-    after: World
-    acted: tuple[Happening, ...]
+    after: SimulatedWorld
+    acted: tuple[JobEvent, ...]
     elapsed: Elapsed
 
 
@@ -56,13 +56,13 @@ def random_trace(seed, *, jobs=25, hours=5, outages=True, physics=None):
 
 def steps(trace, policy, *, epochs, every=EVERY):
     """Replay with the planner that production uses, one epoch after the other."""
-    elapsed = elapse(opening(trace), trace.start.taken_at)
+    elapsed = advance_world(initial_world(trace), trace.start.taken_at)
     last = None
     for _ in range(epochs):
         before = elapsed.world
         plan = plan_epoch(before.snapshot(), policy, seed=0, created_at=before.now, last=last)
-        after, acted = carry_out(before, plan)
-        elapsed = elapse(after, before.now + timedelta(seconds=every))
+        after, acted = apply_plan_to_world(before, plan)
+        elapsed = advance_world(after, before.now + timedelta(seconds=every))
         last = plan
         yield Step(before, plan, after, acted, elapsed)
 
@@ -86,7 +86,7 @@ def _coming(draw, number, second, start, given, kit):
     duration = draw.choice(LENGTHS)
     told = draw.choice((duration, duration, duration // 2, duration * 2, None))
     at = start.taken_at + timedelta(seconds=second)
-    return Coming(job.model_copy(update={"submitted_at": at, "expected_duration": told}), duration)
+    return FutureSubmission(job.model_copy(update={"submitted_at": at, "expected_duration": told}), duration)
 
 
 def _outages(draw, nodes, hours):

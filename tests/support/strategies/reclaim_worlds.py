@@ -6,7 +6,7 @@ import random
 
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
-from gpuplan.models.verifier.context import Facts
+from gpuplan.models.verifier.context import SnapshotFacts
 from tests.support.builders import build
 
 SIZES = (1, 1, 1, 2, 2, 3)
@@ -108,7 +108,7 @@ def stoppable(snapshot, policy):
 
     By priority, or since its queue borrows; as the verifier states it.
     """
-    entitlements = Facts(snapshot).entitlements(policy.disruption)
+    entitlements = SnapshotFacts(snapshot).entitlements(policy.disruption)
 
     def follows(job, victim):
         adds = job.request.total_gpu_milli * (1 if job.running else job.gang.minimum)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.units import MILLI, print_milli
 
@@ -13,13 +13,13 @@ from gpuplan.models.units import MILLI, print_milli
 @st.composite
 def placements_of(draw, job, nodes, placements, only_if_it_fits=False):
     """All replicas of a job on suitable nodes, where other placements leave room if there is any."""
-    suitable = [node for node in nodes if refusal(job, node) is None]
+    suitable = [node for node in nodes if ineligibility(job, node) is None]
     if job.request.needs_gpu and suitable:
         model = draw(st.sampled_from(sorted({node.gpu_model for node in suitable})))
         suitable = [node for node in suitable if node.gpu_model == model]
     if not suitable:
         return None
-    free = free_capacity(nodes, placements)
+    free = free_resources_by_node(nodes, placements)
     request, fullest_first, replicas = job.request, draw(st.booleans()), []
     wanted = request.gpus + bool(request.gpu_milli) + sum(request.mig.values())
     for _ in range(draw(st.integers(job.gang.minimum, job.gang.maximum))):

@@ -24,7 +24,7 @@ from gpuplan.models.job import (
 from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.damage import survey_damage
 from tests.support.builders.build import NOW
 from tests.support.strategies.replica_strategies import placements_of
 
@@ -172,7 +172,7 @@ def snapshots(draw, *, mig=False, locality=False):
         jobs.append(job)
     cluster = Cluster(nodes=nodes, pools=pools)
     world = Snapshot(taken_at=NOW, cluster=cluster, queues=queues, jobs=tuple(jobs)).canonical()
-    return survey(world).sound
+    return survey_damage(world).sound
 
 
 @st.composite

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
-from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 from gpuplan.models.job import Running
 from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
-from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.promise import Promise
-from gpuplan.models.validation.damage import survey
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.validation.damage import survey_damage
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.strategies import instances
 
@@ -30,7 +30,9 @@ def hours(number):
 def posed(*jobs, slots=4, finished=(), policy=None, **more):
     """The question with slots of one hour; now is the beginning of one."""
     snapshot = build.snapshot(jobs=jobs, **more).model_copy(update={"finished": tuple(finished)})
-    return pose(snapshot, build.by_value(**{"horizon": {"slots": slots, "length": HOUR}} | (policy or {})))
+    return build_problem(
+        snapshot, build.by_value(**{"horizon": {"slots": slots, "length": HOUR}} | (policy or {}))
+    )
 
 
 def waits(name="w", *, on=(), least=None, takes=1, **more):
@@ -56,7 +58,7 @@ def runs(name="r", *, left=1, first=0, node="n0", checkpoint=None, **more):
 
 def found(problem, name="w"):
     """The class of a waiting job, or None."""
-    return next((one for one in problem.classes if name in one.jobs and one.role is Role.START), None)
+    return next((one for one in problem.classes if name in one.jobs and one.role is ClassRole.START), None)
 
 
 def instance(seed, *, slots=None, make=instances.everything):
@@ -78,7 +80,7 @@ def instance(seed, *, slots=None, make=instances.everything):
     )
     jobs = tuple(_job(draw, job, snapshot.jobs, cluster.nodes) for job in snapshot.jobs)
     snapshot = snapshot.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
-    snapshot = survey(snapshot).sound
+    snapshot = survey_damage(snapshot).sound
     slots = draw.choice((1, 2, 4, 6, 6)) if slots is None else slots
     mode = draw.choice(("conservative", "aggressive"))
     backfill = Backfill(
@@ -134,7 +136,7 @@ def _tariff(draw):
 def _finished():
     return tuple(
         FinishedJob(name=name, queue="a", outcome=outcome, started_at=hours(-3), ended_at=hours(-1))
-        for name, outcome in (("well", Outcome.SUCCEEDED), ("ill", Outcome.FAILED))
+        for name, outcome in (("well", JobOutcome.SUCCEEDED), ("ill", JobOutcome.FAILED))
     )
 
 

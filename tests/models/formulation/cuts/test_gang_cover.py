@@ -14,8 +14,8 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.cuts.gang_cover import Gathering
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.formulation.cuts.gang_cover import GangCover
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.interface import Budget
@@ -53,7 +53,7 @@ def cuts_and_plans():
     found = []
     for seed in range(SEEDS):
         instance = instances.everything(seed, features=FEATURES, share=0.7)
-        problem = pose(instance.snapshot, instance.policy)
+        problem = build_problem(instance.snapshot, instance.policy)
         x = Columns(problem)
         formulation = formulate(problem, x)
         if not formulation.gatherings:
@@ -99,9 +99,9 @@ def test_gang_is_not_spread_over_the_cheapest_node_of_every_rack(monkeypatch, pa
     snapshot = build.snapshot(nodes=nodes, jobs=[*held, gang("g", 2, required=Level.RACK, priority=1)])
     formulation = model(snapshot)[2]
     # Either kind of rows by itself is enough here.
-    monkeypatch.setattr(Gathering, part, lambda *_: iter(()))
+    monkeypatch.setattr(GangCover, part, lambda *_: iter(()))
     # Smaller models do not begin with rows that are only likely to be broken.
-    monkeypatch.setattr(milp, "_LARGE", 0)
+    monkeypatch.setattr(milp, "_MANY_COLUMNS", 0)
 
     answer, loose, tight = relaxed(formulation)
 

@@ -16,7 +16,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.structure import eviction_patterns
 from gpuplan.models.policy.policy import Policy, Prices
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.gang_builders import racks
 from tests.support.strategies.random_targets import legal_target
@@ -85,7 +85,7 @@ def cases(crowded="none"):
     found = []
     for seed in range(SEEDS):
         snapshot, policy = world(seed), Policy(prices=PRICES, priority=build.BY_WEIGHT)
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         x = Columns(problem)
         assert not x.departures.crowded or crowded != "none"
         formulation = formulate(problem, x)

@@ -11,7 +11,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.structure import eviction_patterns
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.family_rows import model, most, rows
 from tests.support.strategies.random_targets import legal_target
@@ -150,7 +150,7 @@ def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monk
     kept = 0
     for seed in range(12):
         snapshot, policy = contested(seed), Policy(priority=build.BY_WEIGHT)
-        problem = pose(snapshot, policy)
+        problem = build_problem(snapshot, policy)
         x = Columns(problem)
         formulation = formulate(problem, x)
         draw = random.Random(seed)

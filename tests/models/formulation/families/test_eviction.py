@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.formulation.structure.eviction_patterns import Departures
+from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatterns
 from gpuplan.models.job import Running
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved
 
@@ -146,7 +146,9 @@ def test_equal_jobs_need_a_column_for_each_number_of_leavers_only():
     eight = [held(f"low-{gpu}", (gpu,)) for gpu in range(8)]
     urgent = build.job("urgent", gpus=4, priority=5)
 
-    departures = Departures(pose(build.snapshot(nodes=build.cluster(1), jobs=[*eight, urgent]), Policy()))
+    departures = EvictionPatterns(
+        build_problem(build.snapshot(nodes=build.cluster(1), jobs=[*eight, urgent]), Policy())
+    )
 
     assert [each.leavers for each in departures.by_node[0]] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert not departures.crowded

@@ -5,7 +5,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.policy.policy import Policy, Prices
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.builders.gang_builders import gang, racks
 from tests.support.harness.solved_model import solved
@@ -98,7 +98,7 @@ def test_replicas_of_equal_gangs_share_the_limit_of_a_domain():
 def relaxed(*sizes):
     """Points that the linear relaxation promises a gang of four that needs one of racks of such sizes."""
     snapshot = build.snapshot(nodes=racks(*sizes), jobs=[gang("g", 4, required=Level.RACK)])
-    problem = pose(snapshot, Policy())
+    problem = build_problem(snapshot, Policy())
     value, _ = duals(formulate(problem, Columns(problem)))
     return round(value)
 

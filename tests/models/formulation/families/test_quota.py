@@ -7,7 +7,7 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
@@ -123,7 +123,7 @@ def planned(snapshot):
     """What the whole search answers, none of it rejected."""
     policy = Policy()
     solution = portfolio.solve(
-        pose(snapshot, policy),
+        build_problem(snapshot, policy),
         snapshot.running_placements,
         Limits(30.0, ("cpsat",)),
         partial(judged, snapshot, policy),

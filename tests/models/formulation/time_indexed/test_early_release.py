@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 
 pytestmark = pytest.mark.slow
@@ -78,11 +78,11 @@ def gangs_that_fit(hours, gang, stopped, slot):
 def question(hours, gang, stopped):
     """Columns, rows by name and slot, and the values of all columns where some are stopped."""
     snapshot = snapshot_of(hours, gang)
-    problem = pose(snapshot, POLICY)
+    problem = build_problem(snapshot, POLICY)
     x = Columns(problem)
     rows = {row.key: row for row in formulate(problem, x).rows if row.family == "horizon"}
     kept = tuple(each for each in snapshot.running_placements if each.job not in stopped)
-    return x, rows, x.encode(Target(kept))
+    return x, rows, x.encode(DesiredState(kept))
 
 
 def left_over(row, values):

@@ -10,7 +10,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved
 
@@ -45,7 +45,7 @@ def starts(snapshot, policy=None):
 
 
 def test_single_slot_has_no_rows_of_the_horizon():
-    problem = pose(one_node(build.job(gpus=1)), Policy())
+    problem = build_problem(one_node(build.job(gpus=1)), Policy())
 
     rows = formulate(problem, Columns(problem)).rows
 

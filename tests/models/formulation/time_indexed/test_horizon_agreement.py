@@ -18,7 +18,7 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from tests.support.oracles import exhaustive_schedules
@@ -35,7 +35,7 @@ def worlds():
     found = []
     for seed in range(SEEDS):
         world = timely(seed)
-        problem = pose(world.snapshot, world.policy)
+        problem = build_problem(world.snapshot, world.policy)
         x = Columns(problem)
         found.append((seed, world, problem, x, formulate(problem, x)))
     return found

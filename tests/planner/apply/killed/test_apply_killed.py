@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
@@ -93,7 +93,7 @@ def test_an_action_done_but_not_recorded_is_recorded_as_skipped(folder):
 
     outcomes = {record.action: record.outcome for record in AuditLog(folder / "audit.jsonl").records()}
     first, second, *others = (outcomes[change.id] for change in CHANGES)
-    assert (first, second, set(others)) == (Outcome.DONE, Outcome.SKIPPED, {Outcome.DONE})
+    assert (first, second, set(others)) == (ActionOutcome.DONE, ActionOutcome.SKIPPED, {ActionOutcome.DONE})
 
 
 def test_a_half_written_record_is_told_of_in_the_log(folder):

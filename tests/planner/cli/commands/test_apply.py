@@ -12,7 +12,7 @@ import pytest
 
 from gpuplan.planner.apply import apply
 from gpuplan.planner.cli import main
-from gpuplan.planner.cli.commands.apply import who_acts
+from gpuplan.planner.cli.commands.apply import current_user
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.children.kill_assert import in_child
 
@@ -26,20 +26,20 @@ def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch, error):
 
     monkeypatch.setattr(getpass, "getuser", nameless)
 
-    assert who_acts() == f"{os.getuid()}@{socket.gethostname()}"
+    assert current_user() == f"{os.getuid()}@{socket.gethostname()}"
 
 
 def apply_told_to_stop(folder, plan_file, *numbers):
     """In a child process: signals come while the first action is done."""
     os.chdir(folder)
-    perform, left = apply._Run._perform, list(numbers)
+    perform, left = apply._ApplyRun._perform, list(numbers)
 
     def interrupted(run, step):
         while left:
             os.kill(os.getpid(), left.pop())
         perform(run, step)
 
-    apply._Run._perform = interrupted
+    apply._ApplyRun._perform = interrupted
     sys.argv = ["gpuplan", *APPLY, str(plan_file)]
     main()
 

@@ -111,7 +111,7 @@ def test_wrong_options_are_usage_errors(gpuplan, quickstart, options, word):
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_replayed(
     gpuplan, quickstart, option, monkeypatch
 ):
-    monkeypatch.setattr(compare_runs, "hold", None)
+    monkeypatch.setattr(compare_runs, "run_all_cases", None)
 
     shown = gpuplan("simulate", quickstart, *SHORT, option, "no/such/folder/file")
 
@@ -123,13 +123,13 @@ def test_what_was_found_is_shown_though_a_file_cannot_be_written_any_more(
     gpuplan, quickstart, tmp_path, monkeypatch
 ):
     (tmp_path / "there").mkdir()
-    hold = compare_runs.hold
+    hold = compare_runs.run_all_cases
 
     def and_gone(*given, **more):
         (tmp_path / "there").rmdir()
         return hold(*given, **more)
 
-    monkeypatch.setattr(compare_runs, "hold", and_gone)
+    monkeypatch.setattr(compare_runs, "run_all_cases", and_gone)
     shown = gpuplan("simulate", quickstart, *SHORT, "--csv", "there/series.csv")
 
     assert shown.code == 1

@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.job import NodeMatch, PreferredNodes
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import Verification
 from gpuplan.planner.explain import verify_trial
 from gpuplan.planner.explain.answers.remedies import RemedyKind
@@ -23,7 +23,7 @@ def checked(plan, name):
     remedies = remedies_of(plan, name)
     assert as_planned(plan, name).may_start() == (remedies.fits is not None)
     assert not (remedies.fits and remedies.found)
-    slots = Slots.of(plan.policy.horizon, plan.epoch)
+    slots = TimeSlots.of(plan.policy.horizon, plan.epoch)
     horizon = slots.end if slots.count > 1 else 0
     planned = {each.job: each.projected_start for each in plan.waiting if each.projected_start}
     for remedy in remedies.found:

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
@@ -20,7 +20,7 @@ from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
-from gpuplan.planner.render.plan.unmet_guarantees import unmet
+from gpuplan.planner.render.plan.unmet_guarantees import unmet_commitments
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.horizon_plans import (
@@ -74,7 +74,7 @@ def outlook_of(subject, *others, planned=(), **more):
 def test_a_planned_start_begins_with_its_slot_and_is_told_among_the_waiting():
     world = snapshot(taken_at=NOW + timedelta(minutes=20), jobs=[waiting("a", gpus=8)])
 
-    plan = drafted(world, policy=looking_ahead(), planned=[Planned("a", 2, whole("n0"))])
+    plan = drafted(world, policy=looking_ahead(), planned=[LaterStart("a", 2, whole("n0"))])
 
     # The first slot is what is left of the hour.
     (planned,) = plan.planned
@@ -86,7 +86,7 @@ def resumed(*, hours=2, **more):
     """A plan that stops a job for another one and has it resume at three."""
     jobs = running("train", *whole("n0"), hours=hours, **more), waiting("fix", gpus=8, priority=9)
     world, policy = snapshot(nodes=cluster(1), jobs=jobs), looking_ahead()
-    target = (placement("fix", *whole("n0")),), (Planned("train", 3, whole("n0")),)
+    target = (placement("fix", *whole("n0")),), (LaterStart("train", 3, whole("n0")),)
     earned = verify(world, policy, target[0], planned=target[1])
     plan = drafted(
         world,
@@ -128,14 +128,14 @@ def test_the_deadline_of_a_job_that_resumes_is_that_of_its_end_then():
 
 
 def test_a_start_that_is_only_foreseen_is_projected_and_not_promised():
-    plan = plan_of(waiting("a", gpus=8), planned=[Planned("a", 1, whole("n0"), promised=False)])
+    plan = plan_of(waiting("a", gpus=8), planned=[LaterStart("a", 1, whole("n0"), promised=False)])
 
     assert (told(plan, "a").projected_start, told(plan, "a").promised) == (at(1), False)
     assert (plan.metrics.jobs.planned, plan.metrics.jobs.promised) == (1, 0)
 
 
 def test_a_plan_that_looks_ahead_comes_back_from_its_file_as_it_was(tmp_path):
-    plan = plan_of(waiting("a", gpus=8, deadline=at(3)), planned=[Planned("a", 1, whole("n0"))])
+    plan = plan_of(waiting("a", gpus=8, deadline=at(3)), planned=[LaterStart("a", 1, whole("n0"))])
 
     save_plan(plan, tmp_path / "plan.json")
 
@@ -157,21 +157,21 @@ class TestWaitsFor:
     def test_jobs_that_end_on_its_places_just_then(self):
         job_ = waiting("a", gpus=8, replicas=2)
 
-        found = waits_for(job_, *RUNNING, planned=[Planned("a", 2, whole("n0", "n1"))])
+        found = waits_for(job_, *RUNNING, planned=[LaterStart("a", 2, whole("n0", "n1"))])
 
         assert found == "until train-a and train-b end"
 
     def test_many_ending_jobs_are_counted(self):
         others = [running(f"r{index}", replica(gpus=[index]), hours=1) for index in range(4)]
 
-        found = waits_for(waiting("a", gpus=8), *others, planned=[Planned("a", 1, whole("n0"))])
+        found = waits_for(waiting("a", gpus=8), *others, planned=[LaterStart("a", 1, whole("n0"))])
 
         assert found == "until r0 and 3 others end"
 
     def test_only_those_on_its_own_gpus_are_in_its_way(self):
         others = [running(f"r{index}", replica(gpus=[index]), hours=1) for index in range(4)]
 
-        found = waits_for(waiting("a", gpus=1), *others, planned=[Planned("a", 1, (replica(gpus=[2]),))])
+        found = waits_for(waiting("a", gpus=1), *others, planned=[LaterStart("a", 1, (replica(gpus=[2]),))])
 
         assert found == "until r2 ends"
 
@@ -179,7 +179,7 @@ class TestWaitsFor:
         early = running("r", replica("n0", gpus=[0]), hours=1)
         late = running("s", replica("n0", gpus=[1]), hours=2)
 
-        assert waits_for(waiting("a", gpus=8), early, late, planned=[Planned("a", 2, whole("n0"))]) == (
+        assert waits_for(waiting("a", gpus=8), early, late, planned=[LaterStart("a", 2, whole("n0"))]) == (
             "until s ends"
         )
 
@@ -188,7 +188,7 @@ class TestWaitsFor:
             waiting("a", gpus=8),
             waiting("b", gpus=8, hours=2),
             started=[placement("b", *whole("n0"))],
-            planned=[Planned("a", 2, whole("n0"))],
+            planned=[LaterStart("a", 2, whole("n0"))],
         )
 
         assert found == "until b ends"
@@ -197,7 +197,7 @@ class TestWaitsFor:
         found = waits_for(
             waiting("a", gpus=8),
             waiting("b", gpus=8, hours=2),
-            planned=[Planned("a", 3, whole("n0")), Planned("b", 1, whole("n0"))],
+            planned=[LaterStart("a", 3, whole("n0")), LaterStart("b", 1, whole("n0"))],
         )
 
         assert found == "until b ends"
@@ -205,7 +205,7 @@ class TestWaitsFor:
     def test_a_dependency_that_comes_true_just_then(self):
         subject = waiting("a", gpus=1, depends_on=(Dependency(job="train-a"),))
 
-        found = waits_for(subject, RUNNING[0], planned=[Planned("a", 2, (replica("n2", gpus=[0]),))])
+        found = waits_for(subject, RUNNING[0], planned=[LaterStart("a", 2, (replica("n2", gpus=[0]),))])
 
         assert found == "until train-a has succeeded"
 
@@ -213,7 +213,7 @@ class TestWaitsFor:
         subject = waiting("a", gpus=8, depends_on=(Dependency(job="p"),))
         others = (running("p", replica("n2", gpus=[0]), hours=1), RUNNING[0])
 
-        assert waits_for(subject, *others, planned=[Planned("a", 2, whole("n0"))]) == "until train-a ends"
+        assert waits_for(subject, *others, planned=[LaterStart("a", 2, whole("n0"))]) == "until train-a ends"
 
     def test_its_begin_time_and_its_data(self):
         dataset = Dataset(name="d", available_at=at(2))
@@ -221,9 +221,9 @@ class TestWaitsFor:
         reads = waiting("a", gpus=1, datasets=("d",))
         place = (replica("n0", gpus=[0]),)
 
-        assert waits_for(begins, planned=[Planned("a", 1, place)]) == "for its start time, 13:00"
+        assert waits_for(begins, planned=[LaterStart("a", 1, place)]) == "for its start time, 13:00"
         assert (
-            waits_for(reads, planned=[Planned("a", 2, place)], datasets=(dataset,))
+            waits_for(reads, planned=[LaterStart("a", 2, place)], datasets=(dataset,))
             == "for dataset d, available at 14:00"
         )
 
@@ -232,7 +232,7 @@ class TestWaitsFor:
             name="m", kind=ReservationKind.MAINTENANCE, nodes=("n0",), start=NOW, duration=HOUR
         )
         coming = [node("n0", ready=False, ready_at=at(1))]
-        planned = [Planned("a", 1, whole("n0"))]
+        planned = [LaterStart("a", 1, whole("n0"))]
 
         assert (
             waits_for(waiting("a", gpus=8), planned=planned, reservations=(closed,))
@@ -244,7 +244,7 @@ class TestWaitsFor:
         other = running("r", *whole("n1"), hours=1, queue="q")
 
         found = waits_for(
-            waiting("a", gpus=8), other, planned=[Planned("a", 1, whole("n0"))], queues=[queue(nominal=8)]
+            waiting("a", gpus=8), other, planned=[LaterStart("a", 1, whole("n0"))], queues=[queue(nominal=8)]
         )
 
         assert found == "for quota of queue q"
@@ -253,7 +253,7 @@ class TestWaitsFor:
         jobs = [waiting(name, gpus=8, co_start="g") for name in "ab"]
 
         found = waits_for(
-            *jobs, RUNNING[1], planned=[Planned("a", 2, whole("n0")), Planned("b", 2, whole("n1"))]
+            *jobs, RUNNING[1], planned=[LaterStart("a", 2, whole("n0")), LaterStart("b", 2, whole("n1"))]
         )
 
         assert found == "for its group g"
@@ -261,17 +261,19 @@ class TestWaitsFor:
     def test_a_cheaper_time(self):
         dear = Tariff(name="day", price_per_gpu_hour=3, start=NOW, duration=HOUR)
 
-        found = waits_for(waiting("a", gpus=8), planned=[Planned("a", 1, whole("n0"))], tariffs=(dear,))
+        found = waits_for(waiting("a", gpus=8), planned=[LaterStart("a", 1, whole("n0"))], tariffs=(dear,))
 
         assert found == "for a cheaper time"
 
     def test_nothing_that_is_found_is_room(self):
-        assert waits_for(waiting("a", gpus=8), planned=[Planned("a", 1, whole("n0"))]) == "for room"
+        assert waits_for(waiting("a", gpus=8), planned=[LaterStart("a", 1, whole("n0"))]) == "for room"
 
     def test_a_job_without_gpus_waits_for_jobs_that_end_on_its_nodes(self):
         other = running("r", replica("n0", gpus=[0], cpus=96), hours=1, cpus=96)
 
-        found = waits_for(waiting("a", cpus=50), other, planned=[Planned("a", 1, (replica("n0", cpus=50),))])
+        found = waits_for(
+            waiting("a", cpus=50), other, planned=[LaterStart("a", 1, (replica("n0", cpus=50),))]
+        )
 
         assert found == "until r ends"
 
@@ -284,7 +286,7 @@ class TestStarts:
             *self.WORLD,
             RUNNING[0],
             started=[placement("a", *whole("n1"))],
-            planned=[Planned("b", slot, whole("n0", "n1"), promised=promised)],
+            planned=[LaterStart("b", slot, whole("n0", "n1"), promised=promised)],
             policy=looking_ahead(**backfill),
         )
 
@@ -306,7 +308,7 @@ class TestStarts:
             *self.WORLD[1:],
             RUNNING[0],
             started=[placement("a", *whole("n1"))],
-            planned=[Planned("b", 2, whole("n0", "n1"))],
+            planned=[LaterStart("b", 2, whole("n0", "n1"))],
             policy=looking_ahead(kill=True),
         )
 
@@ -320,7 +322,7 @@ class TestStarts:
             *self.WORLD[1:],
             RUNNING[0],
             started=[placement("a", *whole("n1"))],
-            planned=[Planned("b", 2, whole("n0", "n1"))],
+            planned=[LaterStart("b", 2, whole("n0", "n1"))],
             policy=looking_ahead(kill=True),
         )
 
@@ -336,7 +338,7 @@ class TestStarts:
         plan = plan_of(
             *self.WORLD,
             started=[placement("a", *whole("n1"))],
-            planned=[Planned("b", 2, whole("n0", "n2"))],
+            planned=[LaterStart("b", 2, whole("n0", "n2"))],
             policy=looking_ahead(kill=True),
         )
 
@@ -376,14 +378,14 @@ class TestDeadlines:
     def test_in_time_with_much_to_spare_is_met(self):
         subject = waiting("a", gpus=8, hours=2, deadline=at(9))
 
-        found = outlook_of(subject, planned=[Planned("a", 1, whole("n0"))])
+        found = outlook_of(subject, planned=[LaterStart("a", 1, whole("n0"))])
 
         assert found == (DeadlineState.MET, at(3))
 
     def test_in_time_with_little_to_spare_is_critical_until_it_starts(self):
         subject = waiting("a", gpus=8, hours=4, deadline=at(5))
 
-        waits = outlook_of(subject, planned=[Planned("a", 1, whole("n0"))])
+        waits = outlook_of(subject, planned=[LaterStart("a", 1, whole("n0"))])
         starts = outlook_of(subject, started=[placement("a", *whole("n0"))])
 
         assert waits == (DeadlineState.CRITICAL, at(5))
@@ -392,18 +394,18 @@ class TestDeadlines:
     def test_half_its_duration_to_spare_is_no_longer_critical(self):
         subject = waiting("a", gpus=8, hours=4, deadline=at(6))
 
-        assert outlook_of(subject, planned=[Planned("a", 2, whole("n0"))])[0] is DeadlineState.MET
+        assert outlook_of(subject, planned=[LaterStart("a", 2, whole("n0"))])[0] is DeadlineState.MET
 
     def test_a_start_that_comes_too_late_is_late(self):
         subject = waiting("a", gpus=8, hours=2, deadline=at(4))
 
-        assert outlook_of(subject, planned=[Planned("a", 3, whole("n0"))]) == (DeadlineState.LATE, at(5))
+        assert outlook_of(subject, planned=[LaterStart("a", 3, whole("n0"))]) == (DeadlineState.LATE, at(5))
 
     def test_what_could_not_even_start_now_is_impossible(self):
         subject = waiting("a", gpus=8, hours=2, deadline=at(1))
 
         assert outlook_of(subject) == (DeadlineState.IMPOSSIBLE, None)
-        assert outlook_of(subject, planned=[Planned("a", 1, whole("n0"))])[0] is DeadlineState.IMPOSSIBLE
+        assert outlook_of(subject, planned=[LaterStart("a", 1, whole("n0"))])[0] is DeadlineState.IMPOSSIBLE
 
     def test_the_fastest_model_that_the_cluster_has_decides_what_is_possible(self):
         subject = waiting("a", gpus=8, hours=2, deadline=at(3), gpu_models={"B200": 2, "T4": 1})
@@ -470,14 +472,14 @@ class TestWindows:
             assert plan.actions[0].reason.text.startswith("leaves n0: maintenance m begins at 12:30; ran 1h")
 
     def test_a_job_that_stays_is_told_as_unmet(self):
-        assert unmet(self.plan()) == ["maintenance m: r is still on n0 (stays)"]
-        assert unmet(self.plan(stopped=["r"])) == []
+        assert unmet_commitments(self.plan()) == ["maintenance m: r is still on n0 (stays)"]
+        assert unmet_commitments(self.plan(stopped=["r"])) == []
 
     def test_a_window_in_a_later_slot_leaves_time(self):
         later = self.SOON.model_copy(update={"start": at(1)})
         world = snapshot(jobs=[running("r", *whole("n0"), hours=2)], reservations=(later,))
 
-        assert unmet(drafted(world, policy=looking_ahead())) == []
+        assert unmet_commitments(drafted(world, policy=looking_ahead())) == []
 
 
 def test_the_example_does_not_contradict_itself():

@@ -8,9 +8,9 @@ import pytest
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
-from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain import explain
@@ -72,7 +72,7 @@ def a_world(draw):
     ]
     finished = tuple(
         FinishedJob(name=name, queue="q", outcome=outcome, started_at=at(-2), ended_at=at(-1))
-        for name, outcome in (("done", Outcome.SUCCEEDED), ("failed", Outcome.FAILED))
+        for name, outcome in (("done", JobOutcome.SUCCEEDED), ("failed", JobOutcome.FAILED))
     )
     window = Reservation(
         name="m",
@@ -110,7 +110,7 @@ def a_plan(draw):
         else:
             slot = draw.randrange(1, policy.horizon.slots)
             held = (place(draw, job.request.gpus),)
-            planned.append(Planned(job.name, slot, held, promised=draw.random() < 0.7))
+            planned.append(LaterStart(job.name, slot, held, promised=draw.random() < 0.7))
     return drafted(world, *started, policy=policy, planned=planned, stopped=stopped)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.policy.policy import Policy
 from tests.support.builders.build import cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
@@ -29,7 +29,7 @@ def promised(hours=1, *nodes, **more):
     return waiting("a", promise=promise(hours, *whole(*(nodes or ("n0",)))), **more)
 
 
-LATER = (Planned("a", 2, whole("n1")),)
+LATER = (LaterStart("a", 2, whole("n1")),)
 
 
 def test_a_promise_that_is_kept_or_comes_earlier_needs_no_reason():
@@ -108,7 +108,7 @@ def test_a_quota_that_was_cut():
 
 
 def test_the_policy():
-    foreseen = (Planned("a", 1, whole("n0"), promised=False), Planned("b", 1, whole("n1")))
+    foreseen = (LaterStart("a", 1, whole("n0"), promised=False), LaterStart("b", 1, whole("n1")))
 
     assert why(promised(), policy=Policy()) == "the policy plans no later starts"
     assert why(promised(20)) == "it is beyond the policy's horizon"

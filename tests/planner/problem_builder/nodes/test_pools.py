@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 
 PRICED = build.node("s", price_per_hour=2.5, rack="r", ready_at=build.NOW + timedelta(hours=1))
 
 
 def posed(*jobs, policy=None, **more):
-    return pose(build.snapshot(jobs=jobs, **{"nodes": [build.node("n0")]} | more), Policy(**policy or {}))
+    return build_problem(
+        build.snapshot(jobs=jobs, **{"nodes": [build.node("n0")]} | more), Policy(**policy or {})
+    )
 
 
 def names(problem, indices):

@@ -10,7 +10,7 @@ from gpuplan.planner.render.charts.canvas import (
     PAPER,
     figure_of_page,
     inline_svg,
-    shortened,
+    shorten_label,
 )
 
 
@@ -70,4 +70,4 @@ def test_lines_are_told_apart_without_colours():
     ("label", "expected"), [("short", "short"), ("a" * 30 + "-0123456", "a" * 17 + "…-0123456")]
 )
 def test_long_labels_lose_their_middle(label, expected):
-    assert shortened(label) == expected
+    assert shorten_label(label) == expected

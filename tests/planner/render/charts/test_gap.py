@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuplan.planner.io.search_log import Search
+from gpuplan.planner.io.search_log import SearchRecord
 from gpuplan.planner.render.charts.gap import gap_chart, gap_svg
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 
-SEARCH = Search(ASKED, MILESTONES, ENDED, None)
+SEARCH = SearchRecord(ASKED, MILESTONES, ENDED, None)
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])

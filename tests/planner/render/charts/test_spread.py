@@ -5,19 +5,23 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuplan.planner.render.charts.spread import Spread, spread_svg, spread_words
+from gpuplan.planner.render.charts.spread import (
+    WaitDistribution,
+    wait_distribution_svg,
+    wait_distribution_text,
+)
 from tests.support.builders.simulation_builders import distribution
 
 
 def drawn(*spreads):
-    return spread_svg(spreads, "k", label="Wait")
+    return wait_distribution_svg(spreads, "k", label="Wait")
 
 
 def test_words_tell_mean_percentiles_and_lower_bounds():
     found = distribution(600, 180, 3_600, 14_400, at_least=True)
 
-    assert spread_words(found) == "mean ≥ 10m, p50 3m, p95 1h, p99 ≥ 4h"
-    assert 'aria-label="Wait. a: mean ≥ 10m' in drawn(Spread("a", found))
+    assert wait_distribution_text(found) == "mean ≥ 10m, p50 3m, p95 1h, p99 ≥ 4h"
+    assert 'aria-label="Wait. a: mean ≥ 10m' in drawn(WaitDistribution("a", found))
 
 
 @example(3.4, 1.0)  # Between two ticks that are far apart.
@@ -25,7 +29,7 @@ def test_words_tell_mean_percentiles_and_lower_bounds():
 @given(st.floats(0, 3e7), st.floats(1, 1000))
 def test_times_of_any_length_have_a_few_ticks(shortest, spread):
     longest = min(4e7, shortest * spread)
-    svg = drawn(Spread("a", distribution(shortest, shortest, longest, longest)))
+    svg = drawn(WaitDistribution("a", distribution(shortest, shortest, longest, longest)))
     ticks = re.findall(r">(\d+[smhd]\w*)</text>", svg)
 
     assert 1 <= len(ticks) <= 5

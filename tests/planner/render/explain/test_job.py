@@ -7,10 +7,10 @@ from textwrap import dedent
 
 import pytest
 
-from gpuplan.models.dependency import Dependency, FinishedJob, Outcome
+from gpuplan.models.dependency import Dependency, FinishedJob, JobOutcome
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.gang import Gang
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
@@ -43,7 +43,7 @@ def shown(golden):
     return dedent(golden).removeprefix("\n")
 
 
-def finished(name, hours, *, queue="research", user="ann", outcome=Outcome.SUCCEEDED):
+def finished(name, hours, *, queue="research", user="ann", outcome=JobOutcome.SUCCEEDED):
     return FinishedJob(
         name=name,
         queue=queue,
@@ -207,7 +207,7 @@ def test_what_it_depends_on_is_told_job_by_job():
     subject = waiting("a", gpus=1, depends_on=on, depends_on_at_least=2)
     others = [running("r", replica(gpus=[0]), hours=1), waiting("b", gpus=8, held=True)]
     world = snapshot(jobs=[subject, *others]).model_copy(
-        update={"finished": (finished("p", 1), finished("f", 1, outcome=Outcome.FAILED))}
+        update={"finished": (finished("p", 1), finished("f", 1, outcome=JobOutcome.FAILED))}
     )
 
     assert lines(drafted(world, policy=looking_ahead()), "a")["depends on"] == (
@@ -259,8 +259,8 @@ def test_jobs_on_its_places_until_then():
         running("s", replica("n0", gpus=range(4, 8)), hours=9),
     ]
     planned = [
-        Planned("a", 3, (replica("n0", gpus=range(4)),)),
-        Planned("b", 1, (replica("n0", gpus=range(4)),)),
+        LaterStart("a", 3, (replica("n0", gpus=range(4)),)),
+        LaterStart("b", 1, (replica("n0", gpus=range(4)),)),
     ]
 
     assert lines(drafted(snapshot(jobs=jobs), policy=looking_ahead(), planned=planned), "a")[

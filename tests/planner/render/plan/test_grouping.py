@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.plan_builder import draft
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.output.plan_texts import crowd, shown, text, text_of_diff
@@ -46,7 +46,7 @@ def test_lines_of_any_plan_fit_any_usual_width(kind):
     for seed in range(30):
         world = kind(seed)
         goal = legal_target(
-            world.snapshot, world.policy, pose(world.snapshot, world.policy), random.Random(seed)
+            world.snapshot, world.policy, build_problem(world.snapshot, world.policy), random.Random(seed)
         )
         answer = Solution(SolveStatus.FEASIBLE, "milp", goal, 0, None, 0, 0.5)
         plan = draft(world.snapshot, world.policy, answer, {"completion": 0}, seed=0, created_at=NOW)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.plan.solution import Milestone
-from gpuplan.planner.io.search_log import Search
-from gpuplan.planner.render.plan.search import WRITING, now_lines, search_text
+from gpuplan.planner.io.search_log import SearchRecord
+from gpuplan.planner.render.plan.search import WRITING, progress_lines, search_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 
-SEARCH = Search(
+SEARCH = SearchRecord(
     ASKED,
     MILESTONES,
     ENDED,
@@ -26,7 +26,7 @@ def style(width=80, *, ascii_only=False):
 
 
 def now(milestone, *, width=80, seconds=2.3):
-    return now_lines(milestone, seconds=seconds, limit=10.0, style=style(width))
+    return progress_lines(milestone, seconds=seconds, limit=10.0, style=style(width))
 
 
 def test_what_is_known_now_at_eighty_columns():
@@ -143,7 +143,7 @@ def test_how_it_ended_is_told(changed, words):
 def test_a_search_without_milestones_or_solvers_is_one_too():
     began = ASKED.model_copy(update={"solvers": {}, "ticks": 20})
 
-    shown = search_text(Search(began, (), None, None), style())
+    shown = search_text(SearchRecord(began, (), None, None), style())
 
     assert "solvers none" in shown
     assert "limit 20 ticks" in shown

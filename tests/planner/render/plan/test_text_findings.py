@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.plan.solution import Ended, Fallback, Rejected, SolveStatus
+from gpuplan.models.plan.solution import Fallback, RejectedAnswer, SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.diff.diff import diff
@@ -33,7 +33,7 @@ def test_what_went_another_way_than_meant_is_said():
         fallback=Fallback(
             tried="milp", used="greedy", reason="the time limit of 1 s passed without an answer"
         ),
-        rejected=(Rejected(solver="milp", violations=violations),),
+        rejected=(RejectedAnswer(solver="milp", violations=violations),),
         not_disaggregated=2,
     )
 
@@ -52,9 +52,9 @@ def test_a_clock_that_ends_a_deterministic_search_is_told():
     deterministic = {"policy": Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))}
     told = "The clock ended the search after 6.0 s"
 
-    assert told in text(small_plan(ended=Ended.TIME).model_copy(update=deterministic))
-    assert told not in text(small_plan(ended=Ended.TICKS).model_copy(update=deterministic))
-    assert told not in text(small_plan(ended=Ended.TIME))
+    assert told in text(small_plan(ended=StopReason.TIME).model_copy(update=deterministic))
+    assert told not in text(small_plan(ended=StopReason.TICKS).model_copy(update=deterministic))
+    assert told not in text(small_plan(ended=StopReason.TIME))
 
 
 def test_a_plan_that_changes_nothing_says_why():

@@ -7,12 +7,12 @@ from textwrap import dedent
 import pytest
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.plan.text import diff_text, plan_text
-from gpuplan.planner.render.plan.timeline import timeline
-from gpuplan.planner.time_format import clock
+from gpuplan.planner.render.plan.timeline import timeline_chart
+from gpuplan.planner.time_format import format_time
 from tests.support.builders.build import NOW, cluster, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.output.html_pages import page
@@ -91,7 +91,7 @@ def test_every_line_fits_and_is_ascii_where_asked():
 
 def test_a_critical_deadline_is_at_risk_and_one_that_is_met_is_not():
     jobs = [waiting("near", gpus=8, hours=4, deadline=at(5)), waiting("far", gpus=8, deadline=at(11))]
-    planned = [Planned("near", 1, whole("n0")), Planned("far", 1, whole("n1"))]
+    planned = [LaterStart("near", 1, whole("n0")), LaterStart("far", 1, whole("n1"))]
 
     found = text(drafted(snapshot(jobs=jobs), policy=looking_ahead(), planned=planned))
 
@@ -108,7 +108,7 @@ def test_a_critical_deadline_is_at_risk_and_one_that_is_met_is_not():
 )
 def test_each_change_of_a_promise(slot, promised, line):
     world = snapshot(jobs=[waiting("a", gpus=8, promise=promise(2, *whole("n0")))])
-    planned = [Planned("a", slot, whole("n0"), promised=promised)]
+    planned = [LaterStart("a", slot, whole("n0"), promised=promised)]
 
     found = text(drafted(world, policy=looking_ahead(), planned=planned))
 
@@ -118,7 +118,7 @@ def test_each_change_of_a_promise(slot, promised, line):
 def test_a_promise_that_is_kept_is_no_change():
     world = snapshot(jobs=[waiting("a", gpus=8, promise=promise(2, *whole("n0")))])
 
-    found = text(drafted(world, policy=looking_ahead(), planned=[Planned("a", 2, whole("n0"))]))
+    found = text(drafted(world, policy=looking_ahead(), planned=[LaterStart("a", 2, whole("n0"))]))
 
     assert "Promises changed" not in found
     assert "starts 14:00 (promised)" in found
@@ -132,7 +132,7 @@ def test_without_a_horizon_and_promises_nothing_of_time_is_shown():
 
 def test_promises_alone_are_something_to_apply():
     world = snapshot(jobs=[waiting("a", gpus=8)])
-    planned = [Planned("a", 2, whole("n0"))]
+    planned = [LaterStart("a", 2, whole("n0"))]
 
     assert "Next: gpuplan apply" in text(drafted(world, policy=looking_ahead(), planned=planned))
     assert "Next: gpuplan apply" not in text(drafted(world, policy=Policy()))
@@ -142,7 +142,7 @@ def test_many_later_starts_are_told_by_their_time():
     nodes = cluster(30)
     jobs = [waiting(f"j{index:02d}", gpus=8) for index in range(30)]
     planned = [
-        Planned(f"j{index:02d}", 1 + index // 20, whole(f"n{index}"), promised=index != 29)
+        LaterStart(f"j{index:02d}", 1 + index // 20, whole(f"n{index}"), promised=index != 29)
         for index in range(30)
     ]
 
@@ -164,11 +164,11 @@ def test_few_jobs_with_long_reasons_are_told_their_starts_all_the_same():
         for index, name in enumerate(["a-job-with-a-long-name-" + "x" * 30] * 15)
     ]
     first = waiting(jobs[0].depends_on[0].job, gpus=8)
-    planned = [Planned(each.name, 2, whole(f"n{index}")) for index, each in enumerate(jobs)]
+    planned = [LaterStart(each.name, 2, whole(f"n{index}")) for index, each in enumerate(jobs)]
     world = snapshot(nodes=cluster(20), jobs=[first, *jobs])
 
     found = text(
-        drafted(world, policy=looking_ahead(), planned=[*planned, Planned(first.name, 1, whole("n19"))])
+        drafted(world, policy=looking_ahead(), planned=[*planned, LaterStart(first.name, 1, whole("n19"))])
     )
 
     assert "Grouped by reason" in found
@@ -180,7 +180,7 @@ def test_what_the_reason_of_a_group_says_is_not_said_twice():
         waiting("a", gpus=1, co_start="g", not_before=at(2)),
         waiting("b", gpus=1, co_start="g"),
     ]
-    planned = [Planned(name, 2, (replica("n0", gpus=[index]),)) for index, name in enumerate("ab")]
+    planned = [LaterStart(name, 2, (replica("n0", gpus=[index]),)) for index, name in enumerate("ab")]
 
     found = text(drafted(snapshot(jobs=group), policy=looking_ahead(), planned=planned), verbose=True)
 
@@ -197,9 +197,9 @@ def test_long_sections_say_how_to_see_the_rest():
 
 
 def test_the_clock_names_the_day_only_if_it_is_another():
-    assert clock(at(1), NOW) == "13:00"
-    assert clock(at(14), NOW) == "2026-11-21 02:00"
-    assert clock(NOW.replace(second=5), NOW) == "12:00:05"
+    assert format_time(at(1), NOW) == "13:00"
+    assert format_time(at(14), NOW) == "2026-11-21 02:00"
+    assert format_time(NOW.replace(second=5), NOW) == "12:00:05"
 
 
 class TestDiff:
@@ -244,7 +244,7 @@ class TestDiff:
     def test_each_change(self, slot, change):
         world = snapshot(jobs=[waiting("a", gpus=8, promise=promise(2, *whole("n0")))])
         started = [placement("a", *whole("n0"))] if slot == 0 else []
-        planned = [Planned("a", slot, whole("n0"))] if slot else []
+        planned = [LaterStart("a", slot, whole("n0"))] if slot else []
 
         (found,) = diff(drafted(world, *started, policy=looking_ahead(), planned=planned)).promises
 
@@ -273,7 +273,7 @@ class TestReport:
         assert not any(word in found for word in ("later start", "at risk", "changed Change"))
 
     def test_the_timeline_is_in_proportion_and_no_jobs_overlap_in_a_lane(self):
-        found = timeline(timely_plan())
+        found = timeline_chart(timely_plan())
         spans = {(lane.node, span.job): span for lane in found.lanes for span in lane.spans}
 
         moe = spans["h100-1", "train-moe"]
@@ -288,16 +288,18 @@ class TestReport:
     def test_jobs_on_a_node_at_the_same_time_have_lanes_of_their_own(self):
         others = [running(f"r{index}", replica("n0", gpus=[index]), hours=2) for index in range(3)]
         world = snapshot(jobs=[waiting("a", gpus=4), *others])
-        planned = [Planned("a", 1, (replica("n0", gpus=range(4, 8)),))]
+        planned = [LaterStart("a", 1, (replica("n0", gpus=range(4, 8)),))]
 
-        found = timeline(drafted(world, policy=looking_ahead(), planned=planned))
+        found = timeline_chart(drafted(world, policy=looking_ahead(), planned=planned))
 
         assert [lane.node for lane in found.lanes] == ["n0", "", "", ""]
 
     def test_what_goes_on_after_the_horizon_ends_with_the_picture(self):
         world = snapshot(jobs=[waiting("a", gpus=8, hours=100)])
 
-        found = timeline(drafted(world, policy=looking_ahead(4), planned=[Planned("a", 1, whole("n0"))]))
+        found = timeline_chart(
+            drafted(world, policy=looking_ahead(4), planned=[LaterStart("a", 1, whole("n0"))])
+        )
 
         assert (found.lanes[0].spans[0].left, found.lanes[0].spans[0].width) == (25.0, 75.0)
         assert [text for _, text in found.ticks] == ["13:00", "14:00", "15:00"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, group_by_zone
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.plan import plan_report
 from tests.support.builders.build import cluster, job, node, placement, replica, snapshot
@@ -20,7 +20,7 @@ def test_nodes_stand_in_their_racks_and_zones():
         node("d"),
     ]
 
-    found = zones(node_pictures(drafted(snapshot(nodes=nodes))))
+    found = group_by_zone(node_pictures(drafted(snapshot(nodes=nodes))))
 
     stand = {
         zone.name: {rack.name: [each.name for each in rack.nodes] for rack in zone.racks} for zone in found
@@ -32,7 +32,9 @@ def test_zones_and_racks_are_told_in_words():
     nodes = [node("a", rack="r1", zone="z1"), node("b", rack="r1", zone="z1"), node("c", zone="z2", gpus=0)]
     world = snapshot(nodes=nodes, jobs=[job("comes", gpus=8)])
 
-    first, second = zones(node_pictures(drafted(world, placement("comes", replica("a", gpus=range(8))))))
+    first, second = group_by_zone(
+        node_pictures(drafted(world, placement("comes", replica("a", gpus=range(8)))))
+    )
 
     assert first.words == first.racks[0].words == "2 nodes, 0 → 8 of 16 GPUs in use"
     assert second.words == "1 node without GPUs"

@@ -6,7 +6,7 @@ from collections import Counter
 
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.plan import NodeChange
-from gpuplan.planner.render.reports.devices import Fate
+from gpuplan.planner.render.reports.devices import GpuPartChange
 from gpuplan.planner.render.reports.drawing import large_node
 from gpuplan.planner.render.reports.nodes import node_pictures
 from tests.support.builders.build import cluster, job, node, placement, replica, snapshot
@@ -29,8 +29,11 @@ def test_a_gpu_is_filled_by_the_jobs_that_hold_it_before_and_after():
 
     gpu = pictures(plan)["n0"].devices[0]
 
-    assert fates(gpu.before) == [(0, 250, Fate.KEPT, "stays")]
-    assert fates(gpu.after) == [(0, 250, Fate.KEPT, "stays"), (250, 500, Fate.ARRIVES, "+ comes")]
+    assert fates(gpu.before) == [(0, 250, GpuPartChange.KEPT, "stays")]
+    assert fates(gpu.after) == [
+        (0, 250, GpuPartChange.KEPT, "stays"),
+        (250, 500, GpuPartChange.ARRIVES, "+ comes"),
+    ]
 
 
 def test_leaving_jobs_are_only_before_and_arriving_ones_only_after():
@@ -38,8 +41,8 @@ def test_leaving_jobs_are_only_before_and_arriving_ones_only_after():
         for device in picture.devices:
             before = {part.fate for part in device.before.parts} if device.before else set()
             after = {part.fate for part in device.after.parts} if device.after else set()
-            assert Fate.ARRIVES not in before
-            assert Fate.LEAVES not in after
+            assert GpuPartChange.ARRIVES not in before
+            assert GpuPartChange.LEAVES not in after
 
 
 def test_a_node_shows_jobs_that_come_go_and_stay_with_the_signs_of_the_plan():
@@ -113,7 +116,7 @@ def test_mig_instances_without_users_are_idle():
 
     (picture,) = node_pictures(drafted(world))
 
-    assert [part.fate for part in picture.devices[0].after.parts] == [Fate.IDLE]
+    assert [part.fate for part in picture.devices[0].after.parts] == [GpuPartChange.IDLE]
     assert not picture.changes
 
 
@@ -123,7 +126,7 @@ def test_nodes_without_gpus_show_their_cpus():
 
     (picture,) = node_pictures(plan)
 
-    assert fates(picture.devices[0].after) == [(0, 250, Fate.ARRIVES, "+ prepare")]
+    assert fates(picture.devices[0].after) == [(0, 250, GpuPartChange.ARRIVES, "+ prepare")]
     assert picture.words == "n0: 0 → 16 of 64 CPUs; + prepare"
 
 

@@ -16,7 +16,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.baselines import BASELINES, decide
 from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.names import BASELINE_NAMES
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
@@ -121,7 +121,7 @@ def test_easy_never_delays_the_head_of_the_queue_while_estimates_are_exact(seed)
                 promised.setdefault(name, begin)
                 break
             running[name] = now
-        began |= {one.job: now for one in each.happened if one.kind is Kind.STARTED}
+        began |= {one.job: now for one in each.happened if one.kind is JobEventKind.STARTED}
 
     assert promised
     assert all(began[name] <= latest for name, latest in promised.items())
@@ -355,7 +355,7 @@ def test_no_rule_on_places_is_ever_broken(baseline):
 def test_rules_without_preemption_leave_running_jobs_where_they_are(baseline):
     given, policy = random_trace(3, jobs=12, hours=3, outages=False)
     for each in epochs(baseline, given, Clock(1200), policy, most=6):
-        assert {one.kind for one in each.happened} <= {Kind.STARTED}
+        assert {one.kind for one in each.happened} <= {JobEventKind.STARTED}
 
 
 @pytest.mark.parametrize("baseline", sorted(PREEMPTIVE))
@@ -365,8 +365,8 @@ def test_a_job_only_stops_for_another_to_start(baseline):
         given, policy = random_trace(seed, jobs=25, hours=3, outages=False)
         for each in epochs(baseline, given, Clock(1200), policy, most=8):
             kinds = [one.kind for one in each.happened]
-            stops += kinds.count(Kind.PREEMPTED)
-            assert Kind.PREEMPTED not in kinds or Kind.STARTED in kinds
+            stops += kinds.count(JobEventKind.PREEMPTED)
+            assert JobEventKind.PREEMPTED not in kinds or JobEventKind.STARTED in kinds
     assert stops
 
 
@@ -375,7 +375,7 @@ def test_a_job_that_can_never_start_does_not_hold_up_the_queue(baseline):
     given = trace(comes("huge", 0, 10, gpus=16), comes("a", 1, 10))
     (_, second) = epochs(baseline, given, most=2)
 
-    assert [(one.kind, one.job) for one in second.happened] == [(Kind.STARTED, "a")]
+    assert [(one.kind, one.job) for one in second.happened] == [(JobEventKind.STARTED, "a")]
 
 
 def test_a_job_over_its_quota_waits_and_holds_no_reservation():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gpuplan.planner.sources.documents.scenario_folder import scenario_files, write_scenario
 from gpuplan.planner.sources.files import load_snapshot
-from gpuplan.planner.sources.synthetic.synthetic import generate
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
 from tests.support.builders.build import NOW
 from tests.support.builders.workload_profiles import profile
 
 
 def test_a_scenario_without_jobs_is_read_back_too(tmp_path):
-    snapshot = generate(profile(jobs=[]), seed=0)
+    snapshot = generate_snapshot(profile(jobs=[]), seed=0)
 
     write_scenario(snapshot, tmp_path)
 
@@ -19,7 +19,7 @@ def test_a_scenario_without_jobs_is_read_back_too(tmp_path):
 
 
 def test_each_node_and_job_has_a_line_of_its_own():
-    snapshot = generate(profile(), seed=0)
+    snapshot = generate_snapshot(profile(), seed=0)
 
     files = scenario_files(snapshot)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.queue import Queue
-from gpuplan.planner.sources.synthetic.first_fit import FirstFit, QuotaUse
+from gpuplan.planner.sources.synthetic.first_fit import FirstFit, QuotaTracker
 from tests.support.builders.build import job, node
 
 
@@ -46,7 +46,7 @@ def test_first_fit_takes_idle_mig_instances_of_the_layout_and_makes_none():
 
 
 def test_a_model_quota_limits_what_runs_on_that_model():
-    quota = QuotaUse((Queue(name="a", gpu_models={"O": {"nominal": 1}}),))
+    quota = QuotaTracker((Queue(name="a", gpu_models={"O": {"nominal": 1}}),))
 
     assert quota.admit("a", "O", 1000)
     assert not quota.admit("a", "O", 100)
@@ -54,7 +54,7 @@ def test_a_model_quota_limits_what_runs_on_that_model():
 
 
 def test_a_refused_job_uses_no_quota():
-    quota = QuotaUse((Queue(name="top", quota={"nominal": 2}), Queue(name="a", parent="top")))
+    quota = QuotaTracker((Queue(name="top", quota={"nominal": 2}), Queue(name="a", parent="top")))
 
     assert not quota.admit("a", None, 3000)
     assert quota.admit("a", None, 2000)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.base import canonical_json
-from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.sources.synthetic.synthetic import generate
+from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
 from tests.support.builders.build import NOW
 from tests.support.builders.workload_profiles import SMALL, profile
 
@@ -33,21 +33,21 @@ def held_milli(jobs):
 @settings(max_examples=30)
 @given(seed=seeds)
 def test_what_runs_breaks_no_rule(seed):
-    snapshot = generate(profile(), seed=seed)
+    snapshot = generate_snapshot(profile(), seed=seed)
 
     assert not list(inconsistencies(snapshot))
     assert not verify(snapshot, Policy(), snapshot.running_placements).violations
-    free = free_capacity(snapshot.cluster.nodes, snapshot.running_placements).values()
+    free = free_resources_by_node(snapshot.cluster.nodes, snapshot.running_placements).values()
     assert min(min(left.cpu_milli, left.memory_mib, *left.gpu_milli, 0) for left in free) == 0
     by_name = snapshot.cluster.node_by_name
     for one in running(snapshot):
-        assert {refusal(one, by_name[replica.node]) for replica in one.running.replicas} == {None}
+        assert {ineligibility(one, by_name[replica.node]) for replica in one.running.replicas} == {None}
 
 
 @settings(max_examples=10)
 @given(seed=seeds)
 def test_the_seed_decides_nothing_about_how_much_there_is(seed):
-    snapshot = generate(profile(), seed=seed)
+    snapshot = generate_snapshot(profile(), seed=seed)
 
     shapes = Counter((one.request.model_dump_json(), one.gang.maximum) for one in snapshot.jobs)
     assert sorted(shapes.values()) == [3, 4, 20, 20]
@@ -60,7 +60,7 @@ def test_running_jobs_hold_the_told_part_of_the_gpus_and_little_more(seed):
     unlimited = [{"queue": {"name": "a"}, "share": 1}]
     jobs = [{"count": 60, "request": {"gpus": 1}}, {"count": 20, "request": {"gpu_milli": 400}}]
 
-    snapshot = generate(profile(queues=unlimited, jobs=jobs), seed=seed)
+    snapshot = generate_snapshot(profile(queues=unlimited, jobs=jobs), seed=seed)
 
     assert 23_000 <= held_milli(running(snapshot)) < 24_000
 
@@ -68,7 +68,7 @@ def test_running_jobs_hold_the_told_part_of_the_gpus_and_little_more(seed):
 @settings(max_examples=20)
 @given(seed=seeds)
 def test_times_are_those_of_jobs_that_still_run_or_still_wait(seed):
-    snapshot = generate(profile(), seed=seed)
+    snapshot = generate_snapshot(profile(), seed=seed)
 
     for one in snapshot.jobs:
         assert 120 <= one.expected_duration <= 7200
@@ -81,14 +81,16 @@ def test_times_are_those_of_jobs_that_still_run_or_still_wait(seed):
 
 
 def test_one_seed_gives_one_snapshot_and_another_seed_another():
-    first, again, other = (canonical_json(generate(profile(), seed=seed).document()) for seed in (1, 1, 2))
+    first, again, other = (
+        canonical_json(generate_snapshot(profile(), seed=seed).document()) for seed in (1, 1, 2)
+    )
 
     assert first == again
     assert first != other
 
 
 def test_jobs_are_numbered_as_they_were_submitted():
-    jobs = generate(profile(), seed=3).jobs
+    jobs = generate_snapshot(profile(), seed=3).jobs
 
     numbered = sorted(jobs, key=lambda one: one.name.rpartition("-")[2])
     assert [one.submitted_at for one in numbered] == sorted(one.submitted_at for one in jobs)
@@ -96,7 +98,10 @@ def test_jobs_are_numbered_as_they_were_submitted():
 
 
 def test_a_rack_holds_nodes_of_one_shape_and_a_zone_so_many_racks():
-    places = {one.name: (one.region, one.zone, one.rack) for one in generate(profile(), seed=0).cluster.nodes}
+    places = {
+        one.name: (one.region, one.zone, one.rack)
+        for one in generate_snapshot(profile(), seed=0).cluster.nodes
+    }
 
     assert places == {
         "big-1": ("north", "z1", "r001"),
@@ -112,7 +117,7 @@ def test_a_rack_holds_nodes_of_one_shape_and_a_zone_so_many_racks():
 
 
 def test_a_shape_that_names_queues_comes_from_these_alone():
-    gangs = [one for one in generate(profile(), seed=5).jobs if one.gang.maximum > 1]
+    gangs = [one for one in generate_snapshot(profile(), seed=5).jobs if one.gang.maximum > 1]
 
     assert {one.queue for one in gangs} == {"a"}
 
@@ -120,14 +125,14 @@ def test_a_shape_that_names_queues_comes_from_these_alone():
 def test_no_job_asks_for_a_model_that_has_only_small_nodes():
     only_old = [{"share": 1, "gpu_models": ["O"]}]
 
-    jobs = generate(profile(model_choices=only_old), seed=0).jobs
+    jobs = generate_snapshot(profile(model_choices=only_old), seed=0).jobs
 
     assert all(bool(one.gpu_models) == (0 < one.request.total_gpu_milli <= 1000) for one in jobs)
 
 
 def test_priorities_and_users_are_those_of_the_queue():
     many = profile(jobs=[{"count": 300, "request": {"cpus": 1}}], running={"gpu_ratio": 0})
-    jobs = generate(many, seed=0).jobs
+    jobs = generate_snapshot(many, seed=0).jobs
 
     from_b = [one for one in jobs if one.queue == "b"]
     assert 40 < len(from_b) < 110  # a quarter of 300
@@ -146,7 +151,9 @@ def test_jobs_that_ended_leave_holes():
     }
 
     def half_full_nodes(ended_ratio):
-        snapshot = generate(profile(**crowd, running={"gpu_ratio": 0.5, "ended_ratio": ended_ratio}), seed=0)
+        snapshot = generate_snapshot(
+            profile(**crowd, running={"gpu_ratio": 0.5, "ended_ratio": ended_ratio}), seed=0
+        )
         used = Counter(replica.node for one in running(snapshot) for replica in one.running.replicas)
         return sum(count < 8 for count in used.values())
 
@@ -172,7 +179,7 @@ def test_jobs_are_as_their_shape_says():
         ],
     }
 
-    snapshot = generate(profile(**changes), seed=2)
+    snapshot = generate_snapshot(profile(**changes), seed=2)
 
     assert {(one.gang.minimum, one.gang.maximum) for one in snapshot.jobs} == {(2, 6)}
     assert {one.speed_milli("O") for one in snapshot.jobs} == {500}
@@ -195,23 +202,23 @@ def test_jobs_are_as_their_shape_says():
 def test_jobs_that_care_about_domains_all_wait(wish):
     jobs = [{"count": 5, "replicas": 2, "request": {"gpus": 1}, **wish}]
 
-    assert not running(generate(profile(jobs=jobs), seed=2))
+    assert not running(generate_snapshot(profile(jobs=jobs), seed=2))
 
 
 def test_checkpoints_are_younger_than_their_jobs_and_than_the_oldest():
     told = {"gpu_ratio": 0.8, "oldest_checkpoint": "20m"}
-    jobs = running(generate(profile(running=told), seed=4))
+    jobs = running(generate_snapshot(profile(running=told), seed=4))
     saved = [one.running for one in jobs if one.running.last_checkpoint_at]
 
     assert saved
     assert all(one.started_at < one.last_checkpoint_at <= NOW for one in saved)
     assert min(one.last_checkpoint_at for one in saved) >= NOW - timedelta(minutes=20)
-    assert {one.running.last_checkpoint_at for one in running(generate(profile(), seed=4))} == {None}
+    assert {one.running.last_checkpoint_at for one in running(generate_snapshot(profile(), seed=4))} == {None}
 
 
 def test_the_last_nodes_of_a_shape_are_to_be_drained_and_jobs_run_there():
     nodes = [SMALL["nodes"][0] | {"draining": 4}]
-    snapshot = generate(profile(nodes=nodes, model_choices=[{"share": 1}]), seed=0)
+    snapshot = generate_snapshot(profile(nodes=nodes, model_choices=[{"share": 1}]), seed=0)
 
     draining = {one.name for one in snapshot.cluster.nodes if one.drain}
     assert draining == {"big-2", "big-3", "big-4", "big-5"}
@@ -221,7 +228,7 @@ def test_the_last_nodes_of_a_shape_are_to_be_drained_and_jobs_run_there():
 def test_nodes_with_a_region_of_their_own_stand_there():
     abroad = SMALL["nodes"][2]["node"] | {"region": "south"}
 
-    snapshot = generate(profile(nodes=[*SMALL["nodes"][:2], {"count": 1, "node": abroad}]), seed=0)
+    snapshot = generate_snapshot(profile(nodes=[*SMALL["nodes"][:2], {"count": 1, "node": abroad}]), seed=0)
 
     assert {one.name: one.region for one in snapshot.cluster.nodes}["cpu-1"] == "south"
     assert {one.region for one in snapshot.cluster.nodes} == {"north", "south"}
@@ -234,7 +241,7 @@ def test_what_is_said_of_the_cluster_is_in_the_snapshot():
         "rack_power": [{"rack": "r001", "zone": "z1", "region": "north", "watts": 9000}],
     }
 
-    cluster = generate(profile(**told), seed=0).cluster
+    cluster = generate_snapshot(profile(**told), seed=0).cluster
 
     assert [pool.maximum for pool in cluster.pools] == [3]
     assert cluster.overcommit["burstable"].cpu_milli == 2000
@@ -245,6 +252,6 @@ def test_a_queue_without_quota_left_starts_nothing():
     queues = [{"queue": {"name": "a", "quota": {"nominal": 1}}, "share": 1}]
     jobs = [{"count": 9, "request": {"gpu_milli": 400}}]
 
-    snapshot = generate(profile(queues=queues, jobs=jobs), seed=0)
+    snapshot = generate_snapshot(profile(queues=queues, jobs=jobs), seed=0)
 
     assert len(running(snapshot)) == 2

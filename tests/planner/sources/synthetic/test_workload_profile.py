@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources.synthetic.synthetic import load_profile
+from gpuplan.planner.sources.synthetic.synthetic import load_workload_profile
 from tests.support.builders.workload_profiles import SMALL, profile
 
 
@@ -61,6 +61,6 @@ def test_a_bad_profile_file_is_refused_with_its_line(tmp_path):
     )
 
     with pytest.raises(BadInputError) as caught:
-        load_profile(path)
+        load_workload_profile(path)
 
     assert [problem.place for problem in caught.value.problems] == [f"{path}:4", f"{path}:8"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.planner.sources.traces.openb import PRIORITY, TRACE_START, QosClass, read_openb
+from gpuplan.planner.sources.traces.openb import PRIORITY, TRACE_START, OpenbQos, read_openb
 
 NODES = """\
 sn,cpu_milli,memory_mib,gpu,model
@@ -95,12 +95,12 @@ def test_quality_of_service_becomes_queue_priority_and_label(read):
         "late": "guaranteed",
     }
     assert snapshot.job_by_name["share"].labels == {"openb/qos": "BE"}
-    assert all(job.priority == PRIORITY[QosClass(job.labels["openb/qos"])] for job in snapshot.jobs)
+    assert all(job.priority == PRIORITY[OpenbQos(job.labels["openb/qos"])] for job in snapshot.jobs)
 
 
 def test_best_effort_is_least_important_and_guaranteed_most():
-    assert PRIORITY[QosClass.BE] < PRIORITY[QosClass.BURSTABLE] < PRIORITY[QosClass.LS]
-    assert PRIORITY[QosClass.LS] == PRIORITY[QosClass.GUARANTEED] == max(PRIORITY.values())
+    assert PRIORITY[OpenbQos.BE] < PRIORITY[OpenbQos.BURSTABLE] < PRIORITY[OpenbQos.LS]
+    assert PRIORITY[OpenbQos.LS] == PRIORITY[OpenbQos.GUARANTEED] == max(PRIORITY.values())
 
 
 def test_without_an_instant_every_pod_waits_once_the_last_was_created(read):

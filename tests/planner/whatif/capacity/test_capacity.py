@@ -12,7 +12,7 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.capacity import capacity_text
 from gpuplan.planner.whatif.capacity import capacity
-from gpuplan.planner.whatif.capacity.capacity import size
+from gpuplan.planner.whatif.capacity.capacity import find_cheapest_nodes
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
 from tests.support.strategies import instances
@@ -22,7 +22,7 @@ FEATURES = ("anti_affinity", "filters", "mig", "overcommit", "power", "racks", "
 
 
 def sized(world, *jobs, policy=POLICY, **more):
-    return size(world, policy, jobs, seed=0, **more)
+    return find_cheapest_nodes(world, policy, jobs, seed=0, **more)
 
 
 def priced(name, price, *, gpus=4, most=4, **more):

@@ -14,7 +14,7 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.fit import fit_text
 from gpuplan.planner.whatif.capacity.fit import fit
-from gpuplan.planner.whatif.capacity.fit_upper_bound import ceiling
+from gpuplan.planner.whatif.capacity.fit_upper_bound import count_upper_bound
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
 from tests.support.strategies import instances
@@ -188,7 +188,7 @@ def test_counting_is_never_below_what_fits():
             made, wanted, most = case
             running = [each for each in made.snapshot.jobs if each.running]
             alone = made.snapshot.model_copy(update={"jobs": tuple(running)})
-            assert ceiling(alone, made.policy, wanted, 6) >= most
+            assert count_upper_bound(alone, made.policy, wanted, 6) >= most
 
 
 def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
@@ -208,7 +208,7 @@ def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
 
 
 def test_the_bound_of_a_solver_counts_where_counting_says_more(monkeypatch):
-    monkeypatch.setattr(FIT + "ceiling", lambda *_: 6)
+    monkeypatch.setattr(FIT + "count_upper_bound", lambda *_: 6)
     wanted = job(gpus=2)
 
     found = fitted(snapshot(nodes=[node("n0", gpus=8)], jobs=[wanted]), wanted)

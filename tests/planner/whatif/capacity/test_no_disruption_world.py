@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.capacity.no_disruption_world import undisturbed
+from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
 from tests.support.builders.build import job, node, queue, replica, snapshot
 from tests.support.strategies import instances
 
@@ -20,7 +20,7 @@ WHOLE_NODE = [replica("n0", gpus=range(4))]
 
 def disturbed(world, asked):
     """Jobs that run on otherwise than before."""
-    alone, rules = undisturbed(world, ANYTHING, asked, points=10**6, currency=100)
+    alone, rules = without_disruption(world, ANYTHING, asked, points=10**6, currency=100)
     plan = plan_epoch(alone, rules, seed=0, created_at=world.taken_at)
     after = {placement.job: placement.replicas for placement in plan.placements}
     return [

@@ -8,7 +8,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.cli import main
 from gpuplan.planner.whatif.compare import compare
-from gpuplan.planner.whatif.grid.workers import Processes, Task
+from gpuplan.planner.whatif.grid.workers import Processes, WorkerTask
 from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from tests.support.builders.build import job, snapshot
@@ -49,8 +49,8 @@ def test_a_comparison_comes_out_as_on_this_machine(cluster):
 
 def test_a_task_that_dies_takes_neither_the_worker_nor_the_others_with_it(cluster):
     tasks = [
-        Task("tests.support.doubles.task_engines:die", (), 30.0),
-        Task("tests.support.doubles.task_engines:echo", ("done",), 30.0),
+        WorkerTask("tests.support.doubles.task_engines:die", (), 30.0),
+        WorkerTask("tests.support.doubles.task_engines:echo", ("done",), 30.0),
     ]
 
     with dask_engine.dask_cluster(cluster.scheduler_address) as engine:
@@ -65,10 +65,10 @@ def test_a_task_that_cannot_be_begun_is_a_failure(cluster, monkeypatch):
     def refuse(_task):
         raise OSError("no space left")
 
-    monkeypatch.setattr(dask_engine, "carry_out", refuse)
+    monkeypatch.setattr(dask_engine, "run_task", refuse)
 
     with dask_engine.dask_cluster(cluster.scheduler_address) as engine:
-        [(_, outcome)] = engine.run([Task("tests.support.doubles.task_engines:echo", ("x",), 1.0)])
+        [(_, outcome)] = engine.run([WorkerTask("tests.support.doubles.task_engines:echo", ("x",), 1.0)])
 
     assert outcome.failure == "failed on its Dask worker: OSError: no space left"
 

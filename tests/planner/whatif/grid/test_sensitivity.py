@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy
 from gpuplan.planner.render.whatif.sensitivity import sensitivity_text
-from gpuplan.planner.whatif.grid.sensitivity import kinds_of, sensitivity
-from gpuplan.solvers.worker import Outcome
+from gpuplan.planner.whatif.grid.sensitivity import equivalent_nodes, sensitivity
+from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, pool, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 
@@ -13,7 +13,7 @@ POLICY = by_value(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 
 
 def valued(world, *, steps=(1, 2), engine=None, policy=POLICY):
-    return sensitivity(world, policy, kinds_of(world), engine or Here(), seed=0, steps=steps)
+    return sensitivity(world, policy, equivalent_nodes(world), engine or Here(), seed=0, steps=steps)
 
 
 def text(found):
@@ -50,7 +50,7 @@ def test_kinds_are_told_by_their_commonest_shape_and_pools_add_their_own():
         ],
     )
 
-    kinds = kinds_of(world)
+    kinds = equivalent_nodes(world)
 
     assert [(kind.words, kind.like, kind.nodes, kind.pool) for kind in kinds] == [
         ("8 × H100-80GB", "c", 3, None),
@@ -95,7 +95,7 @@ def test_what_failed_is_told_with_its_pool():
 def test_what_could_not_be_planned_is_unknown_and_told():
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=16)])
     # In this order: base, its relaxation, that with one node more, one more, two more.
-    found = valued(world, engine=Failing(2, 4, outcome=Outcome(killed=True)))
+    found = valued(world, engine=Failing(2, 4, outcome=ChildOutcome(killed=True)))
 
     [kind] = found.kinds
     assert kind.marginal is None

@@ -10,9 +10,9 @@ from gpuplan.models.errors import BadInputError
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.render.charts.sweep import sweep_chart
 from gpuplan.planner.render.whatif.sweep import WEIGHABLE, sweep_text
-from gpuplan.planner.whatif.answers.comparison import Figures
+from gpuplan.planner.whatif.answers.comparison import PlanFigures
 from gpuplan.planner.whatif.grid.sweep import BETTER_LESS, pareto_front, sweep
-from gpuplan.planner.whatif.patch.knobs import read_knobs, turned
+from gpuplan.planner.whatif.patch.knobs import build_sweep_worlds, read_knobs
 from tests.support.builders.build import job, node, pool, queue, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 
@@ -27,13 +27,13 @@ WORLD = snapshot(
 
 def swept(*knobs, world=WORLD, weighed=("hourly_cost", "jobs_running"), engine=None):
     read = read_knobs(knobs)
-    worlds = turned(read, world, POLICY)
+    worlds = build_sweep_worlds(read, world, POLICY)
     return sweep(world, POLICY, read, worlds, engine or Here(), seed=0, weighed=weighed)
 
 
 def refused(*knobs, world=WORLD):
     with pytest.raises(BadInputError) as error:
-        turned(read_knobs(knobs), world, POLICY)
+        build_sweep_worlds(read_knobs(knobs), world, POLICY)
     return str(error.value)
 
 
@@ -61,7 +61,7 @@ def test_every_combination_is_planned_the_last_knob_fastest():
     ],
 )
 def test_each_knob_turns_what_it_names(knob, change):
-    [(_, made)] = turned(read_knobs([knob]), WORLD, POLICY)
+    [(_, made)] = build_sweep_worlds(read_knobs([knob]), WORLD, POLICY)
 
     assert made.misfits == ()
     assert change(made)
@@ -99,7 +99,7 @@ def test_values_that_are_wrong_together_are_refused_together():
 
 
 def test_values_that_are_right_together_need_not_be_so_alone():
-    made = turned(read_knobs(["quota:one=0", "quota:two=20"]), company(one=20, two=0), POLICY)
+    made = build_sweep_worlds(read_knobs(["quota:one=0", "quota:two=20"]), company(one=20, two=0), POLICY)
 
     assert [patched.misfits for _, patched in made] == [()]
 
@@ -108,7 +108,7 @@ BACKFILL = ("horizon.backfill.mode=aggressive", "horizon.backfill.max_delay=60,1
 
 
 def test_knobs_of_the_policy_are_judged_in_one_policy():
-    made = turned(read_knobs(BACKFILL), WORLD, POLICY)
+    made = build_sweep_worlds(read_knobs(BACKFILL), WORLD, POLICY)
 
     assert [each.policy.horizon.backfill.max_delay for _, each in made] == [60, 120]
     assert refused(BACKFILL[0]).startswith(
@@ -121,7 +121,7 @@ def test_knobs_of_the_policy_are_judged_in_one_policy():
 def test_a_knob_goes_with_what_the_policy_has():
     policy = Policy.model_validate({"horizon": {"backfill": {"mode": "aggressive", "max_delay": 60}}})
 
-    [(_, made)] = turned(read_knobs(["horizon.backfill.max_delay=2h"]), WORLD, policy)
+    [(_, made)] = build_sweep_worlds(read_knobs(["horizon.backfill.max_delay=2h"]), WORLD, policy)
 
     assert made.policy.horizon.backfill.max_delay == 7200
     assert made.policy.horizon.backfill.mode == "aggressive"
@@ -144,12 +144,12 @@ def test_a_knob_goes_with_what_the_policy_has():
 )
 def test_knobs_that_are_none_are_refused(knobs):
     with pytest.raises(BadInputError):
-        turned(read_knobs(knobs), WORLD, POLICY)
+        build_sweep_worlds(read_knobs(knobs), WORLD, POLICY)
 
 
 def figures(cost, running):
-    fields = dict.fromkeys(Figures.model_fields, 0)
-    return Figures.model_construct(**(fields | {"hourly_cost": cost, "jobs_running": running}))
+    fields = dict.fromkeys(PlanFigures.model_fields, 0)
+    return PlanFigures.model_construct(**(fields | {"hourly_cost": cost, "jobs_running": running}))
 
 
 @given(st.lists(st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
@@ -167,7 +167,7 @@ def test_the_front_is_what_nothing_beats(places):
 
 def test_whether_more_is_better_is_known_of_every_figure():
     assert set(WEIGHABLE) >= BETTER_LESS
-    assert set(WEIGHABLE) <= set(Figures.model_fields)
+    assert set(WEIGHABLE) <= set(PlanFigures.model_fields)
 
 
 def test_points_of_different_goals_are_on_no_front():

@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from gpuplan.planner.whatif.grid.workers import Processes, Task
+from gpuplan.planner.whatif.grid.workers import Processes, WorkerTask
 
 
 def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
     tasks = [
-        Task("tests.support.doubles.task_engines:die", (), 30.0),
-        Task("tests.support.doubles.task_engines:hang", ("",), 0.5),
-        Task("tests.support.doubles.task_engines:echo", ("done",), 30.0),
+        WorkerTask("tests.support.doubles.task_engines:die", (), 30.0),
+        WorkerTask("tests.support.doubles.task_engines:hang", ("",), 0.5),
+        WorkerTask("tests.support.doubles.task_engines:echo", ("done",), 30.0),
     ]
 
     found = dict(Processes(3).run(tasks))
@@ -27,8 +27,8 @@ def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
 def test_an_abandoned_run_leaves_no_worker(tmp_path):
     pid_file = tmp_path / "pid"
     tasks = [
-        Task("tests.support.doubles.task_engines:after", (str(pid_file),), 60.0),
-        Task("tests.support.doubles.task_engines:hang", (str(pid_file),), 300.0),
+        WorkerTask("tests.support.doubles.task_engines:after", (str(pid_file),), 60.0),
+        WorkerTask("tests.support.doubles.task_engines:hang", (str(pid_file),), 300.0),
     ]
 
     outcomes = Processes(2).run(tasks)

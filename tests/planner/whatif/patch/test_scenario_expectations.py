@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpuplan.planner.whatif.answers.comparison import Figures
-from gpuplan.planner.whatif.patch.scenario_expectations import Expectation, holds
+from gpuplan.planner.whatif.answers.comparison import PlanFigures
+from gpuplan.planner.whatif.patch.scenario_expectations import Expectation, check_passes
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from gpuplan.planner.whatif.patch.scenario_expectations import Expectation, hold
     ],
 )
 def test_a_check_compares_a_figure_with_a_number_or_the_base(check, found, base, expected):
-    assert holds(Expectation(gap=check).gap, found, base) is expected
+    assert check_passes(Expectation(gap=check).gap, found, base) is expected
 
 
 @pytest.mark.parametrize("check", ["", "40", ">= ", ">= some", ">= base -", ">= 4 5", "=> 4", ">= base / 2"])
@@ -45,4 +45,4 @@ def test_an_expectation_says_something(said):
 
 
 def test_what_can_be_expected_are_figures():
-    assert set(Expectation.model_fields) - {"job", "runs"} <= set(Figures.model_fields)
+    assert set(Expectation.model_fields) - {"job", "runs"} <= set(PlanFigures.model_fields)

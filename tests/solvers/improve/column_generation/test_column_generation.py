@@ -12,10 +12,10 @@ import pytest
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.models.queue import Queue, Quota
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.column_generation import repack
-from gpuplan.solvers.improve.column_generation.subproblem import lift
+from gpuplan.solvers.improve.column_generation.subproblem import extract_repack_problem
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.column_generation_plans import one_by_one, planned
@@ -77,7 +77,7 @@ def test_better_paid_job_takes_the_place_of_a_placed_one():
     problem_jobs = [build.job("low", gpus=8), build.job("high", gpus=8, priority=5)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=problem_jobs)
     policy = Policy()
-    ledger = Ledger(pose(snapshot, policy))
+    ledger = Ledger(build_problem(snapshot, policy))
     low = next(i for i, each in enumerate(ledger.problem.classes) if "low" in each.jobs)
     ledger.place(low, ledger.problem.classes[low].options[0], jobs=1)
 
@@ -134,7 +134,7 @@ def test_only_the_given_nodes_change():
     jobs = shares(600, 600, 600, 600, 400, 400, 400, 400)
     snapshot = build.snapshot(nodes=nodes, jobs=jobs)
     policy = Policy()
-    ledger = one_by_one(pose(snapshot, policy))
+    ledger = one_by_one(build_problem(snapshot, policy))
     before = {number: placed for number, placed in ledger.placed.items() if placed.sites[0].node == 0}
     assert before
 
@@ -159,7 +159,7 @@ def test_nodes_that_are_not_there_take_no_job():
 
 def test_later_slots_are_left_alone():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1)])
-    ledger = Ledger(pose(snapshot, Policy(horizon=HorizonPolicy(slots=2))))
+    ledger = Ledger(build_problem(snapshot, Policy(horizon=HorizonPolicy(slots=2))))
 
     found = repack(ledger, nodes=None, deadline=time.monotonic() + 60, seed=0)
 
@@ -168,7 +168,7 @@ def test_later_slots_are_left_alone():
 
 def test_no_time_changes_nothing():
     snapshot = build.snapshot(nodes=build.cluster(2), jobs=shares(600, 400))
-    ledger = Ledger(pose(snapshot, Policy()))
+    ledger = Ledger(build_problem(snapshot, Policy()))
 
     found = repack(ledger, nodes=None, deadline=time.monotonic() - 1, seed=0)
 
@@ -203,7 +203,7 @@ def test_any_plan_stays_legal_and_gets_no_worse(chunk):
         made = [instances.everything(seed), instances.everything_mixed(seed)]
         draw = random.Random(seed)
         for each in made:
-            count = len(pose(each.snapshot, each.policy).nodes)
+            count = len(build_problem(each.snapshot, each.policy).nodes)
             some = sorted(draw.sample(range(count), draw.randint(min(1, count), count)))
             for nodes in (None, some):
                 found, _ = planned(each.snapshot, each.policy, nodes=nodes)
@@ -222,11 +222,11 @@ def test_nothing_that_is_packed_at_random_exceeds_the_bound(chunk):
     for seed in range(chunk * 20, chunk * 20 + 20):
         for make in (instances.everything, instances.everything_mixed):
             each, draw = make(seed, features=PRICED, share=0.6), random.Random(seed)
-            problem = pose(each.snapshot, each.policy)
+            problem = build_problem(each.snapshot, each.policy)
             found = repack(greedy(problem), nodes=None, deadline=time.monotonic() + 60, seed=0)
             for _ in range(4):
                 ledger = greedy(problem)
-                offers = list(lift(ledger, None).offers)
+                offers = list(extract_repack_problem(ledger, None).offers)
                 draw.shuffle(offers)
                 for offer in offers:
                     options = problem.classes[offer.job_class].options
@@ -255,7 +255,7 @@ def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
     seen = 0
     for seed in range(40):
         each = instances.everything(seed)
-        ledger = greedy(pose(each.snapshot, each.policy))
+        ledger = greedy(build_problem(each.snapshot, each.policy))
         for index, budget in enumerate(ledger.problem.budgets):
             assert ledger.quota.held(index) == held_directly(ledger, budget), seed
             seen += ledger.quota.held(index) != list(budget.own)

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gpuplan.models.queue import Queue, Quota
-from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.column_generation_plans import one_by_one, planned
@@ -42,7 +42,7 @@ def small(seed):
 
 def best_by_trying(snapshot):
     """The best of all assignments of jobs to nodes, whatever order they are placed in."""
-    problem = pose(snapshot, build.by_value(priority=build.BY_WEIGHT))
+    problem = build_problem(snapshot, build.by_value(priority=build.BY_WEIGHT))
     jobs = [index for index, each in enumerate(problem.classes) for _ in each.jobs]
     return max(
         value

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.problem.jobs import Shape
-from gpuplan.solvers.improve.column_generation.dominance import swaps_of
-from gpuplan.solvers.improve.column_generation.subproblem import Item
+from gpuplan.solvers.improve.column_generation.dominance import dominance_pairs
+from gpuplan.solvers.improve.column_generation.subproblem import PackingItem
 
 
 def item(gpus=0, milli=0, cores=0, *, groups=(0, 1), points=()):
-    return Item(0, Shape(gpus, milli, (cores,)), frozenset(groups), points, most=1)
+    return PackingItem(0, Shape(gpus, milli, (cores,)), frozenset(groups), points, most=1)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def item(gpus=0, milli=0, cores=0, *, groups=(0, 1), points=()):
     ],
 )
 def test_places_are_given_to_what_takes_no_more_and_may_be_there(giver, taker, swapped):
-    assert ((0, 1) in swaps_of([giver, taker], alike=False)) == swapped
+    assert ((0, 1) in dominance_pairs([giver, taker], alike=False)) == swapped
 
 
 def test_swaps_that_follow_from_others_are_left_out():
-    assert swaps_of([item(gpus=1), item(gpus=4), item(gpus=2)], alike=False) == [(1, 2), (2, 0)]
+    assert dominance_pairs([item(gpus=1), item(gpus=4), item(gpus=2)], alike=False) == [(1, 2), (2, 0)]

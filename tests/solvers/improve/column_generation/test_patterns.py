@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.solvers.improve.column_generation.patterns import patterns
+from gpuplan.solvers.improve.column_generation.patterns import cutting_patterns
 from tests.support.oracles.share_packing import packs
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def test_shares_fit_patterns_exactly_if_they_can_be_packed(milli, gpus):
 
     fits = any(
         all(sum(places) >= want for places, want in zip(zip(*chosen, strict=True), wanted, strict=True))
-        for chosen in itertools.combinations_with_replacement(patterns(sizes, 1000), gpus)
+        for chosen in itertools.combinations_with_replacement(cutting_patterns(sizes, 1000), gpus)
     )
 
     assert fits == packs(tuple(sorted(milli)), gpus)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.problem.problem import QueueBudget
-from gpuplan.solvers.state.constraints.future_quota import QuotaAhead
+from gpuplan.solvers.state.constraints.future_quota import FutureQuota
 from gpuplan.solvers.state.constraints.quota import QuotaLedger
 from tests.support.builders import slot_problems
 
@@ -34,7 +34,7 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
         question = slot_problems.problem(
             [slot_problems.node("n0", 1)], [], slots=slots, queues="abcd", budgets=(budget,)
         )
-        ahead, changes = QuotaAhead(question), []
+        ahead, changes = FutureQuota(question), []
         for _ in range(draw.randint(0, 6)):
             first = draw.randint(1, 3)
             change = draw.randrange(queues), draw.randint(1, 2) * 500, (first, draw.randint(first, 4))

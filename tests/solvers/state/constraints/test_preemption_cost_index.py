@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from gpuplan.models.problem.jobs import Role
-from gpuplan.planner.problem_builder import pose
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.greedy_fill import fill
-from gpuplan.solvers.heuristics.preemption import Preemption
-from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch
+from gpuplan.solvers.state.constraints.preemption_cost_index import PreemptionCosts
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.strategies import instances
 
@@ -28,16 +28,16 @@ def questions(*more):
     for seed in range(SEEDS):
         instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
         prices = instance.policy.prices.model_copy(update={"nominal": 0})
-        problem = pose(instance.snapshot, instance.policy.model_copy(update={"prices": prices}))
+        problem = build_problem(instance.snapshot, instance.policy.model_copy(update={"prices": prices}))
         draw, ledger = random.Random(seed), Ledger(problem)
         if draw.random() < 0.5:
-            fill(ledger)
-        preemption = Preemption(ledger)
+            fill_free_capacity(ledger)
+        preemption = PreemptionSearch(ledger)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents) // 2):
             if draw.random() < 0.3:
-                vacate.stop(ledger, index)
+                vacate.stop_incumbent(ledger, index)
         for index, job_class in enumerate(problem.classes):
-            if job_class.role is Role.START:
+            if job_class.role is ClassRole.START:
                 for option in job_class.options:
                     nodes = ledger.nodes_of(option)
                     yield ledger, preemption, index, nodes[ledger.takes(ledger.tenants[index], nodes)]
@@ -73,10 +73,10 @@ def test_offers_kept_up_to_date_are_offers_made_anew():
     changed = 0
     for ledger, preemption, index, nodes in questions():
         tenant, mark = ledger.tenants[index], ledger.mark()
-        kept = Offers(ledger, preemption.victims, tenant, nodes)
+        kept = PreemptionCosts(ledger, preemption.victims, tenant, nodes)
         for incumbent in range(len(ledger.problem.incumbents)):
-            changed += vacate.stop(ledger, incumbent)
-        anew = Offers(ledger, preemption.victims, tenant, nodes)
+            changed += vacate.stop_incumbent(ledger, incumbent)
+        anew = PreemptionCosts(ledger, preemption.victims, tenant, nodes)
 
         assert kept.bounds().tolist() == anew.bounds().tolist()
         assert [bound for bound, _ in kept.cheapest_first()] == sorted(anew.bounds()[anew.bounds() < np.inf])
@@ -88,7 +88,7 @@ def test_what_was_learnt_of_a_node_holds_until_it_changes():
     learnt = 0
     for ledger, preemption, index, nodes in questions():
         mark = ledger.mark()
-        whole = Offers(ledger, preemption.victims, ledger.tenants[index], nodes)
+        whole = PreemptionCosts(ledger, preemption.victims, ledger.tenants[index], nodes)
         for node in nodes[:1].tolist():
             before = whole.bounds()[0]
             whole.among(nodes[:1]).learn(node, 12345.0)
