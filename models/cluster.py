@@ -215,7 +215,7 @@ class NodePool(Noun):
             raise ValueError(f"expected a template in pool {self.name}, found pool {self.template.pool}")
         return self
 
-    def scaled_as(self, other: NodePool) -> NodePool:
+    def with_scaling_times_of(self, other: NodePool) -> NodePool:
         """The pool with the times of the last scale-up and scale-down of another pool."""
         times = {"node_added_at": other.node_added_at, "node_removed_at": other.node_removed_at}
         return self.model_copy(update=times)

@@ -339,7 +339,7 @@ class Job(Noun):
         return found or (self.progress.last_checkpoint_at if self.progress else None)
 
     @cached_property
-    def likeness(self) -> tuple[Hashable, ...]:
+    def requirements_key(self) -> tuple[Hashable, ...]:
         """
         All its requirements in a canonical order: jobs with equal requirements compare equal.
 
@@ -358,7 +358,7 @@ class Job(Noun):
             *(frozenset(self.tolerations), frozenset(self.affinity), frozenset(self.regions)),
         )
 
-    def waited(self, now: datetime) -> int:
+    def waiting_seconds(self, now: datetime) -> int:
         """Whole seconds since submission; 0 if that is in the future."""
         return max(0, int((now - self.submitted_at).total_seconds()))
 

@@ -55,7 +55,7 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     """
     if policy.horizon.slots > 1 or live.cluster.reservations or not has_same_rules(policy, last.policy):
         return False
-    if policy.disruption.takes_turns and policy.objective.goals & _OVERTAKEN_BY_RUNNING:
+    if policy.disruption.preempts_equals and policy.objective.goals & _OVERTAKEN_BY_RUNNING:
         return False
     if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
         return False
@@ -144,7 +144,9 @@ def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
     """True if a job may be resized again, or a pool scaled again, that could not be before."""
     now, then = live.taken_at, before.taken_at
     jobs, pools = policy.disruption, policy.pools
-    return any(jobs.dwells(job, then) and not jobs.dwells(job, now) for job in live.jobs) or any(
+    return any(
+        jobs.is_in_resize_dwell(job, then) and not jobs.is_in_resize_dwell(job, now) for job in live.jobs
+    ) or any(
         allowed(pool, now) and not allowed(pool, then)
         for pool in live.cluster.pools
         for allowed in (pools.may_add, pools.may_remove)
@@ -173,7 +175,7 @@ def _enabled_a_start(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
 def _as_scaled_in(cluster: Cluster, pools: tuple[NodePool, ...]) -> tuple[NodePool, ...]:
     """The pools with the last scaling times of a cluster's pools."""
     found = {pool.name: pool for pool in cluster.pools}
-    return tuple(pool.scaled_as(found.get(pool.name, pool)) for pool in pools)
+    return tuple(pool.with_scaling_times_of(found.get(pool.name, pool)) for pool in pools)
 
 
 def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:

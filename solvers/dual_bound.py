@@ -76,7 +76,7 @@ class DualBound:
         return (paid + self._best(left)) >> bits
 
     @cached_property
-    def choice(self) -> Ints:
+    def gub_row(self) -> Ints:
         """
         For each column the row Σ x ≤ n that stays a constraint of the maximization; −1 if there is none.
 
@@ -106,7 +106,7 @@ class DualBound:
         value = np.where(np.isfinite(multipliers), multipliers, 0.0)
         value[self._no_lower & (value < 0)] = 0.0
         value[self._no_upper & (value > 0)] = 0.0
-        value[self.choice[self.choice >= 0]] = 0.0
+        value[self.gub_row[self.gub_row >= 0]] = 0.0
         return value
 
     def _fixed_point(self, multipliers: Floats) -> tuple[Ints, int]:
@@ -129,10 +129,10 @@ class DualBound:
         """Maximum of Σ points · x within column bounds and `choice` rows, best columns of a row first."""
         formulation = self._formulation
         pays = np.flatnonzero(points > 0)
-        order = pays[np.lexsort((-points[pays], self.choice[pays]))]
+        order = pays[np.lexsort((-points[pays], self.gub_row[pays]))]
         takes, before, left = [], -1, 0
         uppers = formulation.upper[order].tolist()
-        for row, upper in zip(self.choice[order].tolist(), uppers, strict=True):
+        for row, upper in zip(self.gub_row[order].tolist(), uppers, strict=True):
             if row < 0:
                 takes.append(upper)
                 continue

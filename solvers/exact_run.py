@@ -83,13 +83,13 @@ class ExactRun:
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + _SECONDS_FOR_BOUND)
 
-    def made(self) -> bool:
+    def run(self) -> bool:
         """Run the solver and place its answer; False if the next solver must be tried."""
         with self._search.phase("solve"), suppress(TargetGapReachedError):
-            return self._judge(self._found_here() or self._asked())
+            return self._judge(self._solve_here() or self._asked())
         return True
 
-    def _found_here(self) -> ChildOutcome | None:
+    def _solve_here(self) -> ChildOutcome | None:
         """Outcome in this process; None if the problem is too large, or too hard, for that."""
         if not is_small(self._search.problem):
             return None
@@ -108,7 +108,7 @@ class ExactRun:
     def ended(self, child: ChildProcess) -> bool:
         """Follow a running solver to its end; False if the next one must be tried."""
         with self._search.phase("solve"), suppress(TargetGapReachedError):
-            return self._judge(child.follow(self._hear))
+            return self._judge(child.wait(self._hear))
         return True
 
     def _asked(self) -> ChildOutcome:
@@ -127,15 +127,15 @@ class ExactRun:
     def _time_to_place(self) -> float:
         """Seconds to place and verify a plan, estimated from greedy's plan."""
         search = self._search
-        one_plan = search.phases.get("greedy", _VERIFICATIONS_PER_PLACING * search.one_check)
+        one_plan = search.phases.get("greedy", _VERIFICATIONS_PER_PLACING * search.verify_seconds)
         one_plan *= 1 if search.problem.slots == 1 else 4
-        return max(one_plan, self._longest_placing) + search.one_check
+        return max(one_plan, self._longest_placing) + search.verify_seconds
 
     def _hear(self, message: object) -> None:
         """Take over an intermediate report of the solver."""
         search, finding = self._search, message if isinstance(message, SolverFinding) else self._last
         if finding is None:
-            search.tell(RELAXATION)
+            search.record_milestone(RELAXATION)
             return
         stage = RELAXATION if finding.stage == RELAXATION else self._name
         if finding is not self._last:
@@ -145,16 +145,16 @@ class ExactRun:
             self._tried = finding
             self._place_meanwhile(finding)
         # A claimed bound is not used before the solver ends normally, but it is shown.
-        claimed = finding.claimed
+        claimed = finding.claimed_bound
         shown = claimed if claimed is not None and claimed >= search.best.objective else None
-        search.tell(stage, finding.found, shown)
+        search.record_milestone(stage, finding.found, shown)
         if search.proven or (self._divided and self._placed_vertex):
             raise TargetGapReachedError
 
     def _take(self, stage: str, finding: SolverFinding) -> None:
         search = self._search
         if finding.proven is not None:
-            search.believe(f"{stage}'s multipliers", finding.proven)
+            search.add_bound(f"{stage}'s multipliers", finding.proven)
         if stage == RELAXATION and finding.final:
             self.relaxed = True
             if finding.proven is None:
@@ -198,11 +198,11 @@ class ExactRun:
         finding = self._answer(outcome)
         fault = self._fault(finding)
         if self._resting:
-            return fault is None and search.believe(solver, finding.claimed)
+            return fault is None and search.add_bound(solver, finding.claimed_bound)
         if fault is not None:
             search.failures.append((solver, fault))
             return False
-        search.believe(solver, finding.claimed)
+        search.add_bound(solver, finding.claimed_bound)
         if not self._placing:
             why = f"no time left of {search.limits.seconds:g} s to place what it found"
             search.failures.append((solver, why))
@@ -243,8 +243,8 @@ class ExactRun:
         best = self._search.best.objective
         if finding.status in (SolveStatus.FAILED, SolveStatus.INFEASIBLE):
             return f"{finding.status}: {finding.detail}"
-        if finding.claimed is not None and finding.claimed < best:
-            return f"claimed the bound {finding.claimed}, below a verified plan of {best}"
+        if finding.claimed_bound is not None and finding.claimed_bound < best:
+            return f"claimed the bound {finding.claimed_bound}, below a verified plan of {best}"
         return finding.fault or None
 
     def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
@@ -256,4 +256,4 @@ class ExactRun:
             placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
             target = placed.target(search.running)
         self._longest_placing = max(self._longest_placing, time.monotonic() - began)
-        return search.offer(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)
+        return search.submit_plan(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

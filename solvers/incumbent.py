@@ -94,7 +94,7 @@ class EpochSearch:
         now = time.monotonic()
         self.began = now if began is None else began
         self.phases: dict[str, float] = {} if began is None else {"pose": now - began}
-        self.one_check = 0.0
+        self.verify_seconds = 0.0
         """Maximum seconds to verify a plan so far; a plan that is known already takes none."""
         self.failures: list[tuple[str, str]] = []
         """(solver, reason) of what did not help."""
@@ -114,7 +114,7 @@ class EpochSearch:
         """The plan that changes nothing."""
         # A plan that changes nothing breaks promises that are due, and brings higher priorities nothing.
         legal = not verification.violations and self.keeps(nothing)
-        self.doing_nothing = doing_nothing = verification.objective
+        self.unchanged_objective = doing_nothing = verification.objective
         self.best = VerifiedPlan(
             NO_SOLVER, nothing, doing_nothing if legal else doing_nothing - _VIOLATION_PENALTY
         )
@@ -134,7 +134,7 @@ class EpochSearch:
     @property
     def deadline(self) -> float:
         """Latest instant to find the last plan, so that it can still be verified."""
-        return self.began + self.limits.seconds - self.one_check
+        return self.began + self.limits.seconds - self.verify_seconds
 
     @property
     def left(self) -> float:
@@ -146,10 +146,10 @@ class EpochSearch:
         began = time.monotonic()
         with self.phase("verify"):
             verification = self._check(target)
-        self.one_check = max(self.one_check, time.monotonic() - began)
+        self.verify_seconds = max(self.verify_seconds, time.monotonic() - began)
         return verification
 
-    def offer(
+    def submit_plan(
         self, solver: str, target: DesiredState, *, missed: int = 0, stage: str = "", exact: bool = False
     ) -> bool:
         """
@@ -160,7 +160,7 @@ class EpochSearch:
         gets its name.
         """
         if not self.keeps(target):
-            self.tell(stage or solver)
+            self.record_milestone(stage or solver)
             return True
         verification = self.judge(target)
         if verification.violations:
@@ -172,12 +172,12 @@ class EpochSearch:
             self.best = VerifiedPlan(solver, target, verification.objective, missed)
             for claimant, bound in tuple(self._bounds.items()):
                 if bound < verification.objective:
-                    self._disbelieve(claimant, self._bounds.pop(claimant))
+                    self._reject_bound(claimant, self._bounds.pop(claimant))
             if not self._bounds:  # possible after a last plan that is legal but that no solver offers
                 self._bounds["unknown"] = verification.objective + _VIOLATION_PENALTY
         elif exact and verification.objective == self.best.objective and self.best.solver != LAST_PLAN:
             self.best = replace(self.best, solver=solver)
-        self.tell(stage or solver)
+        self.record_milestone(stage or solver)
         return True
 
     def rest(self) -> None:
@@ -185,22 +185,22 @@ class EpochSearch:
         self.best = replace(self.best, solver=LAST_PLAN)
         self.ended = StopReason.SETTLED
 
-    def believe(self, solver: str, bound: int | None) -> bool:
+    def add_bound(self, solver: str, bound: int | None) -> bool:
         """Accept a bound; False, and a note, if a verified plan is better than that."""
         if bound is None:
             return True
         if bound < self.best.objective:
-            self._disbelieve(solver, bound)
+            self._reject_bound(solver, bound)
             return False
         self._bounds[solver] = min(bound, self._bounds.get(solver, bound))
         return True
 
-    def _disbelieve(self, solver: str, bound: int) -> None:
+    def _reject_bound(self, solver: str, bound: int) -> None:
         why = f"claimed the bound {bound}, below a verified plan of {self.best.objective}"
         self.bound_note = f"{solver}: {why}"
         self.failures.append((solver, why))
 
-    def tell(self, stage: str, found: int | None = None, bound: int | None = None) -> None:
+    def record_milestone(self, stage: str, found: int | None = None, bound: int | None = None) -> None:
         """Record where the search is, with a solver's claims so far, and show it to the watcher."""
         objective = None if self.best.solver == NO_SOLVER else self.best.objective
         bound = self.bound if bound is None else min(bound, self.bound)

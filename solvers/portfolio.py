@@ -253,7 +253,7 @@ def _solve_stage(
         # Offered first, so that it is kept among equally good plans.
         _offer_extended_plan(search, last, newcomers)
     if first is not None and problem.slots > 1:
-        search.offer(*first)
+        search.submit_plan(*first)
     elif first is not None:
         _offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
     if problem.slots > 1 and not problem.bookings:
@@ -264,7 +264,7 @@ def _solve_stage(
         if _must_keep_last_plan(search):
             search.ended = StopReason.SETTLED if settled else StopReason.TIME
             return search.solution()
-        if start is not None and search.keeps(start) and search.offer(GREEDY, start):
+        if start is not None and search.keeps(start) and search.submit_plan(GREEDY, start):
             search.greedy_objective = search.judged
         elif exact and not settled and _is_large(search):
             _plan_large(search)
@@ -295,19 +295,19 @@ def _offer_extended_plan(
     """Offer the last plan with newcomers in it, or as it is if that is not possible."""
     with search.phase("carry on"):
         target = extend_last_plan(search.problem, search.running, last, newcomers)
-    if target is None or not search.keeps(target) or not search.offer(name, target):
-        search.offer(name, last)
+    if target is None or not search.keeps(target) or not search.submit_plan(name, target):
+        search.submit_plan(name, last)
 
 
 def _must_keep_last_plan(search: EpochSearch) -> bool:
     """True if the last plan can be continued and there is no time to look for a better one."""
     has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
-    return has_plan and search.left < _VERIFICATIONS_PER_GREEDY * search.one_check
+    return has_plan and search.left < _VERIFICATIONS_PER_GREEDY * search.verify_seconds
 
 
 def _run_greedy(search: EpochSearch) -> None:
     """Offer greedy's plan."""
-    search.tell(GREEDY)
+    search.record_milestone(GREEDY)
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
         ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
@@ -316,15 +316,15 @@ def _run_greedy(search: EpochSearch) -> None:
         # It takes from higher priorities what they have by now, so it is no reference.
         search.greedy_objective = search.best.objective
         return
-    if not search.offer(GREEDY, target):
+    if not search.submit_plan(GREEDY, target):
         # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
         kept = Ledger(search.problem)
         start_firm_reservations(kept)
         if search.problem.bookings:
-            search.offer(GREEDY, kept.target(search.running))
+            search.submit_plan(GREEDY, kept.target(search.running))
         fill_free_capacity(kept)
-        search.offer(GREEDY, kept.target(search.running))
-    search.greedy_objective = search.doing_nothing + ledger.objective
+        search.submit_plan(GREEDY, kept.target(search.running))
+    search.greedy_objective = search.unchanged_objective + ledger.objective
 
 
 def _run_improvers(search: EpochSearch) -> None:
@@ -333,10 +333,10 @@ def _run_improvers(search: EpochSearch) -> None:
     if _is_out_of_time(search):
         return
     if not limits.solvers or search.ended is StopReason.SETTLED:
-        ExactRun(search, None).made()
+        ExactRun(search, None).run()
         for solver in limits.solvers[:1] if not search.proven else ():
             # A small problem is soon proven.
-            ExactRun(search, solver, relax=False).made()
+            ExactRun(search, solver, relax=False).run()
         return
     _run_exact_solvers(search, limits.solvers, relax=True)
     if not search.proven:
@@ -349,7 +349,7 @@ def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: 
         if search.left <= 0:
             return
         inquiry = ExactRun(search, solver, relax=relax)
-        if inquiry.made() or search.proven:
+        if inquiry.run() or search.proven:
             return
         relax = not inquiry.relaxed
 
@@ -383,7 +383,7 @@ def _run_lns(search: EpochSearch) -> None:
     limits = search.limits
     if search.problem.slots > 1:
         return
-    if search.left <= search.one_check:
+    if search.left <= search.verify_seconds:
         search.ended = StopReason.TIME
         return
     budget = limits.budget(search.deadline)
@@ -395,12 +395,12 @@ def _run_lns(search: EpochSearch) -> None:
         if isinstance(message, DesiredState):
             newest[:] = [message]
         elif isinstance(message, Headroom):
-            search.believe("configurations", begun_at + message.points)
-        search.tell(LNS)
+            search.add_bound("configurations", begun_at + message.points)
+        search.record_milestone(LNS)
         # Intermediate plans are checked only if there is time for another check at the end.
-        spare = budget.deadline - time.monotonic() > 4 * search.one_check
+        spare = budget.deadline - time.monotonic() > 4 * search.verify_seconds
         if newest and not limits.deterministic and spare:
-            search.offer(solver, newest.pop(), stage=LNS)
+            search.submit_plan(solver, newest.pop(), stage=LNS)
         if not limits.deterministic and search.proven:
             raise TargetGapReachedError
 
@@ -413,4 +413,4 @@ def _run_lns(search: EpochSearch) -> None:
         if outcome.failure:
             search.failures.append((LNS, outcome.failure))
     if newest:
-        search.offer(solver, newest.pop(), stage=LNS)
+        search.submit_plan(solver, newest.pop(), stage=LNS)

@@ -41,7 +41,7 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
     }
     kept: dict[int, JobClass] = {}
     for index, job_class in enumerate(problem.classes):
-        if job_class.role.makes_good or job_class.priority >= priority or index in booked:
+        if job_class.role.replaces_incumbent or job_class.priority >= priority or index in booked:
             kept[index] = job_class
         elif job_class.role is ClassRole.START and job_class.queue in owed and job_class.shape.quota_milli:
             kept[index] = _without_points(job_class)
@@ -93,7 +93,7 @@ class PriorityResults:
         self._classes = {
             name: job_class
             for job_class in problem.classes
-            if not job_class.role.makes_good
+            if not job_class.role.replaces_incumbent
             for name in job_class.jobs
         }
         self._models = {
@@ -112,12 +112,12 @@ class PriorityResults:
         points = self.points(target) if problem.floors else {}
         return all(points[priority] >= floor for priority, floor in problem.floors)
 
-    def of_others(self, target: DesiredState, problem: Problem) -> int:
+    def points_left_out(self, target: DesiredState, problem: Problem) -> int:
         """Points of jobs of the whole problem that this one leaves out, or counts as worth nothing."""
         asked = {
             name
             for one in problem.classes
-            if not one.role.makes_good and one.most_points
+            if not one.role.replaces_incumbent and one.most_points
             for name in one.jobs
         }
         return sum(points for _, job, points in self._earned(target) if job not in asked)
@@ -154,6 +154,8 @@ def verifier_of_stage(
 
     def judge(target: DesiredState) -> Verification:
         verification = check(target)
-        return replace(verification, objective=verification.objective - served.of_others(target, problem))
+        return replace(
+            verification, objective=verification.objective - served.points_left_out(target, problem)
+        )
 
     return judge

@@ -95,7 +95,7 @@ class SolverFinding:
     """With NO_ANSWER a guess that may violate rows."""
     found: int | None = None
     """Points of the aggregate."""
-    claimed: int | None = None
+    claimed_bound: int | None = None
     """Upper bound that the solver claims."""
     proven: int | None = None
     """Upper bound that follows from the solver's multipliers, whatever these are."""
@@ -151,7 +151,7 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
     try:
         if question.relax:
             finding = case.relax(budget)
-            if finding.claimed is None:
+            if finding.claimed_bound is None:
                 return
             yield finding
         if question.solver == RELAXES_FIRST and columns <= _VERY_FEW_COLUMNS:
@@ -193,7 +193,7 @@ class _SolverRace:
         finding = self._finding(RELAXATION, answer, final=True)
         self._report(finding)
         # Cuts that tighten the relaxation help every solver.
-        if self.formulation.has(answer.cuts):
+        if self.formulation.has_cuts(answer.cuts):
             self.formulation = self.formulation.strengthened(answer.cuts)
         return finding
 
@@ -224,7 +224,7 @@ class _SolverRace:
             is_vertex=guess and answer.is_vertex and values is not None,
             aggregate=None if values is None or (guess and not answer.is_vertex) else self._x.decode(values),
             found=None if values is None or guess else self.formulation.points(values),
-            claimed=answer.bound,
+            claimed_bound=answer.bound,
             proven=self._proven(answer),
             fault=fault,
             detail=answer.detail,
@@ -241,14 +241,14 @@ class _SolverRace:
             return ""
         if (values < 0).any() or (values > upper).any():
             return "gave values outside their bounds"
-        if broken := self.formulation.violated(values):
+        if broken := self.formulation.violated_rows(values):
             return f"broke {len(broken)} rows, the first of family {broken[0].family}"
         return ""
 
     def _proven(self, answer: SolverAnswer) -> int | None:
         """Upper bound that follows from multipliers; None without usable ones."""
         multipliers, cuts = answer.multipliers, answer.cuts
-        if multipliers is None or not self.formulation.has(cuts):
+        if multipliers is None or not self.formulation.has_cuts(cuts):
             return None
         formulation = self.formulation.strengthened(cuts)
         if multipliers.shape != (len(formulation.rows),):

@@ -104,10 +104,10 @@ def run_in_child(
     """
     Call `entry(*arguments, report)` in a child process; its reports and its result go to `listen`.
 
-    See `ChildProcess.follow`.
+    See `ChildProcess.wait`.
     """
     with start_child(entry, arguments, seconds) as child:
-        return child.follow(listen)
+        return child.wait(listen)
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
         )
         child = ChildProcess(process, began + seconds + GRACE_SECONDS, errors)
         try:
-            child.ask((arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
+            child.send((arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
             yield child
         finally:
             child.end()
@@ -141,20 +141,20 @@ class ChildProcess:
     def __init__(self, process: subprocess.Popen[bytes], deadline: float, errors: IO[bytes]) -> None:
         """It is killed at the deadline, an instant of `time.monotonic`; `errors` has its standard error."""
         self._process, self._deadline, self._errors = process, deadline, errors
-        self.news: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.reports: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that are not read yet."""
         self._exchange: threading.Thread | None = None
 
-    def ask(self, question: object) -> None:
+    def send(self, question: object) -> None:
         """Send the question, and collect reports from now on."""
         # In a list, from which it is taken: no other reference keeps it in memory while the child works.
         pickled = [pickle.dumps(question)]
         self._exchange = threading.Thread(
-            target=_exchange_messages, args=(self._process, pickled, self.news), daemon=True
+            target=_exchange_messages, args=(self._process, pickled, self.reports), daemon=True
         )
         self._exchange.start()
 
-    def follow(self, listen: Callable[[object], None]) -> ChildOutcome:
+    def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
         """
         Listen until the child ends, or until its time and a grace period are over: then it is killed.
 
@@ -163,14 +163,14 @@ class ChildProcess:
         """
         last: object = None
         killed = False
-        while (message := _next(self.news)) is not _END_OF_REPORTS:
+        while (message := _next(self.reports)) is not _END_OF_REPORTS:
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
                 killed = True
                 break
         self.end(wait=not killed)
-        last = _last_report(self.news, last)
+        last = _last_report(self.reports, last)
         if killed:
             return ChildOutcome(last, killed=True)
         if self._process.returncode == 0:

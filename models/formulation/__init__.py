@@ -63,5 +63,5 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
         now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
-        gatherings=tuple(gang_covers(problem, x)),
+        gang_covers=tuple(gang_covers(problem, x)),
     )

@@ -105,7 +105,7 @@ class Columns:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.kinds = replica_types_of(problem)
-        self.departures = EvictionPatterns(problem)
+        self.eviction_patterns = EvictionPatterns(problem)
         self.upper: list[int] = []
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""
@@ -119,7 +119,7 @@ class Columns:
         """By (replica type, domain of the preferred level)."""
         self.further: dict[tuple[int, int], tuple[ValueTier, ...]] = {}
         """By (class, position of the tier), where further replicas have unequal points."""
-        self.fates = IncumbentColumns(problem, self.departures, self._new)
+        self.fates = IncumbentColumns(problem, self.eviction_patterns, self._new)
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
         self.cells = NodeClasses(problem, self.kinds, self.fates, self._new)
@@ -128,7 +128,7 @@ class Columns:
         for index, kind in enumerate(self.kinds):
             self._add_kind(index, kind)
         resources = len(problem.resources)
-        self._nobody = ReplicaColumns.of([], resources)
+        self._no_columns = ReplicaColumns.of([], resources)
         self._member_arrays = {at: ReplicaColumns.of(pairs, resources) for at, pairs in self._members.items()}
         self._located_arrays = {
             cell: ReplicaColumns.of(pairs, resources) for cell, pairs in self._located.items()
@@ -180,7 +180,7 @@ class Columns:
                 continue
             for group in groups:
                 cells = self.cells.of_group[group]
-                if kind.scattered:
+                if kind.ignores_domains:
                     if most := min(sum(room[cell] for cell in cells), jobs * kind.maximum):
                         column = self.replicas[index, group] = self._new(most)
                         self._members[group].append((kind.shape, column))
@@ -222,7 +222,7 @@ class Columns:
                     for size in sorted({*members.gpus[members.gpus > 0].tolist()}):
                         self.blocks[cell][size] = self._new(self._most_blocks(cell, size))
             for cell in cells:
-                if members.milli.any() or self.located_members(cell).milli.any():
+                if members.milli.any() or self.columns_of_node_class(cell).milli.any():
                     self.opened[cell] = self._new(self._most_blocks(cell, 1))
 
     def _most_blocks(self, cell: int, size: int) -> int:
@@ -275,21 +275,21 @@ class Columns:
         """(shape, column) of the replicas on a node group, for replica types without a locality rule."""
         return self._members.get(group, [])
 
-    def placed_on_cell(self, cell: int) -> list[tuple[Shape, int]]:
+    def shapes_on_node_class(self, cell: int) -> list[tuple[Shape, int]]:
         """(shape, column) of the replicas on a node class, for replica types with a locality rule."""
         return self._located.get(cell, [])
 
     def members(self, group: int) -> ReplicaColumns:
         """Result of `placed`, as arrays."""
-        return self._member_arrays.get(group, self._nobody)
+        return self._member_arrays.get(group, self._no_columns)
 
-    def located_members(self, cell: int) -> ReplicaColumns:
+    def columns_of_node_class(self, cell: int) -> ReplicaColumns:
         """Result of `placed_on_cell`, as arrays."""
-        return self._located_arrays.get(cell, self._nobody)
+        return self._located_arrays.get(cell, self._no_columns)
 
     def block_users(self, cell: int) -> tuple[Ints, Ints]:
         """Columns that take whole GPUs on a node class, and the GPUs that a unit of each takes on a node."""
-        group, located = self.cells.all[cell].group, self.located_members(cell)
+        group, located = self.cells.all[cell].group, self.columns_of_node_class(cell)
         if len(self.cells.of_group[group]) == 1:
             ordinary = self.members(group)
             columns, sizes = ordinary.columns, ordinary.gpus

@@ -34,8 +34,8 @@ class _Decoder:
             stopped=tuple(self._stopped()),
             moved=tuple(v for v, column in self.x.move.items() if self.value[column]),
             shrunk=tuple(self._shrunk()),
-            opened=self._by_pool((each.pool, each.column) for each in self.x.cells.openings),
-            closed=self._by_pool((each.pool, each.column) for each in self.x.cells.closings),
+            opened=self._by_pool((each.pool, each.column) for each in self.x.cells.expansions),
+            closed=self._by_pool((each.pool, each.column) for each in self.x.cells.reductions),
             batches=(*self._located(), *self._scattered()),
             later=tuple(
                 sorted(
@@ -57,7 +57,7 @@ class _Decoder:
         return sorted(found)
 
     def _shrunk(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        holds = self.x.departures.holds
+        holds = self.x.eviction_patterns.holds
         given: dict[int, list[int]] = defaultdict(list)
         for departure in self.chosen.values():
             for v, replicas in departure.shrunk:
@@ -84,7 +84,7 @@ class _Decoder:
         """Jobs of replica types with a locality rule; with a required level, one batch per domain."""
         x = self.x
         for index, kind, tier in x.tiers():
-            if kind.scattered:
+            if kind.ignores_domains:
                 continue
             places = [
                 (cell, self.value[column]) for cell, column in x.located_of(index, tier) if self.value[column]
@@ -118,7 +118,7 @@ class _Decoder:
         x = self.x
         for index, kind, tier in x.tiers():
             jobs = self._jobs(kind, tier)
-            if not kind.scattered or not jobs:
+            if not kind.ignores_domains or not jobs:
                 continue
             places: list[tuple[tuple[int, ...], int]] = []
             for group in kind.groups[tier]:
@@ -158,7 +158,7 @@ class _Decoder:
             node: [
                 gpu
                 for gpu, milli in enumerate(
-                    self.x.departures.free(self.chosen[node])[0]
+                    self.x.eviction_patterns.free(self.chosen[node])[0]
                     if node in self.chosen
                     else self.problem.nodes[node].gpus
                 )

@@ -108,7 +108,7 @@ class _Encoder:
                 self._count(fill_tiers(x.fates.fewer.get(v, ()), len(gone)))
             elif come:
                 fate[v] = "grow"
-        stands_for = {v: x.departures.canonical(v, fate) for v in fate}
+        stands_for = {v: x.eviction_patterns.canonical(v, fate) for v in fate}
         self.class_of |= {
             self.problem.incumbents[v].job: resume
             for v, what in fate.items()
@@ -128,17 +128,17 @@ class _Encoder:
     def _depart(self, fate: dict[int, str], given_up: dict[int, Counter[int]]) -> None:
         """Set the eviction pattern of each node."""
         x = self.x
-        for node, here in x.departures.holds.items():
+        for node, here in x.eviction_patterns.holds.items():
             departure = EvictionPattern(
                 node,
                 stopped=tuple(v for v in here if fate.get(v) == "stop"),
                 moved=tuple(v for v in here if fate.get(v) == "move"),
                 shrunk=tuple((v, given_up[v][node]) for v in here if given_up[v][node]),
             )
-            if not departure.leavers:
+            if not departure.disturbed_count:
                 continue
             self.departure[node] = departure
-            if node in x.departures.crowded:
+            if node in x.eviction_patterns.crowded:
                 self._leave_crowded(node, departure)
             else:
                 self.value[x.out[departure]] = 1
@@ -152,7 +152,7 @@ class _Encoder:
         for (at, gpu), column in fates.freed.items():
             if at == node and gone >= {*fates.sharers[at, gpu]} and free[gpu] == MILLI:
                 self.value[column] = 1
-        if node in fates.emptied and len(departure.moved) == len(self.x.departures.holds[node]):
+        if node in fates.emptied and len(departure.moved) == len(self.x.eviction_patterns.holds[node]):
             self.value[fates.emptied[node]] = 1
 
     def _place(self, member: int, replicas: Iterable[Replica]) -> None:
@@ -165,7 +165,7 @@ class _Encoder:
         self._count(fill_tiers(x.further.get((member, tier), ()), len(nodes) - x.kinds[kind].minimum))
         for node in nodes:
             cell = x.cells.of[node]
-            if x.kinds[kind].scattered:
+            if x.kinds[kind].ignores_domains:
                 self.value[x.replicas[kind, self.group_of[node]]] += 1
                 size = x.kinds[kind].shape.gpus
                 if size in x.blocks[cell]:
@@ -212,10 +212,10 @@ class _Encoder:
 
     def _pools(self) -> None:
         added = Counter(self.node_of[node.name] for node in self.target.added)
-        for opening in self.x.cells.openings:
+        for opening in self.x.cells.expansions:
             self.value[opening.column] = sum(added[node] for node in opening.nodes)
         removed = {self.node_of[name] for name in self.target.removed}
-        for closing in self.x.cells.closings:
+        for closing in self.x.cells.reductions:
             nodes = {*closing.idle, *(node for node, _ in closing.emptied)}
             self.value[closing.column] = len(removed & nodes)
 

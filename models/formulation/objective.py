@@ -62,18 +62,18 @@ def disruption_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
     for v, columns in x.fates.stopped_with.items():
         incumbent = problem.incumbents[v]
-        points[columns] += (incumbent.stop_points or 0) + incumbent.on_leaving
+        points[columns] += (incumbent.stop_points or 0) + incumbent.leave_reward
     for v, incumbent in enumerate(problem.incumbents):
         if v in x.stop:
-            points[x.stop[v]] = (incumbent.stop_points or 0) + incumbent.on_leaving
+            points[x.stop[v]] = (incumbent.stop_points or 0) + incumbent.leave_reward
         if v in x.move:
-            points[x.move[v]] = incumbent.leave_points + incumbent.on_leaving
+            points[x.move[v]] = incumbent.leave_points + incumbent.leave_reward
         if v in x.shrink:
             if not incumbent.scaled:
                 points[x.shrink[v]] = incumbent.shrink_points[0]
             for part in x.fates.fewer.get(v, ()):
                 points[part.column] = part.points
-            points[x.resized[v]] = incumbent.resize_points + incumbent.on_leaving
+            points[x.resized[v]] = incumbent.resize_points + incumbent.leave_reward
 
 
 def mig_layout_term(problem: Problem, x: Columns, points: Ints) -> None:
@@ -111,9 +111,9 @@ def node_term(problem: Problem, x: Columns, points: Ints) -> None:
 
         − Σ_p price_p · open[p]  +  Σ_p price_p · close[p]
     """
-    for opening in x.cells.openings:
+    for opening in x.cells.expansions:
         points[opening.column] = -problem.pools[opening.pool].opening_points
-    for closing in x.cells.closings:
+    for closing in x.cells.reductions:
         points[closing.column] = closing.points
 
 

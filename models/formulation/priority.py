@@ -32,7 +32,7 @@ def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
     for index, kind, tier in x.tiers():
         for member in kind.classes:
             job_class = problem.classes[member]
-            if job_class.priority != level or job_class.role.makes_good:
+            if job_class.priority != level or job_class.role.replaces_incumbent:
                 continue
             option = job_class.options[kind.tiers[tier][0]]
             once = job_class.fixed_points + option.once
@@ -45,5 +45,5 @@ def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
 def _later(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
     for (index, position, slot), column in x.later.starts.items():
         job_class = problem.classes[index]
-        if job_class.priority == level and not job_class.role.makes_good:
+        if job_class.priority == level and not job_class.role.replaces_incumbent:
             yield column, job_class.options[position].later[slot] or 0

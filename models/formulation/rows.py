@@ -19,7 +19,7 @@ Floats: TypeAlias = "NDArray[np.float64]"
 Term: TypeAlias = tuple[int, int]
 """(column, coefficient)."""
 Cut: TypeAlias = tuple[int, tuple[int, ...]]
-"""(position in `Formulation.gatherings`, positions of its nodes): a row implied by the integer model."""
+"""(position in `Formulation.gang_covers`, positions of its nodes): a row implied by the integer model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +60,37 @@ class Formulation:
     """Columns of starts in slot 0; these and `later` determine all other columns."""
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, nearly all of them 0."""
-    gatherings: tuple[GangCover, ...] = ()
+    gang_covers: tuple[GangCover, ...] = ()
     """Sources of valid inequalities, which are not stated but tighten the linear relaxation."""
 
     def strengthened(self, cuts: Iterable[Cut]) -> Formulation:
         """The same model with some valid inequalities added."""
-        more = (self.gatherings[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
+        more = (self.gang_covers[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
         return replace(self, rows=(*self.rows, *more))
 
-    def has(self, cuts: Iterable[Cut]) -> bool:
+    def has_cuts(self, cuts: Iterable[Cut]) -> bool:
         """True if all these cuts exist in this model."""
         return all(
-            0 <= number < len(self.gatherings)
-            and all(0 <= position < len(self.gatherings[number].fixed) for position in chosen)
+            0 <= number < len(self.gang_covers)
+            and all(0 <= position < len(self.gang_covers[number].fixed) for position in chosen)
             for number, chosen in cuts
         )
 
     def likely(self) -> list[Cut]:
         """Cuts that a solution of the relaxation is likely to violate."""
-        return [(number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.likely()]
+        return [(number, chosen) for number, each in enumerate(self.gang_covers) for chosen in each.likely()]
 
     def broken(self, values: Floats) -> list[Cut]:
         """Cuts that the (possibly fractional) values of all columns violate."""
         return [
-            (number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.broken(values)
+            (number, chosen) for number, each in enumerate(self.gang_covers) for chosen in each.broken(values)
         ]
 
     def points(self, values: Ints) -> int:
         """Objective value of an assignment."""
         return self.constant + int(self.objective @ values)
 
-    def violated(self, values: Ints) -> tuple[Row, ...]:
+    def violated_rows(self, values: Ints) -> tuple[Row, ...]:
         """Rows that an assignment violates."""
         return tuple(row for row in self.rows if not row.holds(values))
 

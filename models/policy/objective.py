@@ -72,7 +72,7 @@ class Objective(QueueObjective):
     """Jobs with less work left than this have no more value."""
 
     @property
-    def words_of_queues(self) -> str:
+    def queue_labels(self) -> str:
         """Goals of queues in words: `batch: makespan, research: fairness`; empty if no queue has its own."""
         return ", ".join(f"{queue}: {each.words}" for queue, each in sorted(self.queues.items()))
 

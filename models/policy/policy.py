@@ -115,18 +115,18 @@ class Disruption(Noun):
     """Time after a resize in which a job is not resized again, preempted or migrated; 0 means none."""
 
     @property
-    def takes_turns(self) -> bool:
+    def preempts_equals(self) -> bool:
         """True if jobs of equal priority may be preempted for each other."""
         return self.preempt and self.priority_gap == 0
 
     def may_disturb(self, job: Job, now: datetime) -> bool:
         """True if a job runs and no rule protects it from being preempted, shrunk and migrated."""
-        if job.running is None or not job.preemptible or self.dwells(job, now):
+        if job.running is None or not job.preemptible or self.is_in_resize_dwell(job, now):
             return False
         spared = self.max_preemptions is not None and job.preemptions >= self.max_preemptions
         return not spared and (now - job.running.started_at).total_seconds() >= self.minimum_runtime
 
-    def dwells(self, job: Job, now: datetime) -> bool:
+    def is_in_resize_dwell(self, job: Job, now: datetime) -> bool:
         """True if a job was resized so recently that it keeps its size."""
         return job.running is not None and _is_within(self.resize_dwell, job.running.resized_at, now)
 
@@ -341,7 +341,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     if job.weight_milli == 0:
         return 0
     weights = policy.weights
-    waited = job.waited(now)
+    waited = job.waiting_seconds(now)
     boost = min(weights.ageing.cap, weights.ageing.gain * (waited // weights.ageing.step))
     gpus_milli = max(weights.smallest_size_milli, job.request.total_gpu_milli * job.gang.maximum)
     seconds = job.expected_duration if job.expected_duration is not None else weights.default_duration

@@ -82,7 +82,7 @@ class ClassRole(StrEnum):
     """A running job that is preempted now starts again in a later slot."""
 
     @property
-    def makes_good(self) -> bool:
+    def replaces_incumbent(self) -> bool:
         """True if it restores value that a running job loses by leaving; it is part of the cost of that."""
         return self in (ClassRole.MOVE, ClassRole.RESUME)
 
@@ -237,7 +237,7 @@ class JobClass:
         more = sum(option.further[: max(0, replicas - self.minimum)])
         return self.fixed_points + option.once + placed + more
 
-    def typical(self, option: Option) -> int:
+    def initial_replicas(self, option: Option) -> int:
         """Number of replicas of a start with enough room: each has at least the mean of the minimum."""
         if not option.further:
             return self.most(option)
@@ -246,7 +246,7 @@ class JobClass:
         )
 
     @property
-    def usual(self) -> int:
+    def ordering_size(self) -> int:
         """Number of replicas that sets its order: the minimum where further ones may have fewer points."""
         return self.minimum if self.scaled else self.maximum
 
@@ -305,7 +305,7 @@ class Incumbent(NamedTuple):
     """Points of each replica given up, in order: negative, none loses less than one before it."""
     resize_points: int
     """Points of shrinking at all, not positive."""
-    fewest: int
+    min_replicas: int
     """Minimum number of replicas unless it leaves; its current number if it may not shrink."""
     move: int | None = None
     """Its class with role MOVE; None if it may not migrate."""
@@ -313,7 +313,7 @@ class Incumbent(NamedTuple):
     """Its class with role GROW."""
     resume: int | None = None
     """Its class with role RESUME; None if it cannot start again within the horizon after preemption."""
-    on_leaving: int = 0
+    leave_reward: int = 0
     """Points gained if it leaves every node that is to be drained (by preemption or migration)."""
     until: int = 1
     """Slot before which it ends if it stays; H if it lasts to the end of the horizon."""
@@ -328,7 +328,7 @@ class Incumbent(NamedTuple):
     @property
     def shrinkable(self) -> bool:
         """True if it may run with fewer replicas."""
-        return self.fewest < len(self.holds)
+        return self.min_replicas < len(self.holds)
 
     @property
     def scaled(self) -> bool:

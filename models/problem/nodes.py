@@ -70,7 +70,7 @@ class FreeNode:
     """Indices of GPUs that no job may use; holds of running jobs leave them out."""
     gpu_groups: tuple[tuple[int, int], ...] = ()
     """(NVLink group, NUMA node) by GPU index, -1 if unknown; empty if nothing is known."""
-    returns: tuple[ReplicaRelease, ...] = ()
+    releases: tuple[ReplicaRelease, ...] = ()
     """Resources that running jobs return when they end within the horizon, by slot."""
     opens: int = 0
     """First slot in which it accepts jobs; above 0 while it is being provisioned."""

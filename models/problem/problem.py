@@ -36,14 +36,14 @@ class QueueBudget:
     """True limits, which starts and growth must respect regardless of current usage."""
     own: tuple[int, ...]
     """Usage of running jobs directly in each queue, including those that may leave."""
-    returns: tuple[tuple[int, int, int, int | None], ...] = ()
+    releases: tuple[tuple[int, int, int, int | None], ...] = ()
     """(slot, queue, thousandths, incumbent) that running jobs return when they end, by slot."""
 
     def counts(self, gpu_model: str | None) -> bool:
         """True if GPUs of this model count here."""
         return gpu_model is not None and self.resource in (ALL_MODELS, gpu_model)
 
-    def upwards(self, queue: int) -> list[int]:
+    def path_to_root(self, queue: int) -> list[int]:
         """A queue and all queues above it."""
         way: list[int] = []
         above: int | None = queue
@@ -52,7 +52,7 @@ class QueueBudget:
             above = self.parent[above]
         return way
 
-    def up_the_tree(self, own: list[int]) -> list[int]:
+    def usage_up_the_tree(self, own: list[int]) -> list[int]:
         """Usage at each queue, given the usage directly in each: its own, and what its children borrow."""
         usage = list(own)
         for queue in self.leaves_first:
@@ -91,7 +91,7 @@ class PowerCap:
     """Thousandths of watts left by running jobs; negative if they exceed the cap."""
     elsewhere: tuple[tuple[int, int], ...] = ()
     """(incumbent, thousandths of watts it draws on nodes of the rack where no job may start), sorted."""
-    returns: tuple[tuple[int, int, int | None], ...] = ()
+    releases: tuple[tuple[int, int, int | None], ...] = ()
     """(slot, thousandths of watts, incumbent) that running jobs return when they end, by slot."""
 
 
@@ -162,7 +162,9 @@ class Problem:
     @property
     def priorities(self) -> tuple[int, ...]:
         """The priorities of classes that start or grow, highest first."""
-        return tuple(sorted({one.priority for one in self.classes if not one.role.makes_good}, reverse=True))
+        return tuple(
+            sorted({one.priority for one in self.classes if not one.role.replaces_incumbent}, reverse=True)
+        )
 
     def precedence(self, index: int) -> tuple[int, int]:
         """Sort key of jobs with equal demand: the priority of their class, then its points."""
@@ -187,7 +189,7 @@ class Problem:
         starts = sum(
             len(job_class.jobs) * max(0, job_class.best_points)
             for job_class in self.classes
-            if not job_class.role.makes_good
+            if not job_class.role.replaces_incumbent
         )
         leaves = sum(self._best_leave(incumbent) for incumbent in self.incumbents)
         closed = sum(max(0, node.closing_points or 0) for node in self.nodes)
@@ -216,4 +218,4 @@ class Problem:
             gains.append(incumbent.stop_points + again)
         if incumbent.move is not None:
             gains.append(incumbent.leave_points + self.classes[incumbent.move].most_points)
-        return max(gains) + incumbent.on_leaving
+        return max(gains) + incumbent.leave_reward

@@ -176,7 +176,7 @@ class Durations:
 
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
         """`mean_residual` or `seconds_per_completion` of a kin or any job; cached by service to 2 digits."""
-        turns = self._policy.disruption.takes_turns
+        turns = self._policy.disruption.preempts_equals
         if kin is None:
             return index_of_unknown(attained) if turns else mean_residual_of_unknown(attained)
         rounded = int(float(f"{attained:.1e}"))
@@ -224,7 +224,7 @@ class Durations:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)
 
-    def resumed(self, job: Job, gpu_model: str | None) -> int:
+    def restart_seconds_now(self, job: Job, gpu_model: str | None) -> int:
         """Seconds to the end of a running job that is stopped now and starts again on a GPU model."""
         going_on = self.remaining(job) - recovering_seconds(job, self._now)
         work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
@@ -236,7 +236,7 @@ class Durations:
 
         At least as long as for the job when pending: a pending job has no `kill_at`.
         """
-        return max(self.resumed(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
+        return max(self.restart_seconds_now(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
 
     def resumes_at(self, job: Job) -> datetime | None:
         """Time at which a pending job works if it starts now; None if it has no checkpoint to resume from."""

@@ -41,7 +41,7 @@ class ReservationWindow:
     job: str | None = None
     """The starving job that the nodes are held for; None for a reservation."""
 
-    def meets(self, start: int, seconds: int) -> bool:
+    def overlaps(self, start: int, seconds: int) -> bool:
         """True if a job with this start and duration overlaps the window."""
         return start < self.ends and start + seconds > self.begins
 
@@ -59,13 +59,13 @@ class ReservationWindows:
         self.all: tuple[ReservationWindow, ...] = ()
         """By reservation and time: first those of named nodes, last the one of nodes held for a job."""
         self._held: Reservation | None = None
-        self.hold: NodeHold | None = None
+        self.node_hold: NodeHold | None = None
         """Nodes held for a starving job; nodes with reservations are never held."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
-        self.hold = hold_for_starving_job(snapshot, policy, durations, self._by_node.keys())
-        if self.hold is not None:
-            self.all += (self._holding(self.hold),)
+        self.node_hold = hold_for_starving_job(snapshot, policy, durations, self._by_node.keys())
+        if self.node_hold is not None:
+            self.all += (self._holding(self.node_hold),)
 
     def of(self, node: str) -> tuple[ReservationWindow, ...]:
         """The windows of a node."""
@@ -77,8 +77,8 @@ class ReservationWindows:
 
         Nodes held for a job are also open to jobs of higher priority.
         """
-        if self.hold is not None and reservation is self._held:
-            return job.name == self.hold.job.name or job.priority > self.hold.job.priority
+        if self.node_hold is not None and reservation is self._held:
+            return job.name == self.node_hold.job.name or job.priority > self.node_hold.job.priority
         if reservation.kind is ReservationKind.MAINTENANCE:
             return False
         if job.user in reservation.users:
@@ -90,7 +90,7 @@ class ReservationWindows:
             queue = self._parents.get(queue)
         return False
 
-    def bars(self, job: Job, node: str, start: int, seconds: int) -> ReservationWindow | None:
+    def blocking_window(self, job: Job, node: str, start: int, seconds: int) -> ReservationWindow | None:
         """The first window that a job with this start and duration on a node would violate."""
         return self._in_the_way(job, node, start, seconds)
 
@@ -101,13 +101,13 @@ class ReservationWindows:
         met = (
             window
             for window in self._by_node.get(node, ())
-            if window.meets(start, seconds)
+            if window.overlaps(start, seconds)
             and not self.owns(job, window.reservation)
             and not (reserved and window.job is not None)
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
-    def expels(self, job: Job) -> ReservationWindow | None:
+    def forced_leave_window(self, job: Job) -> ReservationWindow | None:
         """
         The window for which a running job must leave now: it opens before the next slot begins.
 
@@ -164,7 +164,7 @@ class ReservationWindows:
         matching = [
             (
                 not node.schedulable and (node.ready or node.ready_at is None),
-                any(window.meets(begins, ends - begins) for window in self._by_node.get(node.name, ())),
+                any(window.overlaps(begins, ends - begins) for window in self._by_node.get(node.name, ())),
                 lost.get(node.name, 0),
                 node.name,
             )

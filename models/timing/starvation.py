@@ -54,7 +54,7 @@ def hold_for_starving_job(
     starving = [
         job
         for job in snapshot.waiting
-        if job.waited(snapshot.taken_at) >= least and _lacks_room_alone(job, snapshot)
+        if job.waiting_seconds(snapshot.taken_at) >= least and _lacks_room_alone(job, snapshot)
     ]
     if not starving:
         return None
@@ -62,8 +62,8 @@ def hold_for_starving_job(
     open_nodes = [node for node in snapshot.cluster.nodes if node.name not in closed]
     tried: set[tuple[Hashable, ...]] = set()
     for job in sorted(starving, key=lambda each: (-each.priority, each.submitted_at, each.name)):
-        if job.likeness not in tried:
-            tried.add(job.likeness)
+        if job.requirements_key not in tried:
+            tried.add(job.requirements_key)
             found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
             if found is not None:
                 return found

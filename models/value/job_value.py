@@ -115,7 +115,7 @@ class JobValue:
             return LeftBasis.DECLARED
         if self.goal(job) not in _COMPLETION_GOALS:
             return LeftBasis.EXPECTED
-        return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
+        return LeftBasis.GITTINS_INDEX if self._policy.disruption.preempts_equals else LeftBasis.MEAN
 
     def per_gpu(self, job: Job) -> float:
         """Points per GPU, and over a horizon per hour of service."""
@@ -204,7 +204,7 @@ class JobValue:
         match goal:
             case Goal.COMPLETION:
                 seconds = max(shortest, self._durations.until_completion(job))
-                turns = self._policy.disruption.takes_turns
+                turns = self._policy.disruption.preempts_equals
                 urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
                 urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))

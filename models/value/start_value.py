@@ -103,7 +103,7 @@ class StartValue:
         full = self.full_points(job)
         return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
 
-    def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:
+    def misses_hard_deadline(self, job: Job, *, start: int, seconds: int) -> bool:
         """True if the job misses its hard deadline with this start."""
         if not job.hard_deadline or job.deadline is None:
             return False
@@ -115,7 +115,9 @@ class StartValue:
             return None
         return int((job.deadline - self._now).total_seconds()) - seconds
 
-    def tariff(self, job: Job, gpu_model: str | None, replicas: int, *, start: int, seconds: int) -> int:
+    def tariff_points(
+        self, job: Job, gpu_model: str | None, replicas: int, *, start: int, seconds: int
+    ) -> int:
         """
         Points of tariffs from a job's start to its end or the end of the horizon; equal for all replicas.
 

@@ -91,7 +91,7 @@ class SnapshotFacts:
     def _earnings(self) -> dict[int, StartValue]:
         return {}
 
-    def earnings(self, policy: Policy) -> StartValue:
+    def start_value(self, policy: Policy) -> StartValue:
         """Points of starts under a policy."""
         # A policy has no hash. Its cached earnings keep it alive, so that no other policy can get its id.
         if id(policy) not in self._earnings:
@@ -178,7 +178,7 @@ class Context:
         if self.added:
             return self._usage(self.placements)
         usage = defaultdict(int, self.usage_before)
-        left = (job.placement for job in (*self.stopped, *self.disturbed) if job.placement)
+        left = (job.placement for job in (*self.stopped, *self.disrupted) if job.placement)
         for sign, placements in ((-1, left), (1, (each.placement for each in self.others))):
             for key, milli in self._usage(placements).items():
                 usage[key] += sign * milli
@@ -196,12 +196,12 @@ class Context:
         return {pool.name: pool for pool in self.snapshot.cluster.pools}
 
     @cached_property
-    def times_placed(self) -> Counter[str]:
+    def placement_counts(self) -> Counter[str]:
         """Number of placements of each job."""
         return Counter([placement.job for placement in self.placements])
 
     @cached_property
-    def occupants(self) -> tuple[JudgedPlacement, ...]:
+    def judged_placements(self) -> tuple[JudgedPlacement, ...]:
         """
         Every placement with its change.
 
@@ -216,7 +216,7 @@ class Context:
             else judge_placement(jobs.get(placement.job), placement)
             for placement in self.placements
         ]
-        for name, times in self.times_placed.items():
+        for name, times in self.placement_counts.items():
             if times > 1 and (job := self.jobs.get(name)) and job.running:
                 positions = [index for index, each in enumerate(self.placements) if each.job == name]
                 positions.sort(key=lambda index: placement_precedence(found[index]))
@@ -231,7 +231,7 @@ class Context:
     def staying(self) -> tuple[Placement, ...]:
         """Placements reduced to the replicas that are not new."""
         found = []
-        for each in self.occupants:
+        for each in self.judged_placements:
             replicas = each.placement.replicas
             if not each.new:
                 found.append(each.placement)
@@ -244,10 +244,10 @@ class Context:
     @cached_property
     def others(self) -> tuple[JudgedPlacement, ...]:
         """Occupants other than unchanged jobs."""
-        return tuple([each for each in self.occupants if each.change is not KEPT])
+        return tuple([each for each in self.judged_placements if each.change is not KEPT])
 
     @cached_property
-    def disturbed(self) -> tuple[Job, ...]:
+    def disrupted(self) -> tuple[Job, ...]:
         """Running jobs that are placed with a change."""
         return tuple(
             each.job
@@ -268,7 +268,7 @@ class Context:
     @cached_property
     def stopped(self) -> tuple[Job, ...]:
         """Running jobs without a placement."""
-        placed = self.times_placed
+        placed = self.placement_counts
         if self.facts.kept.keys() <= placed.keys():
             return ()
         return tuple(job for job in self.running if job.name not in placed)
@@ -294,7 +294,7 @@ class Context:
             if (node := self.nodes.get(replica.node)) and held.index < node.gpu_count
         }
         holders: dict[tuple[str, int], list[GpuHolding]] = {key: [] for key in sorted(new)}
-        for occupant in self.occupants if new else ():
+        for occupant in self.judged_placements if new else ():
             name = occupant.placement.job
             if self.taken_nodes.isdisjoint(occupant.placement.nodes):
                 continue

@@ -29,7 +29,7 @@ def damage(case: Context) -> Iterator[Violation]:
     """No running job keeps a replica on a lost place, or fewer replicas than its gang's minimum."""
     if not case.facts.damaged:
         return
-    for occupant in case.occupants:
+    for occupant in case.judged_placements:
         job = occupant.job
         if job is None or (lost := case.facts.damaged.get(job.name)) is None:
             continue

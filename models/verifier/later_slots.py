@@ -67,7 +67,7 @@ class SlotState(Context):
         return self._usage(self.placements)
 
     @cached_property
-    def occupants(self) -> tuple[JudgedPlacement, ...]:
+    def judged_placements(self) -> tuple[JudgedPlacement, ...]:
         """All replicas of the jobs to check are new, and no others."""
         return tuple(
             JudgedPlacement(stay.placement, stay.job, Change.STARTED, range(len(stay.placement.replicas)))

@@ -165,17 +165,18 @@ def drain_term(case: Context) -> int:
     windows = case.time.windows
     if not (draining or windows.all):
         return 0
-    leaving = {job.name for job in case.running if case.time.has_to_leave(job)}
+    leaving = {job.name for job in case.running if case.time.must_leave(job)}
     remain = {
         job.name
-        for occupant in case.occupants
+        for occupant in case.judged_placements
         if (job := occupant.job)
         and job.name in leaving
         and any(replica.node in draining for replica in occupant.placement.replicas)
     }
     for stay in case.time.now if windows.all else ():
         if stay.job.name in leaving and any(
-            windows.bars(stay.job, replica.node, 0, stay.seconds) for replica in stay.placement.replicas
+            windows.blocking_window(stay.job, replica.node, 0, stay.seconds)
+            for replica in stay.placement.replicas
         ):
             remain.add(stay.job.name)
     return case.policy.owed(case.policy.prices.drain) * len(leaving - remain)

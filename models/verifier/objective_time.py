@@ -25,7 +25,7 @@ def completion_term(case: Context) -> int:
     total -= sum(_value_before(case, job) for job in case.stopped)
     for job, occupant in case.changed:
         if job.running:
-            total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
+            total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)
     return total
 
 
@@ -35,18 +35,18 @@ def points_of_starts(case: Context, name: str | None = None) -> int:
     for stay in _starts(case, name):
         replicas = stay.placement.replicas
         model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
-        total += _value(case, stay) + case.time.earnings.saved_lateness(stay.job, **when)
-        total -= case.time.earnings.tariff(stay.job, model, len(replicas), **when)
+        total += _value(case, stay) + case.time.start_value.saved_lateness(stay.job, **when)
+        total -= case.time.start_value.tariff_points(stay.job, model, len(replicas), **when)
     for job, occupant in case.changed:
         if occupant.change is Change.GROWN and name in (None, job.name):
-            total += _value(case, case.time.stay(occupant, job))
+            total += _value(case, case.time.interval_of_placement(occupant, job))
             total -= _value_before(case, job)
     return total
 
 
 def _starts(case: Context, name: str | None = None) -> Iterator[Interval]:
     """Valid starts, now and later, of one job or of all."""
-    times = case.times_placed
+    times = case.placement_counts
     for stay in case.time.starting:
         job = stay.job
         if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
@@ -66,7 +66,7 @@ def _may_run(case: Context, stay: Interval) -> bool:
 def _value(case: Context, stay: Interval) -> int:
     replicas = stay.placement.replicas
     model = case.time.gpu_model(stay.job, replicas)
-    return case.time.earnings.completion(
+    return case.time.start_value.completion(
         stay.job, model, len(replicas), start=stay.start, seconds=stay.seconds
     )
 
@@ -75,14 +75,14 @@ def _value_before(case: Context, job: Job) -> int:
     """Points that a running job would earn if it stayed."""
     replicas = job.running.replicas if job.running else ()
     model, seconds = case.time.gpu_model(job, replicas), case.time.durations.remaining(job)
-    return case.time.earnings.completion(job, model, len(replicas), seconds=seconds)
+    return case.time.start_value.completion(job, model, len(replicas), seconds=seconds)
 
 
 def deadline_term(case: Context) -> int:
     """Lateness avoided by starts, less that of preempted jobs."""
     if case.time.slots.count == 1:
         return 0
-    earnings, durations = case.time.earnings, case.time.durations
+    earnings, durations = case.time.start_value, case.time.durations
     saved = sum(
         earnings.saved_lateness(stay.job, start=stay.start, seconds=stay.seconds) for stay in _starts(case)
     )
@@ -97,7 +97,7 @@ def tariff_term(case: Context) -> int:
     if case.time.slots.count == 1 or not case.snapshot.cluster.tariffs:
         return 0
     return -sum(
-        case.time.earnings.tariff(
+        case.time.start_value.tariff_points(
             stay.job,
             case.time.gpu_model(stay.job, stay.placement.replicas),
             len(stay.placement.replicas),

@@ -57,14 +57,14 @@ class OccupancyTimeline:
         self.slots = TimeSlots.of(case.policy.horizon, case.snapshot.taken_at)
 
     @property
-    def earnings(self) -> StartValue:
+    def start_value(self) -> StartValue:
         """Points of starts."""
-        return self._case.facts.earnings(self._case.policy)
+        return self._case.facts.start_value(self._case.policy)
 
     @property
     def durations(self) -> Durations:
         """Durations of jobs."""
-        return self.earnings.durations
+        return self.start_value.durations
 
     @cached_property
     def windows(self) -> ReservationWindows:
@@ -83,7 +83,7 @@ class OccupancyTimeline:
         """Seconds from the snapshot to an instant, negative if it is past."""
         return int((instant - self._case.snapshot.taken_at).total_seconds())
 
-    def in_words(self, second: int) -> str:
+    def format_instant(self, second: int) -> str:
         """An instant in words, given in seconds after the snapshot."""
         try:
             return print_timestamp(self._case.snapshot.taken_at + timedelta(seconds=second))
@@ -94,7 +94,7 @@ class OccupancyTimeline:
         """The GPU model of replicas; of several, which no valid plan has, the slowest."""
         return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)
 
-    def stay(self, occupant: JudgedPlacement, job: Job) -> Interval:
+    def interval_of_placement(self, occupant: JudgedPlacement, job: Job) -> Interval:
         """
         Duration of a placement that begins now.
 
@@ -106,10 +106,10 @@ class OccupancyTimeline:
             return self._beginning(job, 0, placement)
         seconds = self.durations.remaining(job)
         if len(occupant.new) == len(placement.replicas):
-            seconds = self.durations.resumed(job, self.gpu_model(job, placement.replicas))
+            seconds = self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))
         return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
-    def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Interval:
+    def interval_of_start(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Interval:
         """Stay of a job that starts on some places with a slot, or of a running job that resumes there."""
         return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
 
@@ -130,29 +130,37 @@ class OccupancyTimeline:
         """Names of the running jobs that are unchanged."""
         return frozenset(
             each.placement.job
-            for each in self._case.occupants
+            for each in self._case.judged_placements
             if each.job
             and each.job.running
             and not each.new
             and len(each.placement.replicas) == len(each.job.running.replicas)
         )
 
-    def has_to_leave(self, job: Job) -> bool:
+    def must_leave(self, job: Job) -> bool:
         """True if a running job is on a node to be drained, or must leave for a window."""
         if job.running is None:
             return False
         nodes = (self._case.nodes.get(replica.node) for replica in job.running.replicas)
-        return any(node.drain for node in nodes if node) or self.windows.expels(job) is not None
+        return any(node.drain for node in nodes if node) or self.windows.forced_leave_window(job) is not None
 
     @cached_property
     def now(self) -> tuple[Interval, ...]:
         """Stays of the placements of known jobs."""
-        return tuple(self.stay(occupant, occupant.job) for occupant in self._case.occupants if occupant.job)
+        return tuple(
+            self.interval_of_placement(occupant, occupant.job)
+            for occupant in self._case.judged_placements
+            if occupant.job
+        )
 
     @cached_property
     def starting(self) -> tuple[Interval, ...]:
         """Stays of the starts now."""
-        return tuple(self.stay(occupant, job) for job, occupant in self._case.arrivals if job.running is None)
+        return tuple(
+            self.interval_of_placement(occupant, job)
+            for job, occupant in self._case.arrivals
+            if job.running is None
+        )
 
     @cached_property
     def later(self) -> tuple[Interval, ...]:
@@ -160,7 +168,7 @@ class OccupancyTimeline:
         times = Counter(each.job for each in self._case.planned)
         placed = {placement.job for placement in self._case.placements}
         found = [
-            self.beginning(job, each.slot, each.replicas)
+            self.interval_of_start(job, each.slot, each.replicas)
             for each in self._case.planned
             if (job := self._case.jobs.get(each.job))
             and not job.held

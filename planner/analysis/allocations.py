@@ -61,7 +61,9 @@ class Allocations:
                 there[resident.replica.node].append(resident)
         return cls(cluster, {name: tuple(found) for name, found in there.items()})
 
-    def but(self, cluster: Cluster, gone: Iterable[HeldReplica], come: Iterable[HeldReplica]) -> Allocations:
+    def with_changes(
+        self, cluster: Cluster, gone: Iterable[HeldReplica], come: Iterable[HeldReplica]
+    ) -> Allocations:
         """Derive the holdings after some residents leave and others arrive; recounts only changed nodes."""
         lists: dict[str, list[HeldReplica]] = {}
         for resident in gone:
@@ -168,4 +170,4 @@ def update_allocations_from(other: Snapshot, snapshot: Snapshot) -> None:
         names = {job.name for job in changed} | (before.keys() - after.keys())
         gone = (resident for name in names if name in before for resident in held_replicas(before[name]))
         come = (resident for job in changed for resident in held_replicas(job))
-        snapshot.derived[Allocations] = allocations_of(other).but(snapshot.cluster, gone, come)
+        snapshot.derived[Allocations] = allocations_of(other).with_changes(snapshot.cluster, gone, come)

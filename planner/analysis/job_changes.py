@@ -92,16 +92,16 @@ class PlanChanges:
         return cluster_after(self.snapshot, self.target, self.layouts)
 
     @cached_property
-    def holdings(self) -> Allocations:
+    def allocations_after(self) -> Allocations:
         """Holdings once the target is applied."""
         gone = (HeldReplica(change.job, replica) for change in self.jobs for replica in change.leaving)
         come = (HeldReplica(change.job, replica) for change in self.jobs for replica in change.arriving)
-        return allocations_of(self.snapshot).but(self.cluster, gone, come)
+        return allocations_of(self.snapshot).with_changes(self.cluster, gone, come)
 
     @property
     def free(self) -> dict[str, FreeResources]:
         """Free capacity by node name once the target is applied."""
-        return self.holdings.free
+        return self.allocations_after.free
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

@@ -30,9 +30,9 @@ def compute_metrics(changes: PlanChanges) -> Metrics:
     placements = target.placements
     kinds = Counter(change.kind for change in changes.jobs)
     return Metrics(
-        gpu_allocation_ratio=_allocated_part(changes.holdings),
+        gpu_allocation_ratio=_allocated_part(changes.allocations_after),
         gpu_allocation_ratio_before=_allocated_part(allocations_of(snapshot)),
-        fragmentation_ratio=_unusable_part(changes.holdings),
+        fragmentation_ratio=_unusable_part(changes.allocations_after),
         jain_index=jain_index(snapshot, placements),
         hourly_cost=hourly_cost(cluster),
         hourly_cost_before=hourly_cost(snapshot.cluster),

@@ -49,7 +49,7 @@ class DependencyState:
     """Slot from which enough are satisfied; None is not within the horizon."""
 
     @property
-    def hopeless(self) -> bool:
+    def is_unsatisfiable(self) -> bool:
         """True if too few dependencies can still be satisfied."""
         return len(self.outstanding) < self.needed
 

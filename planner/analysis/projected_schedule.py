@@ -99,7 +99,7 @@ class ProjectedSchedule:
                 found[name].append(stay)
         return found
 
-    def moment(self, second: int) -> datetime:
+    def instant_at(self, second: int) -> datetime:
         """Return the instant `second` seconds after the snapshot."""
         return self.snapshot.taken_at + timedelta(seconds=second)
 
@@ -109,7 +109,7 @@ class ProjectedSchedule:
 
     def begin(self, slot: int) -> datetime:
         """Return the begin of a slot."""
-        return self.moment(self.slots.edges[slot])
+        return self.instant_at(self.slots.edges[slot])
 
     def gpu_model(self, job: Job, replicas: Sequence[Replica]) -> str | None:
         """Return the slowest GPU model among the replicas of a job; None without GPUs."""
@@ -119,7 +119,7 @@ class ProjectedSchedule:
         models = {node.gpu_model for node in nodes if node and node.gpu_model}
         return min(sorted(models), key=job.speed_milli, default=None)
 
-    def fastest(self, job: Job) -> int:
+    def shortest_run_seconds(self, job: Job) -> int:
         """
         Return seconds from the job's next start to its end, on its fastest eligible GPU model in the cluster.
 
@@ -148,4 +148,4 @@ class ProjectedSchedule:
         before, after = job.running.replicas, replicas
         if not unmatched(before, after) or not unmatched(after, before):
             return self.durations.remaining(job)
-        return self.durations.resumed(job, model)  # it is moved
+        return self.durations.restart_seconds_now(job, model)  # it is moved

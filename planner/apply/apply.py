@@ -97,7 +97,7 @@ def apply_plan(
         view = LiveView.of(live, plan.actions)
         run = _ApplyRun(plan, cluster, journal, view, before, total, on_progress, stop)
         with journal.written_whatever_happens():
-            outcome = run.carry_out(standing.left, standing.done_ids)
+            outcome = run.perform_steps(standing.left, standing.done_ids)
         _close(journal, plan, outcome, total=total)
     _LOG.info("phase=apply plan=%s seconds=%.3f", plan.plan_id, time.perf_counter() - started)
     raise_unless_complete(plan.plan_id, outcome)
@@ -155,7 +155,7 @@ class _ApplyRun:
     on_progress: Callable[[int, int, str], None] | None
     stop: Callable[[], bool] | None
 
-    def carry_out(self, left: Sequence[Step], skipped: tuple[str, ...]) -> ApplyOutcome:
+    def perform_steps(self, left: Sequence[Step], skipped: tuple[str, ...]) -> ApplyOutcome:
         """Do the steps in order; end at the first failure, or when `stop` returns True."""
         ids = _ids(left)
         for count, step in enumerate(left):
@@ -169,7 +169,7 @@ class _ApplyRun:
 
     def _do(self, step: Step) -> str | None:
         """Check the preconditions, write the intent, act; returns the failure, None if it was done."""
-        sights = () if isinstance(step, PromiseStep) else self.view.sights(step)
+        sights = () if isinstance(step, PromiseStep) else self.view.check_preconditions(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:
             why = f"a precondition does not hold: {'; '.join(unmet)}"

@@ -80,9 +80,9 @@ class LiveView:
         view._refresh(now.nodes)
         return view
 
-    def sights(self, action: Action) -> tuple[CheckResult, ...]:
+    def check_preconditions(self, action: Action) -> tuple[CheckResult, ...]:
         """Check results of an action's preconditions, in their order."""
-        return tuple(self._sight(precondition, action) for precondition in action.preconditions)
+        return tuple(self._check_precondition(precondition, action) for precondition in action.preconditions)
 
     def done(self, action: Action) -> None:
         """Apply the effect of an action to the view."""
@@ -111,7 +111,7 @@ class LiveView:
                     if replica.node == name:
                         free.take(replica, charged_cpu_memory(replica, self.jobs[job].qos, self.cluster))
 
-    def _sight(self, precondition: Precondition, action: Action) -> CheckResult:
+    def _check_precondition(self, precondition: Precondition, action: Action) -> CheckResult:
         match precondition:
             case JobWaits(job=name):
                 return precondition_checks.check_job_waits(

@@ -147,7 +147,7 @@ def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapsh
     if not scaled:
         return live
     before = {pool.name: pool for pool in plan.snapshot.cluster.pools if pool.name in scaled}
-    pools = tuple(pool.scaled_as(before.get(pool.name, pool)) for pool in live.cluster.pools)
+    pools = tuple(pool.with_scaling_times_of(before.get(pool.name, pool)) for pool in live.cluster.pools)
     return live.model_copy(update={"cluster": live.cluster.model_copy(update={"pools": pools})})
 
 

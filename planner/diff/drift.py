@@ -57,7 +57,7 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
 
 def _unmet(view: LiveView, left: Iterable[Change]) -> Iterator[DriftItem]:
     for change in left:
-        unmet = [sight.drift for sight in view.sights(change) if sight.drift]
+        unmet = [sight.drift for sight in view.check_preconditions(change) if sight.drift]
         yield from unmet
         if not unmet:
             view.done(change)
@@ -131,4 +131,6 @@ def _pool_changes(name: str, before: Cluster, now: Cluster) -> Iterator[DriftIte
         yield DriftItem(f"pool {name}", "is new", "no such pool when the plan was made", "a pool")
     else:
         # The verifier checks whether the pool was scaled too recently.
-        yield from field_changes(f"pool {name}", expected.scaled_as(found).document(), found.document())
+        yield from field_changes(
+            f"pool {name}", expected.with_scaling_times_of(found).document(), found.document()
+        )

@@ -135,12 +135,12 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=True):
             events.submit(self._tables, jobs)
 
-    def fail(self, node: str) -> tuple[str, ...]:
+    def fail_node(self, node: str) -> tuple[str, ...]:
         """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""
         with transaction(self._db, self.path, write=True):
             return events.fail_node(self._tables, node)
 
-    def bring_back(self, node: str) -> None:
+    def return_node(self, node: str) -> None:
         """Bring a node that is down back up, which takes a second."""
         with transaction(self._db, self.path, write=True):
             events.return_node(self._tables, node)

@@ -201,7 +201,7 @@ def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[
 def translate_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors and invalid rows into readable errors."""
     try:
-        with _KIND.clear_errors(path):
+        with _KIND.translate_errors(path):
             yield
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]

@@ -40,7 +40,7 @@ class CandidateNodes:
     """Replicas that each node takes, all positive."""
 
     @property
-    def roomiest(self) -> list[str]:
+    def by_room(self) -> list[str]:
         """Node names; nodes that take the most replicas come first."""
         return sorted(self.counts, key=lambda name: (-self.counts[name], name))
 
@@ -65,24 +65,26 @@ class PlanFeasibility:
     def question(self, job: Job) -> Hypothesis:
         """Ask whether a job may start, together with all jobs that have to start with it."""
         jobs = self.plan.snapshot.job_by_name
-        return Hypothesis.about(self.plan, job, tuple(jobs[name] for name in self.outlook.companions(job)))
+        return Hypothesis.unchanged(
+            self.plan, job, tuple(jobs[name] for name in self.outlook.co_start_jobs(job))
+        )
 
     def has_room(self, question: Hypothesis) -> bool:
         """True if no counted limit keeps the job, or a job that starts with it, from starting."""
         if not question.others:
-            return bool(self.rooms(question))
-        rooms = {each.job.name: self.rooms(each) for each in question.by_member()}
+            return bool(self.candidate_nodes(question))
+        rooms = {each.job.name: self.candidate_nodes(each) for each in question.by_member()}
         return all(rooms.values()) and all(
             self._has_room_beside(each, rooms) for each in question.by_member()
         )
 
-    def rooms(self, question: Hypothesis) -> list[CandidateNodes]:
+    def candidate_nodes(self, question: Hypothesis) -> list[CandidateNodes]:
         """Where the job may start if the jobs that start with it took no capacity; empty if nowhere."""
         job = question.job
-        never, not_yet = self.outlook.never, self.outlook.not_yet
+        never, not_yet = self.outlook.never, self.outlook.not_yet_reason
         if job.held or never(job, question.second) is not None or not_yet(job, question.second) is not None:
             return []
-        if any(name not in self.placed.keys() | question.names for name in self.outlook.companions(job)):
+        if any(name not in self.placed.keys() | question.names for name in self.outlook.co_start_jobs(job)):
             return []
         if not (models := self.allowed_models(question)) and job.request.needs_gpu:
             return []
@@ -127,13 +129,13 @@ class PlanFeasibility:
         for each in (job, *alike):
             gang = Gang(minimum=wanted, maximum=wanted)
             like_all = each.model_copy(update={"request": job.request, "gang": gang})
-            counts = self.counting.counts(replace(question.seen_by(each.name), job=like_all))
+            counts = self.counting.counts(replace(question.for_member(each.name), job=like_all))
             for name in {name for room in rooms[each.name] for name in room.counts}:
                 most[name] = max(most.get(name, 0), counts.get(name, 0))
         return sum(most.values()) >= wanted
 
     @property
-    def reserves_what_it_frees(self) -> bool:
+    def reserves_freed_resources(self) -> bool:
         """True if the plan preempts jobs: what they held is reserved for jobs of higher priority."""
         return self._barriers.by_priority
 
@@ -147,7 +149,7 @@ class PlanFeasibility:
             barriers = BlockedNodes(changes, self.plan.policy)
         barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
         # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
-        if question.second or not self.reserves_what_it_frees:
+        if question.second or not self.reserves_freed_resources:
             return barred
         places = (self.counting.place(name, question) for name in counts)
         return barred | self._barriers.reserved(job, places)

@@ -51,7 +51,7 @@ class Hypothesis:
     """Time of the question, in seconds after the snapshot."""
 
     @classmethod
-    def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Hypothesis:
+    def unchanged(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Hypothesis:
         """Return a question with no changes."""
         snapshot = plan.snapshot
         return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
@@ -68,9 +68,9 @@ class Hypothesis:
 
     def by_member(self) -> tuple[Hypothesis, ...]:
         """The same question, asked about each member."""
-        return tuple(self.seen_by(job.name) for job in self.members)
+        return tuple(self.for_member(job.name) for job in self.members)
 
-    def seen_by(self, name: str) -> Hypothesis:
+    def for_member(self, name: str) -> Hypothesis:
         """The same question, asked about one of the members."""
         if name == self.job.name:
             return self

@@ -75,16 +75,16 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
         nodes_before=_nodes_before(action),
         exchange=tuple(_exchange(action, plan)),
-        horizon_end=future.moment(future.slots.end) if future.slots.count > 1 else None,
+        horizon_end=future.instant_at(future.slots.end) if future.slots.count > 1 else None,
         projected_start=waiting.projected_start if waiting else None,
         promised=waiting is not None and waiting.promised,
         waits_for=waiting.waits_for if waiting else "",
-        projected_finish=future.moment(stay.end) if stay else None,
+        projected_finish=future.instant_at(stay.end) if stay else None,
         earlier_promise=job.promise.start if job.promise else None,
         promise_changed=waiting.promise_changed if waiting else "",
         kill_at=action.kill_at if isinstance(action, Start) else job.running.kill_at if job.running else None,
         deadline=deadline_outlook(job, future) if job.deadline else None,
-        standing=None if ground is None else explain_position(Hypothesis.about(plan, job), ground),
+        standing=None if ground is None else explain_position(Hypothesis.unchanged(plan, job), ground),
         remedies=None if ground is None else remedies(ground, job),
         neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
     )
@@ -154,7 +154,7 @@ def _left(job: Job, stay: JobInterval | None, future: ProjectedSchedule) -> int 
     """Seconds to the end of a job that has run; None for any other job."""
     if not job.has_run:
         return None
-    return future.fastest(job) if stay is None else stay.seconds
+    return future.shortest_run_seconds(job) if stay is None else stay.seconds
 
 
 def _awaited(job: Job, future: ProjectedSchedule) -> Iterator[AwaitedJob]:
@@ -170,7 +170,7 @@ def _awaited(job: Job, future: ProjectedSchedule) -> Iterator[AwaitedJob]:
             kind=dependency.kind,
             satisfied=foreseen is None,
             never=foreseen is not None and foreseen.never,
-            expected_at=None if second is None else future.moment(second),
+            expected_at=None if second is None else future.instant_at(second),
         )
 
 
@@ -189,6 +189,6 @@ def _neighbours(stay: JobInterval, future: ProjectedSchedule) -> Iterator[Neighb
                     job=other.job.name,
                     node=node,
                     starts_at=future.begin(other.slot) if other.slot else None,
-                    until=future.moment(other.end),
+                    until=future.instant_at(other.end),
                     in_its_place=overlap(held, other.replicas),
                 )

@@ -49,7 +49,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
     node = ground.nodes.get(name, known[name])
     gone = name not in ground.nodes
     any_job = plan.snapshot.jobs[0] if plan.snapshot.jobs else None
-    place = None if gone or any_job is None else _place(name, Hypothesis.about(plan, any_job), ground)
+    place = None if gone or any_job is None else _place(name, Hypothesis.unchanged(plan, any_job), ground)
     free = place.free if place else None
     return NodeExplanation(
         plan_id=plan.plan_id,
@@ -134,7 +134,7 @@ def _tenants(name: str, ground: PlanFeasibility) -> Iterator[NodeTenant]:
             priority=job.priority,
             replicas=replicas[job.name],
             starts=job.running is None,
-            ends_at=future.moment(stay.end),
+            ends_at=future.instant_at(stay.end),
         )
 
 
@@ -151,8 +151,8 @@ def _closures(name: str, ground: PlanFeasibility) -> Iterator[NodeClosure]:
     for window in future.windows.of(name):
         yield NodeClosure(
             reservation=window.reservation.name,
-            begins_at=future.moment(window.begins),
-            ends_at=future.moment(window.ends),
+            begins_at=future.instant_at(window.begins),
+            ends_at=future.instant_at(window.ends),
         )
 
 
@@ -181,7 +181,9 @@ def _lacking(job: Job, needs: dict[str, int], place: NodeRoom) -> str | None:
         return None
     pool = FreeCapacity([place])
     missing = [
-        _words(dimension, pool) for dimension, need in needs.items() if not pool.fitting({dimension: need}, 1)
+        _words(dimension, pool)
+        for dimension, need in needs.items()
+        if not pool.count_replicas({dimension: need}, 1)
     ]
     return f"too few {' and '.join(missing)}" if missing else ""
 

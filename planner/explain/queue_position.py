@@ -126,7 +126,7 @@ def _urgency(job: Job, earnings: StartValue, now: datetime) -> dict[str, Any]:
         "left_basis": earnings.worth.left_basis(job),
         "served_gpu_seconds": round(earnings.worth.service(job)),
         "rho": round(earnings.worth.rho(job), 4),
-        "waited_seconds": job.waited(now),
+        "waited_seconds": job.waiting_seconds(now),
     }
 
 
@@ -197,6 +197,6 @@ def _holders(
             priority=job.priority,
             gpu_milli=print_milli(milli),
             nodes=tuple(sorted({each.node for each in there})),
-            ends_at=future.moment(stay.end),
+            ends_at=future.instant_at(stay.end),
             may_be_stopped=rules.preempt and yields and rules.may_disturb(job, plan.snapshot.taken_at),
         )

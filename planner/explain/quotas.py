@@ -28,7 +28,7 @@ class QuotaBySlot:
         self._snapshot, self._added = changes.snapshot, changes.target.added
         self._counting, self._future = counting, future
         self._model_of = counting.cluster.gpu_model_by_node
-        self._held = {0: changes.holdings.usage}
+        self._held = {0: changes.allocations_after.usage}
         self._rooms: dict[int, QuotaHeadroom] = {}
         self._usable: dict[Any, frozenset[str]] = {}
 
@@ -72,7 +72,7 @@ class QuotaBySlot:
         for placement in question.begun:
             own[stays[placement.job].job.queue].update(self.held(placement.job))
         for other in question.others:
-            if slot and slot >= self._counting.until(question.seen_by(other.name)):
+            if slot and slot >= self._counting.until(question.for_member(other.name)):
                 continue
             # If a job may use several models, only its sum over the models is certain.
             models = self._models(other, question)

@@ -42,7 +42,7 @@ class ReplicaCounts:
         self._nodes = self.cluster.node_by_name
         self._added = {node.name for node in self._target.added}
         self.placed: dict[str, Placement] = {each.job: each for each in self._target.placements}
-        self.on_node = changes.holdings.there
+        self.on_node = changes.allocations_after.there
         self.power = PowerUse(self.cluster, self._target.placements)
         self._switched = changes.switched
         mig, free = MigCapacity(self._target.placements, policy.mig, self._switched), changes.free
@@ -181,7 +181,7 @@ class ReplicaCounts:
         """The first slot in which the job would have ended; 0 if the plan has no later starts."""
         if not self._future.planned or question.second:
             return 0
-        return self._future.slots.until(0, self._future.fastest(question.job))
+        return self._future.slots.until(0, self._future.shortest_run_seconds(question.job))
 
     def _promised(self, name: str, until: int, question: Hypothesis) -> Counter[int]:
         """By GPU of a node, the most that one promised start of another job before a slot holds."""

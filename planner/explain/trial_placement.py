@@ -50,8 +50,8 @@ def place_on_candidates(
 ) -> tuple[Placement, ...]:
     """Place all members of the question, each in its own rooms; empty if no placement is found."""
     enough = sum(job.gang.minimum for job in question.members) + _SPARE_NODES
-    few = [(name, room.roomiest[:enough]) for name, room in rooms]
-    everything = [(name, room.roomiest) for name, room in rooms]
+    few = [(name, room.by_room[:enough]) for name, room in rooms]
+    everything = [(name, room.by_room) for name, room in rooms]
     return _placed_on(few, question, ground) or (
         _placed_on(everything, question, ground) if few != everything else ()
     )

@@ -60,7 +60,7 @@ class TrialVerifier:
         """The best rooms one at a time; for jobs that start together, the best rooms of all at once."""
         best = []
         for each in question.by_member():
-            rooms = sorted(self.ground.rooms(each), key=partial(_order, each.job))[:_MOST_ROOMS]
+            rooms = sorted(self.ground.candidate_nodes(each), key=partial(_order, each.job))[:_MOST_ROOMS]
             best += [(each.job.name, room) for room in rooms]
         yield from [best] if question.others else ([each] for each in best)
 
@@ -87,7 +87,7 @@ class TrialVerifier:
         key = deferred, question.over
         known = self._objectives.get(key)
         if known is None:
-            plain = Hypothesis.about(question.plan, jobs[question.job.name])
+            plain = Hypothesis.unchanged(question.plan, jobs[question.job.name])
             plain = replace(plain, stopped=deferred, over=question.over, begun=question.begun)
             known = self._objectives[key] = self._verified(plain, ()).objective
         return known

@@ -62,7 +62,7 @@ class DatabaseKind:
             )
 
     @contextmanager
-    def clear_errors(self, path: Path) -> Iterator[None]:
+    def translate_errors(self, path: Path) -> Iterator[None]:
         """Turn SQLite's errors into readable errors."""
         try:
             yield

@@ -62,7 +62,9 @@ class ActionValue:
     def larger_blocks(self, change: JobChange) -> int:
         """Fragmentation points that a migration gains, all other jobs placed as planned."""
         names = {*change.nodes_left, *change.nodes_taken}
-        there = [each for name in sorted(names) for each in self.changes.holdings.there.get(name, ())]
+        there = [
+            each for name in sorted(names) for each in self.changes.allocations_after.there.get(name, ())
+        ]
         others = [
             Placement(job=job.name, replicas=(each,)) for job, each in there if job.name != change.job.name
         ]
@@ -89,7 +91,7 @@ class ActionValue:
         job, placement = change.job, change.after
         if placement is None:
             return 0
-        tariff = self._earnings.tariff(
+        tariff = self._earnings.tariff_points(
             job, self.gpu_model(job, placement), len(placement.replicas), start=0, seconds=seconds
         )
         return self._earnings.saved_lateness(job, start=0, seconds=seconds) - tariff
@@ -105,7 +107,7 @@ class ActionValue:
         return (
             self._earnings.completion(job, model, count, start=start, seconds=seconds)
             + self._earnings.saved_lateness(job, start=start, seconds=seconds)
-            - self._earnings.tariff(job, model, count, start=start, seconds=seconds)
+            - self._earnings.tariff_points(job, model, count, start=start, seconds=seconds)
         )
 
     def _seconds(self, change: JobChange, placement: Placement | None) -> int:
@@ -116,7 +118,7 @@ class ActionValue:
             return self._earnings.durations.seconds(job, model)
         if change.kind is not ActionKind.MIGRATE or placement is not change.after:
             return self._remaining(job)
-        return self._earnings.durations.resumed(job, model)
+        return self._earnings.durations.restart_seconds_now(job, model)
 
     def _remaining(self, job: Job) -> int:
         return self._earnings.durations.remaining(job)

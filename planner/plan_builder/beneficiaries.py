@@ -20,7 +20,7 @@ class Beneficiaries:
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = {step.id: step for step in steps}
 
-    def followers(self, step: JobStep) -> tuple[str, ...]:
+    def jobs_taking_over(self, step: JobStep) -> tuple[str, ...]:
         """
         Jobs that take the resources that a job released, sorted.
 
@@ -34,7 +34,7 @@ class Beneficiaries:
             }
         return tuple(sorted(taking))
 
-    def followed(self, step: JobStep) -> tuple[str, ...]:
+    def jobs_replaced(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that released the places a job takes, sorted."""
         return tuple(sorted(self._followed.get(step.id, ())))
 

@@ -86,7 +86,7 @@ class _StepOrdering:
     def __init__(self, changes: PlanChanges, moves: Iterable[JobChange]) -> None:
         self.steps: list[Step] = []
         self._changes = changes
-        self._yard = StepResources(changes)
+        self._resources = StepResources(changes)
         self._position: dict[str, int] = {}
         self._layouts = list(changes.layouts)
         self._moves = list(moves)
@@ -106,7 +106,7 @@ class _StepOrdering:
         """One step for each node, in the order given."""
         for name in names:
             id_ = f"{kind}/{name}"
-            self._done(NodeStep(id_, kind, name, self._sorted(self._yard.touch(name, id_))))
+            self._done(NodeStep(id_, kind, name, self._sorted(self._resources.touch(name, id_))))
 
     def as_possible(self) -> None:
         """Migrate, repartition and drain until no further step is possible."""
@@ -130,7 +130,7 @@ class _StepOrdering:
             )
 
     def _lay_out_what_can_be(self) -> bool:
-        possible = [one for one in self._layouts if self._yard.may_be_laid_out(one)]
+        possible = [one for one in self._layouts if self._resources.can_repartition(one)]
         if possible:
             done = {(one.node, one.gpu) for one in possible}
             self._layouts = [one for one in self._layouts if (one.node, one.gpu) not in done]
@@ -140,7 +140,7 @@ class _StepOrdering:
     def _move_who_can(self) -> bool:
         left = []
         for move in self._moves:
-            if self._yard.has_room_for(move):
+            if self._resources.has_room_for(move):
                 self._job(move)
             else:
                 left.append(move)
@@ -149,7 +149,7 @@ class _StepOrdering:
         return progress
 
     def _drain_what_is_empty(self) -> bool:
-        empty = [name for name in self._drains if self._yard.is_empty(name)]
+        empty = [name for name in self._drains if self._resources.is_empty(name)]
         self._drains = [name for name in self._drains if name not in empty]
         self.nodes(ActionKind.DRAIN, empty)
         return bool(empty)
@@ -161,7 +161,7 @@ class _StepOrdering:
         True if there was such a migration; its GPU is then repartitioned more than once.
         """
         for move in self._moves:
-            steps = self._yard.partial_layouts(move)
+            steps = self._resources.partial_layouts(move)
             if steps:
                 for layout in steps:
                     self._lay_out(layout)
@@ -170,7 +170,7 @@ class _StepOrdering:
 
     def _job(self, change: JobChange) -> None:
         id_ = f"{change.kind}/{change.job.name}"
-        after = self._yard.do(change, id_)
+        after = self._resources.change_job(change, id_)
         self._done(JobStep(id_, change, self._sorted(after)))
 
     def _lay_out(self, layout: LayoutChange) -> bool:
@@ -179,7 +179,7 @@ class _StepOrdering:
         times = 1
         while (name := id_ if times == 1 else f"{id_}/{times}") in self._position:
             times += 1
-        found = self._yard.lay_out(layout, name)
+        found = self._resources.repartition(layout, name)
         if found is None:
             return False
         done, after = found

@@ -44,10 +44,10 @@ class Reasons:
     """Builds the reason of each step of a plan."""
 
     changes: PlanChanges
-    purpose: Beneficiaries
+    beneficiaries: Beneficiaries
     worth: ActionValue
     promises: PlanPromises
-    scarcity: ReleasedResources
+    released_resources: ReleasedResources
 
     def reason(self, step: Step) -> Reason:
         """Reason of a step."""
@@ -68,22 +68,22 @@ class Reasons:
                 return node_steps.reason(
                     step,
                     self.changes,
-                    leaving=self.purpose.leaving(step.node),
-                    arriving=self.purpose.arriving(step.node),
+                    leaving=self.beneficiaries.leaving(step.node),
+                    arriving=self.beneficiaries.arriving(step.node),
                 )
 
     def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that take the places, quota or power that a job releases; sorted."""
-        if followers := self.purpose.followers(step):
+        if followers := self.beneficiaries.jobs_taking_over(step):
             return followers
-        given = self.scarcity.yielded(step.change)
+        given = self.released_resources.released_part(step.change)
         return given.jobs if given else ()
 
     def _started(self, step: JobStep) -> Reason:
         """Facts that the reviewer cannot see from size, nodes and queue."""
         change, job = step.change, step.change.job
         nodes = [self.changes.nodes[name] for name in change.nodes_taken]
-        waited = job.waited(self.changes.snapshot.taken_at)
+        waited = job.waiting_seconds(self.changes.snapshot.taken_at)
         parts = []
         if len(change.arriving) < job.gang.maximum:
             parts.append(f"{len(change.arriving):,} of at most {job.gang.maximum:,} replicas")
@@ -99,7 +99,7 @@ class Reasons:
         if job.progress:
             numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
             parts.append(f"goes on with {format_duration(left)} left")
-        if victims := self.purpose.followed(step):
+        if victims := self.beneficiaries.jobs_replaced(step):
             parts.append(f"takes the place of {join_first_names(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts += self.promises.remarks(job.name, numbers)
@@ -110,7 +110,7 @@ class Reasons:
         numbers: _Numbers = {}
         parts = [self._resized(change, numbers), *self._lost(change, numbers)]
         parts.append(self._gain(change, numbers))
-        if victims := self.purpose.followed(step):
+        if victims := self.beneficiaries.jobs_replaced(step):
             parts.append(f"takes the place of {join_first_names(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
@@ -142,7 +142,7 @@ class Reasons:
         change = step.change
         numbers: _Numbers = {}
         code, why = self._why_it_leaves(step, numbers)
-        if victims := self.purpose.followed(step):
+        if victims := self.beneficiaries.jobs_replaced(step):
             why = f"{why}, takes the place of {join_first_names(victims)}"
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts = [why, *self._lost(change, numbers), self._gain(change, numbers)]
@@ -163,10 +163,10 @@ class Reasons:
         if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
             code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
             return code, f"empties {join_first_names(removed)}, to be removed"
-        if followers := self.purpose.followers(step):
+        if followers := self.beneficiaries.jobs_taking_over(step):
             numbers["makes_room_for"] = ", ".join(followers)
             return ReasonCode.MAKES_ROOM, f"makes room for {join_first_names(followers)}"
-        if given := self.scarcity.yielded(change):
+        if given := self.released_resources.released_part(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
             return ReasonCode.MAKES_ROOM, f"frees {given.text} for {join_first_names(given.jobs)}"
         code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
@@ -190,10 +190,10 @@ class Reasons:
     def _closing(self, change: JobChange) -> str:
         """Text for a job that leaves nodes before a reservation window closes them; empty for other jobs."""
         future = self.promises.future
-        window = future.windows.expels(change.job)
+        window = future.windows.forced_leave_window(change.job)
         if window is None or not (left := [name for name in change.nodes_left if name in window.nodes]):
             return ""
-        begins = format_time(future.moment(window.begins), self.changes.snapshot.taken_at)
+        begins = format_time(future.instant_at(window.begins), self.changes.snapshot.taken_at)
         since = f"begins at {begins}" if window.begins > 0 else "has begun"
         return f"leaves {join_first_names(left)}: {window_name(window)} {since}"
 
@@ -210,7 +210,7 @@ class Reasons:
             "ran_seconds": ran,
             "lost_seconds": lost,
             "recovery_seconds": lost_seconds(future.policy, job, now) - lost,
-            "remaining_seconds": future.durations.resumed(job, future.durations.gpu_model(job)),
+            "remaining_seconds": future.durations.restart_seconds_now(job, future.durations.gpu_model(job)),
             "lost_gpu_hours": round(gpu_seconds / (MILLI * _SECONDS_PER_HOUR), 3),
         }
         what = format_gpu_hours(gpu_seconds) if gpu_seconds else f"{format_duration(lost)} of work"
@@ -220,7 +220,7 @@ class Reasons:
         return [f"ran {format_duration(ran)}, loses {what} {since}"]
 
     def _laid_out(self, step: LayoutStep) -> Reason:
-        layout, jobs = step.change, self.purpose.served(step)
+        layout, jobs = step.change, self.beneficiaries.served(step)
         before, after = set(layout.before or ()), set(layout.after)
         text = f"for {join_first_names(jobs)}"
         if layout.before is None:

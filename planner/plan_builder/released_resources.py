@@ -38,7 +38,7 @@ class ReleasedResources:
 
     changes: PlanChanges
 
-    def yielded(self, change: JobChange) -> ReleasedPart | None:
+    def released_part(self, change: JobChange) -> ReleasedPart | None:
         """Quota or power that other jobs would lack without this change; None if they would lack none."""
         return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
 
@@ -114,4 +114,4 @@ class ReleasedResources:
 
     @cached_property
     def _room(self) -> QuotaHeadroom:
-        return QuotaHeadroom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)
+        return QuotaHeadroom.holding(self.changes.snapshot.queues, self.changes.allocations_after.usage)

@@ -78,7 +78,7 @@ class StepResources:
         """True if no job runs on the node."""
         return not self._replicas[node]
 
-    def do(self, change: JobChange, id_: str) -> list[str]:
+    def change_job(self, change: JobChange, id_: str) -> list[str]:
         """Apply the change of a job; returns the ids of the steps that it depends on."""
         needs, releases = self._net(change)
         after = [
@@ -111,7 +111,7 @@ class StepResources:
         self._there.add(node)
         return after
 
-    def may_be_laid_out(self, change: LayoutChange) -> bool:
+    def can_repartition(self, change: LayoutChange) -> bool:
         """True if every MIG instance that the new layout removes is idle."""
         if change.node not in self._there:
             return False
@@ -121,7 +121,7 @@ class StepResources:
             return self._left(_part(gpu, _GPU)) == MILLI
         return not any(self._in_use(gpu, instance) for instance in set(layout) - set(change.after))
 
-    def lay_out(self, change: LayoutChange, id_: str) -> tuple[LayoutChange, list[str]] | None:
+    def repartition(self, change: LayoutChange, id_: str) -> tuple[LayoutChange, list[str]] | None:
         """
         Set the MIG layout of a GPU; returns the actual change and the ids of the steps that it depends on.
 

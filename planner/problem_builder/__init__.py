@@ -68,7 +68,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         claims,
         capped=bool(snapshot.cluster.rack_power),
     )
-    victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.yields})
+    victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.may_free_resources})
     classifier = Classifier(
         snapshot,
         policy,
@@ -87,7 +87,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     )
     lone = SingleJobClasses.of(wanting)
     for outlook in disturbed:
-        rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
+        rank = victims.index(outlook.runner.job.priority) + 1 if outlook.may_free_resources else 0
         incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
     leaving = {
         one.job: index

@@ -110,7 +110,7 @@ def _runner(
     if running is None or placement is None or tenure is None:
         return None
     count, nodes = len(running.replicas), snapshot.cluster.node_by_name
-    drains = tenure.drains or windows.expels(job) is not None
+    drains = tenure.drains or windows.forced_leave_window(job) is not None
     ripe = rules.may_disturb(job, snapshot.taken_at)
     leaves = job.preemptible and drains
     still = job.locality.required is None and job.spread is None
@@ -120,7 +120,12 @@ def _runner(
         rules.resize and ripe and count > job.gang.minimum and satisfies_own_locality(job, running, nodes)
     )
     # Growth of a job with a required domain or a spread limit is not modelled.
-    grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
+    grow = (
+        rules.resize
+        and still
+        and count < job.gang.maximum
+        and not rules.is_in_resize_dwell(job, snapshot.taken_at)
+    )
     if not (stop or move or shrink or grow):
         return None
     return RunningCandidate(

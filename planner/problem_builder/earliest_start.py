@@ -120,7 +120,7 @@ class EarliestStarts:
         return self._waits.get(job, _NOTHING)
 
     @property
-    def tied(self) -> frozenset[str]:
+    def interdependent(self) -> frozenset[str]:
         """Pending jobs with starts that depend on each other."""
         found: set[str] = set()
         for name, wait in self._waits.items():

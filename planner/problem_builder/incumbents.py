@@ -37,7 +37,7 @@ class IncumbentOptions(NamedTuple):
     move: bool
 
     @property
-    def yields(self) -> bool:
+    def may_free_resources(self) -> bool:
         """True if jobs may take its places, quota or power; then it needs a rank."""
         return self.stop or self.shrink
 
@@ -161,9 +161,9 @@ class Incumbents:
         mover = lone.movers.get(runner.job.name) if outlook.move else None
         grower = lone.growers.get(runner.job.name)
         resumer = lone.resumers.get(runner.job.name) if outlook.stop else None
-        move = self._append(classifier.only(mover, number)) if mover else None
-        grow = self._append(classifier.only(grower, number)) if grower else None
-        resume = self._append(classifier.only(resumer, number)) if resumer else None
+        move = self._append(classifier.class_of_running(mover, number)) if mover else None
+        grow = self._append(classifier.class_of_running(grower, number)) if grower else None
+        resume = self._append(classifier.class_of_running(resumer, number)) if resumer else None
         if outlook.stop or outlook.shrink or move is not None or grow is not None:
             found = self._incumbent(outlook, order)
             self.found.append(found._replace(move=move, grow=grow, resume=resume))
@@ -177,7 +177,7 @@ class Incumbents:
     def _incumbent(self, outlook: IncumbentOptions, order: Order) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
-        earnings, ahead = self._timing.earnings, self._timing.ahead
+        earnings, ahead = self._timing.start_value, self._timing.ahead
         # With a single slot the remaining time has no effect.
         left = self._timing.remaining(job) if ahead else 0
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
@@ -199,8 +199,8 @@ class Incumbents:
             if outlook.shrink
             else (),
             resize_points=-resize_points(policy, job, now),
-            fewest=job.gang.minimum if outlook.shrink else count,
-            on_leaving=policy.owed(policy.prices.drain) if runner.drains else 0,
+            min_replicas=job.gang.minimum if outlook.shrink else count,
+            leave_reward=policy.owed(policy.prices.drain) if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,
             claims=order[1],
         )

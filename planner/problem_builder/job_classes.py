@@ -87,7 +87,7 @@ class Classifier:
         companies = sorted({wait.company for name in index if (wait := self._readiness.wait(name)).company})
         return [self._start(draft, index, companies, order) for draft in drafts]
 
-    def only(self, candidate: JobCandidate, incumbent: int) -> JobClass | None:
+    def class_of_running(self, candidate: JobCandidate, incumbent: int) -> JobClass | None:
         """The class of one running job that migrates, grows or resumes; None if it has no eligible node."""
         job, resumes = candidate.job, candidate.role is ClassRole.RESUME
         earliest = self._readiness.again(job) if resumes else 0
@@ -111,7 +111,7 @@ class Classifier:
 
     def _drafts(self, waiting: Iterable[JobCandidate]) -> list[_Draft]:
         """Jobs with some feasible slot when the other jobs are ignored, grouped by equal keys."""
-        tied = self._readiness.tied
+        tied = self._readiness.interdependent
         members: dict[Any, list[JobCandidate]] = defaultdict(list)
         for candidate in waiting:
             job = candidate.job
@@ -143,7 +143,7 @@ class Classifier:
 
     def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
         """Drafts with a feasible slot after all dependencies between jobs; equal ones are merged."""
-        if tied := self._readiness.tied:
+        if tied := self._readiness.interdependent:
             slots = {draft.first.name: start_slots(draft.options) for draft in drafts}
             self._readiness.settle({name: slots.get(name, ()) for name in tied})
         found: dict[Any, _Draft] = {}
@@ -199,12 +199,12 @@ class Classifier:
     def _key(self, candidate: JobCandidate) -> tuple[Any, ...]:
         job = candidate.job
         return (
-            (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
+            (job.queue, self._timing.start_value.full_points(job), self._rank(job), self._priority(job)),
             self._claims.of(candidate),
             (job.gang, self._together(candidate)),
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
-            (self._shapes.asked(job), self._shapes.in_full(job)),
+            (self._shapes.asked(job), self._shapes.full_request(job)),
             (tuple(sorted(job.datasets)), _preferred_nodes_key(job), self._profile(job)),
             self._meeting(job),
             self._timing.due(job),
@@ -227,7 +227,7 @@ class Classifier:
                 job, (group for option in options for group in option.groups)
             ),
             profile=self._profile(job),
-            asked=self._shapes.in_full(job),
+            asked=self._shapes.full_request(job),
             workload=workload,
             carries=carries,
             avoids=avoids,

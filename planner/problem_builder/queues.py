@@ -46,7 +46,7 @@ def queue_budgets(snapshot: Snapshot, usage: Usage, returns: Releases) -> tuple[
                 ),
                 firm=tuple(limits.limit[name] for name in queues),
                 own=tuple(own.get(name, 0) for name in queues),
-                returns=returns.by_queue(resource, position),
+                releases=returns.by_queue(resource, position),
             )
         )
     return tuple(found)

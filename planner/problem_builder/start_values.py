@@ -33,11 +33,11 @@ class StartValues:
         self._now = snapshot.taken_at
         self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self.durations = Durations(snapshot, policy)
-        self.earnings = StartValue(snapshot, policy, self.durations)
+        self.start_value = StartValue(snapshot, policy, self.durations)
         self.windows = ReservationWindows(snapshot, policy, self.durations)
         self.ahead = self.slots.count > 1
         """True if there is more than one slot."""
-        self.timeless = not (self.ahead or self.windows.all)
+        self.ignores_time = not (self.ahead or self.windows.all)
         """True if durations have no effect, except on jobs with hard deadlines."""
         self._reservations = list(
             {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
@@ -80,13 +80,13 @@ class StartValues:
             case ClassRole.GROW:
                 return self.remaining(job)
             case ClassRole.MOVE:
-                return self.durations.resumed(job, gpu_model)
+                return self.durations.restart_seconds_now(job, gpu_model)
             case ClassRole.RESUME:
                 return self.durations.again(job, gpu_model)
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Time key of a pending job: jobs that are otherwise equal and have equal keys have equal options."""
-        if self.timeless and not job.hard_deadline:
+        if self.ignores_time and not job.hard_deadline:
             return ()
         deadline = job.deadline and self.second(job.deadline)
         return self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
@@ -95,7 +95,7 @@ class StartValues:
         """Numbers of the reservations that a job may use."""
         if not self._reservations:
             return ()
-        hold = self.windows.hold
+        hold = self.windows.node_hold
         key = (job.queue, job.user, hold and (job.priority, job.name == hold.job.name))
         if key not in self._owned:
             self._owned[key] = tuple(
@@ -108,7 +108,7 @@ class StartValues:
         if not self.ahead or job.deadline is None:
             return None
         seconds = self.durations.seconds(job, None)
-        slack = self.earnings.slack(job, seconds)
+        slack = self.start_value.slack(job, seconds)
         critical = slack is not None and 0 <= 2 * slack < seconds
         return self.second(job.deadline) if critical else None
 
@@ -120,7 +120,7 @@ class StartValues:
         """
         job, allowed = candidate.job, sites.allowed(candidate)
         models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
-        if self.timeless and not job.hard_deadline:
+        if self.ignores_time and not job.hard_deadline:
             return tuple(
                 Option(model, allowed[model], points, further)
                 for model in models
@@ -145,10 +145,10 @@ class StartValues:
         barred = bound > 0
         if starts:
             charged = 1 if job.gang.elastic and not job.gang.scaled else job.gang.minimum
-            each = self.earnings.tariff(job, model, 1, start=0, seconds=seconds)
+            each = self.start_value.tariff_points(job, model, 1, start=0, seconds=seconds)
             points -= charged * each
             further = tuple(more - each for more in further)
-            barred = barred or self.earnings.is_too_late(job, start=0, seconds=seconds)
+            barred = barred or self.start_value.misses_hard_deadline(job, start=0, seconds=seconds)
         later, later_groups = self._never
         if self.ahead and starts:
             later, later_groups = self._later(job, model, groups, sites, seconds)
@@ -157,7 +157,7 @@ class StartValues:
             groups=() if barred else self._unbarred(job, sites.open_in(groups, 0), sites, 0, seconds),
             points=points,
             further=further,
-            once=self.earnings.saved_lateness(job, start=0, seconds=seconds) if starts else 0,
+            once=self.start_value.saved_lateness(job, start=0, seconds=seconds) if starts else 0,
             ends=self._ends_of(seconds),
             later=later,
             later_groups=later_groups,
@@ -168,7 +168,7 @@ class StartValues:
         self, candidate: JobCandidate, model: str | None, seconds: int | None = None
     ) -> tuple[int, tuple[int, ...]]:
         """`Option.points` and `Option.further` from completion points only."""
-        job, completion = candidate.job, self.earnings.completion
+        job, completion = candidate.job, self.start_value.completion
         if not job.gang.scaled or candidate.role is ClassRole.MOVE:
             replicas = candidate.maximum if candidate.role is ClassRole.MOVE else 1
             return completion(job, model, replicas, seconds=seconds), ()
@@ -179,7 +179,7 @@ class StartValues:
             fewest = len(held) + candidate.minimum
             before = completion(job, model, len(held), seconds=seconds)
         sizes = range(fewest, fewest + candidate.maximum - candidate.minimum + 1)
-        further = self.earnings.further(job, model, sizes, seconds=seconds)
+        further = self.start_value.further(job, model, sizes, seconds=seconds)
         return completion(job, model, fewest, seconds=seconds) - before, further
 
     def _later(
@@ -213,15 +213,15 @@ class StartValues:
         key = job.name, seconds, model if self._by_model or job.gang.scaled else None
         points = self._worth.get(key)
         if points is None:
-            earnings, fewest = self.earnings, job.gang.minimum
+            earnings, fewest = self.start_value, job.gang.minimum
             points = self._worth[key] = (
                 None,
                 *(
                     None
-                    if earnings.is_too_late(job, start=start, seconds=seconds)
+                    if earnings.misses_hard_deadline(job, start=start, seconds=seconds)
                     else earnings.completion(job, model, fewest, start=start, seconds=seconds)
                     + earnings.saved_lateness(job, start=start, seconds=seconds)
-                    - earnings.tariff(job, model, fewest, start=start, seconds=seconds)
+                    - earnings.tariff_points(job, model, fewest, start=start, seconds=seconds)
                     for start in self.slots.edges[1:-1]
                 ),
             )

@@ -73,7 +73,7 @@ class LiveCluster:
             _LOG, "audit_set_aside", file=str(aside), records=len(trail.records), last_hash=trail.last_hash
         )
 
-    def trail(self, plan: Plan) -> AppliedSteps:
+    def applied_steps(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
         path = self.audit.path
         records = verify_log(path).records if path.exists() else ()

@@ -71,7 +71,7 @@ class History:
         self._lock.__enter__()
         try:
             _KIND.refuse_second_names(self.path)
-            with _KIND.clear_errors(self.path):
+            with _KIND.translate_errors(self.path):
                 self._db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
                 _prepare(self._db, self.path)
         except BaseException:
@@ -89,7 +89,7 @@ class History:
     @property
     def next_number(self) -> int:
         """The number of the next epoch."""
-        with _KIND.clear_errors(self.path):
+        with _KIND.translate_errors(self.path):
             (last,) = self._open.execute("SELECT coalesce(max(number), 0) FROM epochs").fetchone()
         return int(last) + 1
 
@@ -100,7 +100,7 @@ class History:
             canonical_json(document[name]) if name in _DOCUMENTS else document[name] for name in _COLUMNS
         ]
         marks = ", ".join("?" * len(_COLUMNS))
-        with _KIND.clear_errors(self.path):
+        with _KIND.translate_errors(self.path):
             self._open.execute(
                 f"INSERT INTO epochs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608
                 values,
@@ -108,7 +108,7 @@ class History:
 
     def of_plan(self, plan_id: str) -> EpochRecord | None:
         """The last epoch with a plan of this id."""
-        with _KIND.clear_errors(self.path):
+        with _KIND.translate_errors(self.path):
             found = _select(self._open, self.path, "WHERE plan_id = ? ORDER BY number DESC LIMIT 1", plan_id)
         return found[0] if found else None
 
@@ -134,7 +134,7 @@ def read_history(path: Path, *, last: int | None = None) -> tuple[EpochRecord, .
             "Give its path."
         )
     with (
-        _KIND.clear_errors(path),
+        _KIND.translate_errors(path),
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db,
     ):
         _KIND.refuse_others(db, path)

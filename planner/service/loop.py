@@ -32,9 +32,9 @@ _COMPLETE: Final = frozenset({EpochOutcome.APPLIED, EpochOutcome.RESUMED})
 class ServiceLoop:
     """A periodic run on one cluster."""
 
-    around: RunContext
+    context: RunContext
     history: History
-    exposition: MetricsRegistry
+    metrics: MetricsRegistry
     pace: EpochSchedule
     clock: Callable[[], float]
     """Seconds of a monotonic clock."""
@@ -50,22 +50,22 @@ class ServiceLoop:
 
         Its last plan is the warm start of the next search. If that was applied in part, the rest comes first.
         """
-        log_event(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
+        log_event(_LOG, "began", plans=str(self.context.plans.folder), history=str(self.history.path))
         self.number = self.history.next_number
         try:
-            self.last = self.around.plans.latest()
+            self.last = self.context.plans.latest()
         except PlannerError as error:
             log_event(_LOG, "last_plan_unreadable", level=logging.WARNING, error=str(error))
         if self.last is None:
             return
-        self.around.policy.compare_with(self.last.policy)
-        if self.around.applier is not None:
-            self._resume(self.last, self.around.applier)
+        self.context.policy.compare_with(self.last.policy)
+        if self.context.applier is not None:
+            self._resume(self.last, self.context.applier)
 
     def _resume(self, plan: Plan, applier: Applier) -> None:
         """Finish an interrupted apply, or record why it is not finished."""
         try:
-            found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
+            found, recorded = applier.applied_steps(plan), self.history.of_plan(plan.plan_id)
         except PlannerError as error:
             log_event(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
             return
@@ -86,7 +86,7 @@ class ServiceLoop:
         -------
             True if the last epoch went well.
         """
-        stop, well, count = self.around.stop, True, 0
+        stop, well, count = self.context.stop, True, 0
         while not stop.requested and count != epochs:
             # 1. One epoch; its record contains any error.
             epoch = self._next(self.last)
@@ -109,7 +109,7 @@ class ServiceLoop:
 
     def _next(self, last: Plan | None) -> RunningEpoch:
         number, self.number = self.number, self.number + 1
-        return RunningEpoch(number, self.around, last)
+        return RunningEpoch(number, self.context, last)
 
     def _record(self, epoch: RunningEpoch, record: EpochRecord, *, skipped: int) -> bool:
         """Write an epoch to history, metrics and log; False if the history cannot be written."""
@@ -138,7 +138,7 @@ class ServiceLoop:
         return kept
 
     def _measure(self, epoch: RunningEpoch, record: EpochRecord) -> None:
-        exposition, plan = self.exposition, epoch.plan
+        exposition, plan = self.metrics, epoch.plan
         if plan is not None:
             applied = record.outcome in _COMPLETE
             if record.seconds is not None:

@@ -42,7 +42,7 @@ class Applier(Protocol):
         """Carry out a plan; raises the errors of `gpuplan.planner.apply.apply`."""
         ...
 
-    def trail(self, plan: Plan) -> AppliedSteps:
+    def applied_steps(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
         ...
 
@@ -69,7 +69,7 @@ class RunningEpoch:
     """State of one epoch, and afterwards its result."""
 
     number: int
-    around: RunContext
+    context: RunContext
     last: Plan | None
     """The last good plan."""
     plan: Plan | None = None
@@ -91,7 +91,7 @@ class RunningEpoch:
         return self._recorded(partial(self._go_on, plan, trail, applier))
 
     def _recorded(self, work: Callable[[], EpochOutcome]) -> EpochRecord:
-        began = self.around.now()
+        began = self.context.now()
         try:
             ended, error = work(), ""
         except PlannerError as failure:
@@ -107,7 +107,7 @@ class RunningEpoch:
         return EpochRecord(
             number=self.number,
             began_at=began,
-            ended_at=self.around.now(),
+            ended_at=self.context.now(),
             outcome=ended,
             error=error,
             **self.found,
@@ -116,8 +116,8 @@ class RunningEpoch:
 
     def _plan_and_carry_out(self) -> EpochOutcome:
         policy = self._reread_policy()
-        snapshot = self.around.read()
-        if self.last is not None and not self.around.remembers_promises:
+        snapshot = self.context.read()
+        if self.last is not None and not self.context.remembers_promises:
             snapshot = carry_over_promises(snapshot, self.last)
         self.found |= {"taken_at": snapshot.taken_at}
         started = time.perf_counter()
@@ -125,15 +125,15 @@ class RunningEpoch:
             plan = plan_epoch(
                 snapshot,
                 policy,
-                seed=self.around.seed,
-                created_at=self.around.now(),
-                watch=self.around.stop.end_search,
+                seed=self.context.seed,
+                created_at=self.context.now(),
+                watch=self.context.stop.end_search,
                 last=self.last,
-                cache=self.around.cache,
+                cache=self.context.cache,
             )
         finally:
             self.plan_seconds = time.perf_counter() - started
-        path = self.around.plans.save(plan, self.number)
+        path = self.context.plans.save(plan, self.number)
         self.plan = plan
         self.found |= _facts(plan, self.plan_seconds)
         log_event(
@@ -153,7 +153,7 @@ class RunningEpoch:
         return self._carry_out(plan)
 
     def _reread_policy(self) -> Policy:
-        in_force = self.around.policy
+        in_force = self.context.policy
         changes = in_force.reread()
         for change in changes:
             log_event(
@@ -182,33 +182,33 @@ class RunningEpoch:
     def _carry_out(self, plan: Plan) -> EpochOutcome:
         if not steps_of(plan):
             return EpochOutcome.UNCHANGED
-        if self.around.applier is None:
+        if self.context.applier is None:
             return EpochOutcome.PLANNED
         if why := approval_reason(plan):
             log_event(
                 _LOG, "awaits_approval", level=logging.WARNING, epoch=self.number, plan=plan.plan_id, why=why
             )
             return EpochOutcome.AWAITS_APPROVAL
-        if self.around.stop.requested:
+        if self.context.stop.requested:
             return EpochOutcome.STOPPED
-        self.outcome = self.around.applier.apply(plan, resume=False)
+        self.outcome = self.context.applier.apply(plan, resume=False)
         return EpochOutcome.APPLIED
 
     def _go_on(self, plan: Plan, trail: AppliedSteps, applier: Applier) -> EpochOutcome:
         self.plan = plan
         self.found |= _facts(plan, None)
         self._done_before = trail.done
-        if why := resume_refusal(plan, trail, self.around.policy.policy):
+        if why := resume_refusal(plan, trail, self.context.policy.policy):
             raise PlannerError(f"the rest of it is not carried out: {why}.")
         self.outcome = applier.apply(plan, resume=True)
         return EpochOutcome.RESUMED
 
     def _outcome_by_trail(self) -> ApplyOutcome | None:
         """Outcome of an apply that ended without one, from the trail."""
-        if self.plan is None or self.around.applier is None:
+        if self.plan is None or self.context.applier is None:
             return None
         try:
-            done = self.around.applier.trail(self.plan).done
+            done = self.context.applier.applied_steps(self.plan).done
         except PlannerError:
             # The audit log itself is broken.
             done = self._done_before
@@ -219,7 +219,7 @@ class RunningEpoch:
         if isinstance(failure, StalePlanError):
             return EpochOutcome.STALE
         outcome = getattr(failure, "outcome", None)
-        if self.around.stop.requested and outcome is not None and outcome.failed is None:
+        if self.context.stop.requested and outcome is not None and outcome.failed is None:
             return EpochOutcome.STOPPED
         partly = self.outcome is not None and (self.outcome.done or self.outcome.skipped)
         return EpochOutcome.PARTLY_APPLIED if partly else EpochOutcome.FAILED

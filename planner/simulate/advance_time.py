@@ -60,13 +60,13 @@ def _work(world: SimulatedWorld, until: datetime) -> Elapsed:
     ended: list[tuple[datetime, str, bool]] = []
     held = 0
     for name, task in world.tasks.items():
-        if task.stretch is None or task.job.running is None:
+        if task.interval is None or task.job.running is None:
             continue
-        killed = (at := task.over_at()) < task.ends()
+        killed = (at := task.ends_at()) < task.ends()
         at = max(at, world.now)
         if at <= until:
             ended.append((at, name, killed))
-        held += task.stretch.gpu_milli * _overlap(max(task.stretch.begins, world.now), min(at, until))
+        held += task.interval.gpu_milli * _overlap(max(task.interval.begins, world.now), min(at, until))
     seconds = _overlap(world.now, until)
     up = tuple(node for node in world.cluster.nodes if node.ready_at is None or node.ready_at <= world.now)
     _, usable = gpus_in_use(world.cluster.model_copy(update={"nodes": up}), ())

@@ -41,7 +41,7 @@ def apply_plan_to_world(world: SimulatedWorld, plan: Plan) -> tuple[SimulatedWor
     promises = promises_of(plan)
     for name, task in acting.tasks.items():
         promise = promises.get(name)
-        if task.stretch is None and task.job.promise != promise:
+        if task.interval is None and task.job.promise != promise:
             job = task.job.model_copy(update={"promise": promise})
             acting.tasks[name] = replace(task, job=job)
     return acting.done(), tuple(acting.happened)
@@ -165,7 +165,7 @@ class _PlanEffects(NodesByName):
     def _put(self, task: SimulatedJob, running: Running, *, begins: datetime, delay: int) -> None:
         stretch = run_interval(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
         job = task.job.model_copy(update={"running": running, "promise": None})
-        self.tasks[task.job.name] = replace(task, job=job, stretch=stretch, ran=True)
+        self.tasks[task.job.name] = replace(task, job=job, interval=stretch, ran=True)
 
     def _ready(self, replicas: Iterable[Replica]) -> datetime:
         """Present time, or the time when the last of the nodes is ready."""

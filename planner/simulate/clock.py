@@ -47,7 +47,7 @@ class Clock:
         """Epochs where something happens, at least and at most so many seconds apart."""
         return Clock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
 
-    def following(self, world: SimulatedWorld) -> datetime:
+    def next_epoch(self, world: SimulatedWorld) -> datetime:
         """Time of the next epoch after the world's present time."""
         latest = world.now + timedelta(seconds=self.every)
         if not self.at_events:
@@ -59,8 +59,8 @@ class Clock:
 def _events(world: SimulatedWorld) -> Iterator[datetime]:
     """Times of events without further plans; at least the first event of each kind."""
     for task in world.tasks.values():
-        if task.stretch is not None:
-            yield task.over_at()
+        if task.interval is not None:
+            yield task.ends_at()
     for coming in world.coming[:1]:
         yield coming.job.submitted_at
     for outage in world.outages[:1]:

@@ -83,12 +83,12 @@ def replay(
     busy = _Mark(world, account.flow, epochs=0)
     while True:
         world = elapsed.world
-        account.hear(elapsed)
+        account.record(elapsed)
         if end is None and epochs and (stopped := _over(world, busy)) is not None:
             break
         decided = decider.decide(world, len(epochs))
         world = decided.world
-        account.hear(Elapsed(world, decided.happened))
+        account.record(Elapsed(world, decided.happened))
         happened = (*elapsed.happened, *decided.happened)
         epochs.append(_figures(decided, happened, number=len(epochs)))
         if happened or world.coming or _any_job_runs(world) or decided.changes or len(epochs) == 1:
@@ -97,7 +97,7 @@ def replay(
         if world.now == end or len(epochs) == clock.epochs:
             stopped = "time"
             break
-        step = clock.following(world)
+        step = clock.next_epoch(world)
         elapsed = advance_world(world, step if end is None else min(step, end))
     if stopped == "stuck":
         world, account.flow = busy.world, busy.flow
@@ -122,7 +122,7 @@ def _over(world: SimulatedWorld, busy: _Mark) -> Stopped | None:
 
 
 def _any_job_runs(world: SimulatedWorld) -> bool:
-    return any(task.stretch is not None for task in world.tasks.values())
+    return any(task.interval is not None for task in world.tasks.values())
 
 
 def _part(world: SimulatedWorld, end: datetime | None, account: ScoreKeeper) -> float:
@@ -136,8 +136,8 @@ def _part(world: SimulatedWorld, end: datetime | None, account: ScoreKeeper) -> 
 def _figures(decided: EpochDecision, happened: Iterable[JobEvent], *, number: int) -> EpochFigures:
     world = decided.world
     count = Counter(each.kind for each in happened)
-    running = sum(task.stretch is not None for task in world.tasks.values())
-    held = sum(task.stretch is None and task.job.held for task in world.tasks.values())
+    running = sum(task.interval is not None for task in world.tasks.values())
+    held = sum(task.interval is None and task.job.held for task in world.tasks.values())
     return EpochFigures(
         number=number,
         at=world.now,

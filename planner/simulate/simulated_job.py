@@ -43,7 +43,7 @@ class RunInterval:
 class IntervalOutcome:
     """Use of an ended stretch, in seconds."""
 
-    stretch: RunInterval
+    interval: RunInterval
     until: datetime
     idle: int
     """Seconds of recovery from a checkpoint."""
@@ -53,7 +53,7 @@ class IntervalOutcome:
     @property
     def seconds(self) -> int:
         """Seconds of the whole stretch."""
-        return _seconds(self.until, self.stretch.begins)
+        return _seconds(self.until, self.interval.begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SimulatedJob:
     """True amount of work in units."""
     kept: int = 0
     """Units that were done and saved before the present stretch, or before its last stop."""
-    stretch: RunInterval | None = None
+    interval: RunInterval | None = None
     """None while it is pending."""
     ran: bool = False
     """True if it has started before, so that a further start begins with a recovery."""
@@ -81,18 +81,18 @@ class SimulatedJob:
     @property
     def begun(self) -> RunInterval:
         """The present stretch of a running job."""
-        assert self.stretch is not None  # noqa: S101 - for the type checker
-        return self.stretch
+        assert self.interval is not None  # noqa: S101 - for the type checker
+        return self.interval
 
     def done(self, at: datetime) -> int:
         """Units done by a time, saved or not."""
-        return self.kept if self.stretch is None else self.kept + self.stretch.rate * self._worked(at)
+        return self.kept if self.interval is None else self.kept + self.interval.rate * self._worked(at)
 
     def saved(self, at: datetime, every: int) -> int:
         """Units that survive a stop at a time, with a checkpoint every `every` seconds."""
-        if self.stretch is None or not every:
+        if self.interval is None or not every:
             return self.kept
-        return self.kept + self.stretch.rate * (self._worked(at) // every * every)
+        return self.kept + self.interval.rate * (self._worked(at) // every * every)
 
     def unsaved(self, at: datetime, every: int) -> int:
         """Seconds of work lost by a stop at a time, with a checkpoint every `every` seconds."""
@@ -100,9 +100,9 @@ class SimulatedJob:
 
     def checkpointed_at(self, at: datetime, every: int) -> datetime | None:
         """Its last checkpoint in the present stretch; None if there is none yet."""
-        if self.stretch is None or not every or (worked := self._worked(at)) < every:
+        if self.interval is None or not every or (worked := self._worked(at)) < every:
             return None
-        return self.stretch.works + timedelta(seconds=worked // every * every)
+        return self.interval.works + timedelta(seconds=worked // every * every)
 
     def ends(self) -> datetime:
         """Time when its work is done, in whole seconds, without further changes."""
@@ -111,11 +111,11 @@ class SimulatedJob:
 
     def attained(self, at: datetime) -> int:
         """Attained service in the simulation, lost work included, in thousandths of GPUs times seconds."""
-        stretch = self.stretch
+        stretch = self.interval
         held = 0 if stretch is None else stretch.gpu_milli * max(0, _seconds(at, stretch.begins))
         return self.given + held
 
-    def over_at(self) -> datetime:
+    def ends_at(self) -> datetime:
         """Time when it ends without further changes: its work is done, or it is killed before."""
         end, running = self.ends(), self.job.running
         return end if running is None or running.kill_at is None else min(end, running.kill_at)
@@ -141,7 +141,7 @@ class SimulatedJob:
         progress = Progress().model_copy(update=update)
         job = self.job.model_copy(update={"running": None, "progress": progress})
         given = self.attained(at)
-        return replace(self, job=job, kept=kept, given=given, stretch=None), replace(held, lost=lost)
+        return replace(self, job=job, kept=kept, given=given, interval=None), replace(held, lost=lost)
 
     def _worked(self, at: datetime) -> int:
         return max(0, _seconds(at, self.begun.works))

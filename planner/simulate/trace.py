@@ -100,7 +100,7 @@ class TraceWindow:
     load_milli: int = MILLI
     """Factor on the arrival rate, in thousandths."""
 
-    def enters(self, arrival: Arrival) -> int | None:
+    def arrival_second(self, arrival: Arrival) -> int | None:
         """Second of the simulation in which a job arrives; None if it is left out."""
         if arrival.after < self.skip:
             return None
@@ -130,7 +130,7 @@ def make_trace(
     coming = tuple(
         FutureSubmission(_submitted(arrival, snapshot, second, estimates), arrival.duration)
         for arrival in arrivals
-        if (second := window.enters(arrival)) is not None
+        if (second := window.arrival_second(arrival)) is not None
     )
     known = {queue.name for queue in snapshot.queues}
     added = tuple(sorted({each.job.queue for each in coming} - known))

@@ -107,4 +107,4 @@ def _task(job: Job, trace: Trace, durations: Durations) -> SimulatedJob:
     # Remaining time without the kill time.
     unbound = job.model_copy(update={"running": running.model_copy(update={"kill_at": None})})
     left = durations.remaining(unbound) - recovering_seconds(job, now) + unsaved_seconds(job, now)
-    return replace(task, need=kept + stretch.rate * left, kept=kept, stretch=stretch)
+    return replace(task, need=kept + stretch.rate * left, kept=kept, interval=stretch)

@@ -50,7 +50,7 @@ class BlockedNodes:
         return bool(self._left)
 
     @property
-    def by_company(self) -> bool:
+    def by_labels(self) -> bool:
         """True if the eligible nodes of a job depend on its labels."""
         return self._avoiding
 

@@ -108,9 +108,9 @@ class _Examiner:
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = EligibilityIndex(nodes, waiting, new)
-        self._free = ClusterFreeCapacity(places, changes.holdings)
+        self._free = ClusterFreeCapacity(places, changes.allocations_after)
         self._empty = EmptyNodes(nodes, MigCapacity((), policy.mig, changes.switched))
-        self._room = QuotaHeadroom.holding(snapshot.queues, changes.holdings.usage)
+        self._room = QuotaHeadroom.holding(snapshot.queues, changes.allocations_after.usage)
         self._barriers = BlockedNodes(changes, policy)
         self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
         self._outlook = TimeBlockers(snapshot, policy, target)
@@ -121,12 +121,12 @@ class _Examiner:
         """Everything about a job that its reason depends on."""
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
-            job.likeness,
+            job.requirements_key,
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority
             if self._barriers.by_priority or self._ways_out.by_priority or self._ahead.by_priority
             else None,
-            (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
+            (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
         )
 
@@ -146,7 +146,7 @@ class _Examiner:
                 messages.no_match(job, match, models), self._ways_out.closed_pools(job, needs)
             )
         empty = self._empty.kinds(match)
-        if not empty.fitting(needs, 1):
+        if not empty.count_replicas(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
                 return room_messages.wrong_layout(needs)
             found = room_messages.too_large(self._empty.all(match), needs)
@@ -155,7 +155,7 @@ class _Examiner:
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
             return messages.beyond_quota(ReasonCode.EXCEEDS_MAX_QUOTA, ever.shortage)
-        if (not_yet := self._outlook.not_yet(job)) is not None:
+        if (not_yet := self._outlook.not_yet_reason(job)) is not None:
             return not_yet
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
@@ -169,7 +169,7 @@ class _Examiner:
         """Return what is missing on the eligible nodes of the GPU models that the quotas allow."""
         replicas = job.gang.minimum
         pools = self._choices(job, match, gpu_models)
-        counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
+        counted = [(pool.count_replicas(needs, replicas), pool) for pool in pools]
         fitting = [pool for found, pool in counted if found >= replicas]
         if not fitting:
             if (growing := self._would_grow(job, needs, match, gpu_models)) is not None:
@@ -181,16 +181,16 @@ class _Examiner:
             found = room_messages.too_little_free(pool, needs, replicas) or room_messages.fragmented(
                 pool, needs, replicas
             )
-            forbidden = self._ways_out.forbidden(job, needs, pool)
+            forbidden = self._ways_out.forbidden_by_policy(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
             return with_remarks(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
         apart = [replicas_in_one_domain(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return messages.too_far_apart(job, *max(apart))
-        roomy = (place.node for place in _places(fitting) if FreeCapacity([place]).fitting(needs, 1))
+        roomy = (place.node for place in _places(fitting) if FreeCapacity([place]).count_replicas(needs, 1))
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
-            return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
+            return self._outlook.closed_reason(job, shut, every=len(shut) == len(match.nodes))
         reserved = self._barriers.reserved(job, _places(fitting))
         avoided = self._barriers.avoided(job, (place.node for place in _places(fitting)))
         for barred, text in ((reserved, messages.RESERVED), (reserved | avoided, messages.AVOIDED)):
@@ -228,7 +228,7 @@ class _Examiner:
             if reason.code is not ReasonCode.NOT_CHOSEN:
                 continue
             job = self._snapshot.job_by_name[name]
-            if others := [other for other in self._outlook.companions(job) if other in reasons]:
+            if others := [other for other in self._outlook.co_start_jobs(job) if other in reasons]:
                 told = [(other, reasons[other]) for other in others]
                 # A companion that does not fit explains more than one that would fit.
                 told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
@@ -278,8 +278,10 @@ class _Examiner:
             if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):
                 continue
             models = (model,) if model and job.request.needs_gpu else gpu_models
-            found = max(pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, match, models))
-            each = FreeCapacity([growing.place]).fitting(needs, job.gang.minimum)
+            found = max(
+                pool.count_replicas(needs, job.gang.minimum) for pool in self._choices(job, match, models)
+            )
+            each = FreeCapacity([growing.place]).count_replicas(needs, job.gang.minimum)
             if found + each * growing.addable >= job.gang.minimum:
                 return growing
         return None

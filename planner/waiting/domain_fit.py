@@ -24,9 +24,9 @@ def replicas_in_one_domain(job: Job, pool: FreeCapacity, needs: dict[str, int]) 
 
 def _spread_out(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> int:
     if job.spread is None:
-        return pool.fitting(needs, job.gang.minimum)
+        return pool.count_replicas(needs, job.gang.minimum)
     return sum(
-        domain.fitting(needs, min(job.spread.most, job.gang.minimum))
+        domain.count_replicas(needs, min(job.spread.most, job.gang.minimum))
         for domain in _domains(pool, job.spread.level).values()
     )
 

@@ -158,7 +158,7 @@ class FreeCapacity:
             )
         return self._totals[counted]
 
-    def fitting(self, needs: Mapping[str, int], enough: int) -> int:
+    def count_replicas(self, needs: Mapping[str, int], enough: int) -> int:
         """Number of replicas with these needs that fit at the same time; counting stops at `enough`."""
         if not needs:
             return enough if len(self) else 0

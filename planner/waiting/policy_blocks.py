@@ -63,7 +63,7 @@ class PolicyBlocks:
             f"pool {pool.name} is at its maximum of {format_count(pool.maximum, 'node')}" for pool in suiting
         ]
 
-    def forbidden(self, job: Job, needs: dict[str, int], pool: FreeCapacity) -> list[str]:
+    def forbidden_by_policy(self, job: Job, needs: dict[str, int], pool: FreeCapacity) -> list[str]:
         """Describe what the policy forbids on the eligible nodes of the job."""
         found = []
         if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
@@ -110,14 +110,17 @@ class PolicyBlocks:
             recut = self._recut_pools[pool] = FreeCapacity(
                 [place._replace(mig=self._recut) for place in pool.places]
             )
-        return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
+        return recut.count_replicas(needs, job.gang.minimum) >= job.gang.minimum
 
     def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[NodeRoom]) -> bool:
         """True if a replica fits on one of these empty nodes with MIG layouts that the policy forbids."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
         room = MigCapacity((), self._recutting)
-        return FreeCapacity([NodeRoom(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
+        return (
+            FreeCapacity([NodeRoom(place.node, place.free, room) for place in empty]).count_replicas(needs, 1)
+            > 0
+        )
 
     def _least_on(self, pool: FreeCapacity, *, with_gpus: bool) -> float:
         """Lowest priority that could preempt a job on one of the nodes."""
@@ -133,7 +136,7 @@ class PolicyBlocks:
         if ineligibility(job, node) is not None or (node.gpus and not job.request.needs_gpu):
             return False
         empty = NodeRoom(node, FreeResources.of(node), MigCapacity((), self._policy.mig))
-        return FreeCapacity([empty]).fitting(needs, 1) > 0
+        return FreeCapacity([empty]).count_replicas(needs, 1) > 0
 
     def _there(self, pool: NodePool) -> int:
         return sum(node.pool == pool.name for node in self._cluster.nodes)
@@ -157,7 +160,7 @@ def _dwelling(
         for job in jobs
         if job.running
         and job.running.resized_at
-        and rules.dwells(job, now)
+        and rules.is_in_resize_dwell(job, now)
         and freely.may_disturb(job, now)
         and (rules.preempt or len(job.running.replicas) > job.gang.minimum)
     ]

@@ -87,19 +87,19 @@ def too_little_free(pool: FreeCapacity, needs: Mapping[str, int], replicas: int)
 def fragmented(pool: FreeCapacity, needs: Mapping[str, int], replicas: int) -> Reason:
     """The totals suffice, but the free pieces are too small for the replicas."""
     for dimension, need in needs.items():
-        if (found := pool.fitting({dimension: need}, replicas)) < replicas:
+        if (found := pool.count_replicas({dimension: need}, replicas)) < replicas:
             if dimension.startswith(MIG):
                 return _no_layout(pool, dimension, replicas, found)
             return _pieces_too_small(pool, dimension, need=need, replicas=replicas, found=found)
     first, *others = needs
     for other in others:
         both = {first: needs[first], other: needs[other]}
-        if (found := pool.fitting(both, replicas)) < replicas:
+        if (found := pool.count_replicas(both, replicas)) < replicas:
             nodes = format_count(pool.having(first, needs[first]), "node")
             return _not_together(
                 both, replicas, found, f"{nodes} with the first, {found or 'none'} with both"
             )
-    found = pool.fitting(needs, replicas)
+    found = pool.count_replicas(needs, replicas)
     return _not_together(needs, replicas, found, f"{found} found" if found else "none has all")
 
 

@@ -52,7 +52,7 @@ class TimeBlockers:
         # The duration matters only before a window, or for a job without a later start.
         timely = self._closing or planned is None
         work = self.future.durations.work(job) if timely else None
-        hold = self.future.windows.hold
+        hold = self.future.windows.node_hold
         starves = hold and (job.priority, job.name == hold.job.name)
         return promised, work, job.user if self._closing else None, starves
 
@@ -62,10 +62,10 @@ class TimeBlockers:
 
     def never(self, job: Job, second: int = 0) -> Reason | None:
         """Why the job can never start at or after `second`; None if it can."""
-        if job.depends_on and (state := self._prerequisites.dependencies(job)).hopeless:
+        if job.depends_on and (state := self._prerequisites.dependencies(job)).is_unsatisfiable:
             return time_messages.never_satisfied(state)
         if job.hard_deadline and job.deadline is not None:
-            seconds = self.future.fastest(job)
+            seconds = self.future.shortest_run_seconds(job)
             begins, deadline = max(self.begins(job), second), self.future.second(job.deadline)
             if begins + seconds > deadline:
                 return time_messages.deadline_impossible(
@@ -73,7 +73,7 @@ class TimeBlockers:
                 )
         return None
 
-    def not_yet(self, job: Job, second: int = 0) -> Reason | None:
+    def not_yet_reason(self, job: Job, second: int = 0) -> Reason | None:
         """What must happen before the job may start at `second`; None if nothing. Call it after `never`."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).needed:
             return time_messages.unmet_dependencies(state, self.future)
@@ -93,11 +93,11 @@ class TimeBlockers:
         for node in nodes:
             model = node.gpu_model if job.request.needs_gpu else None
             seconds = self.future.durations.seconds(job, model)
-            if (window := self.future.windows.bars(job, node.name, second, seconds)) is not None:
+            if (window := self.future.windows.blocking_window(job, node.name, second, seconds)) is not None:
                 found[node.name] = window
         return found
 
-    def closing(self, job: Job, closed: Mapping[str, ReservationWindow], *, every: bool) -> Reason:
+    def closed_reason(self, job: Job, closed: Mapping[str, ReservationWindow], *, every: bool) -> Reason:
         """Reason of closed nodes: the window that ends last, and the number of other windows."""
         names = {each.reservation.name for each in closed.values()}
         window = max(closed.values(), key=lambda each: (each.ends, each.reservation.name))
@@ -131,7 +131,7 @@ class TimeBlockers:
         nodes = list(matching)
         models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
         needed = job.request.total_gpu_milli
-        until = self.future.slots.until(0, self.future.fastest(job))
+        until = self.future.slots.until(0, self.future.shortest_run_seconds(job))
         for slot in range(1, until):
             found = self._held.room(slot).now(job.queue, needed * job.gang.minimum, models).shortage
             if found is not None:
@@ -140,7 +140,7 @@ class TimeBlockers:
             return time_messages.room_promised(self._held.promised(nodes, until), self.future)
         return None
 
-    def companions(self, job: Job) -> tuple[str, ...]:
+    def co_start_jobs(self, job: Job) -> tuple[str, ...]:
         """Names of other waiting jobs that have to start together with the job, sorted."""
         if job.co_start is None or job.co_start in self._runs_already:
             return ()

@@ -77,7 +77,7 @@ def unmet_dependencies(state: DependencyState, future: ProjectedSchedule) -> Rea
         "jobs": join_first_names([each.dependency.job for each in open_], most=10),
     }
     if last.second is not None and all(each.second is not None for each in state.decisive):
-        text = f"{text}, expected at {format_time(future.moment(last.second), future.snapshot.taken_at)}"
+        text = f"{text}, expected at {format_time(future.instant_at(last.second), future.snapshot.taken_at)}"
         numbers["expected_seconds"] = last.second
     return make_reason(ReasonCode.DEPENDENCY, text, **numbers)
 
@@ -104,8 +104,8 @@ def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
 def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: ProjectedSchedule) -> Reason:
     """The job cannot meet its hard deadline; `begins` is the first second at which it may start."""
     now = future.snapshot.taken_at
-    by = format_time(future.moment(deadline), now)
-    start = f"cannot start before {format_time(future.moment(begins), now)}, " if begins else ""
+    by = format_time(future.instant_at(deadline), now)
+    start = f"cannot start before {format_time(future.instant_at(begins), now)}, " if begins else ""
     late = begins + seconds - deadline
     return make_reason(
         ReasonCode.DEADLINE_IMPOSSIBLE,
@@ -138,7 +138,7 @@ def window_closed(
 ) -> Reason:
     """Windows close all matching nodes, or all nodes with capacity, before the job would end."""
     now = future.snapshot.taken_at
-    begins, ends = (format_time(future.moment(second), now) for second in (window.begins, window.ends))
+    begins, ends = (format_time(future.instant_at(second), now) for second in (window.begins, window.ends))
     span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
     where = "every matching node is closed" if every else "every node with room is closed"
     more = f", or by {format_count(others, 'other window')}" if others else ""
@@ -203,7 +203,7 @@ def room_promised(others: Sequence[JobInterval], future: ProjectedSchedule) -> R
     if not others:
         return None
     first = others[0]
-    at = format_time(future.moment(first.start), future.snapshot.taken_at)
+    at = format_time(future.instant_at(first.start), future.snapshot.taken_at)
     more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
     return make_reason(
         ReasonCode.NOT_CHOSEN,

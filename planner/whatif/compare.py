@@ -98,7 +98,7 @@ def _trial(
         "differences": {}
         if base.figures is None
         else figure_differences(figures, base.figures, comparable=comparable),
-        "jobs": job_outcome_changes(before.snapshot, base.outlooks, found.outlooks, lost),
+        "jobs": job_outcome_changes(before.snapshot, base.job_forecasts, found.job_forecasts, lost),
     }
     return trial.model_copy(update=update)
 
@@ -115,7 +115,7 @@ def _with_losses(figures: PlanFigures, lost: LostByChanges) -> PlanFigures:
 
 
 def _goal(policy: Policy) -> str:
-    of_queues = policy.objective.words_of_queues
+    of_queues = policy.objective.queue_labels
     return f"{policy.objective.words} ({of_queues})" if of_queues else policy.objective.words
 
 

@@ -45,7 +45,7 @@ class TrialCase:
     asked: tuple[str, ...] = ()
     """Jobs for which `TrialResult.runs` is computed."""
     by_job: bool = False
-    """True if `TrialResult.outlooks` is computed."""
+    """True if `TrialResult.job_forecasts` is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TrialResult:
     failure: str = ""
     runs: frozenset[str] = frozenset()
     """Those of the jobs in `TrialCase.asked` that run."""
-    outlooks: dict[str, JobForecast] = field(default_factory=dict)
+    job_forecasts: dict[str, JobForecast] = field(default_factory=dict)
     """Outcome of each job, if `TrialCase.by_job` is set."""
 
 
@@ -85,7 +85,7 @@ def attempt(case: TrialCase, report: Callable[[object], None]) -> TrialResult:
     return TrialResult(
         plan_figures(plan),
         runs=frozenset(running & set(case.asked)),
-        outlooks=job_forecasts(plan) if case.by_job else {},
+        job_forecasts=job_forecasts(plan) if case.by_job else {},
     )
 
 
@@ -118,9 +118,9 @@ def plan_figures(plan: Plan) -> PlanFigures:
         jobs_started=metrics.jobs.started,
         jobs_waiting=metrics.jobs.waiting,
         jobs_preempted=metrics.jobs.preempted,
-        started_waited_seconds=_mean([job.waited(now) for job in started]),
+        started_waited_seconds=_mean([job.waiting_seconds(now) for job in started]),
         started_left_seconds=_mean([durations.left(job) for job in started]),
-        waiting_waited_seconds=_mean([job.waited(now) for job in waiting]),
+        waiting_waited_seconds=_mean([job.waiting_seconds(now) for job in waiting]),
         gpus_total=print_milli(usable.total()),
         gpus_held=print_milli(used.total()),
         gpus_free=print_milli(usable.total() - used.total()),

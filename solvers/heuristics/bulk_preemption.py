@@ -35,11 +35,17 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     preemption, paying = PreemptionSearch(ledger), _classes_above_price(ledger, market, order)
     if min(spare, default=0) < 0:
         _start_guaranteed(
-            ledger, preemption, [index for index in order if not market.pays(index)], spare, deadline
+            ledger,
+            preemption,
+            [index for index in order if not market.is_worth_price(index)],
+            spare,
+            deadline,
         )
     for index in paying:
-        for option in sorted(classes[index].options, key=lambda option: -market.net(index, option)):
-            if market.net(index, option) >= 0:
+        for option in sorted(
+            classes[index].options, key=lambda option: -market.points_above_price(index, option)
+        ):
+            if market.points_above_price(index, option) >= 0:
                 ledger.place(index, option, jobs=ledger.jobs_left(index))
         if classes[index].minimum > 1:
             # Once other jobs have started, a gang no longer finds so many nodes.
@@ -63,8 +69,8 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
     losses = []
     for index, incumbent in enumerate(incumbents):
         # If preempting a job costs nothing, it is preempted only if it blocks a waiting job.
-        if incumbent.stop_points and market.may_be_had(index):
-            fetched = market.fetched(incumbent)
+        if incumbent.stop_points and market.is_preemptible(index):
+            fetched = market.market_value(incumbent)
             if -incumbent.stop_points < _PREMIUM * fetched:
                 losses.append((-incumbent.stop_points / fetched, index))
     for _, index in sorted(losses):
@@ -84,11 +90,11 @@ def _classes_above_price(ledger: Ledger, market: MarketPrices, order: list[int])
     Gangs that need one domain and pay well come first, the largest first: later no domain is free for them.
     """
     classes = ledger.problem.classes
-    found = [index for index in order if classes[index].starts_alone and market.pays(index)]
+    found = [index for index in order if classes[index].starts_alone and market.is_worth_price(index)]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
-        if classes[index].together.required is not None and market.pays(index, _PREMIUM)
+        if classes[index].together.required is not None and market.is_worth_price(index, _PREMIUM)
     }
     return sorted(found, key=lambda index: -bound.get(index, 0))
 
@@ -123,9 +129,9 @@ def _guarantee_slack(ledger: Ledger, market: MarketPrices) -> list[float]:
     spare = [-float(missing) for missing in ledger.quota.missing]
     for index, job_class in enumerate(ledger.problem.classes):
         if job_class.role is ClassRole.START and job_class.options:
-            option = max(job_class.options, key=lambda option: market.net(index, option))
-            milli = job_class.shape.quota_milli * job_class.typical(option) * ledger.jobs_left(index)
-            if milli and market.net(index, option) > 0:
+            option = max(job_class.options, key=lambda option: market.points_above_price(index, option))
+            milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * ledger.jobs_left(index)
+            if milli and market.points_above_price(index, option) > 0:
                 for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
                     spare[each] += _EXPECTED_SHARE * milli
     return spare

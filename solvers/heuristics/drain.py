@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def vacate_drained_nodes(ledger: Ledger, *, moving: bool) -> None:
     """Migrate (if `moving`) or else preempt running jobs that earn points by leaving, most points first."""
     incumbents = ledger.problem.incumbents
-    asked = [index for index, incumbent in enumerate(incumbents) if incumbent.on_leaving > 0]
-    for index in sorted(asked, key=lambda index: (-incumbents[index].on_leaving, index)):
+    asked = [index for index, incumbent in enumerate(incumbents) if incumbent.leave_reward > 0]
+    for index in sorted(asked, key=lambda index: (-incumbents[index].leave_reward, index)):
         if not (moving and migrate_incumbent(ledger, index)):
             mark, before = ledger.mark(), ledger.objective
             if not vacate.stop_incumbent(ledger, index) or ledger.objective <= before:

@@ -38,11 +38,11 @@ def reserve_start(
     or if the predecessors of the job come too late.
     """
     job_class = ledger.problem.classes[index]
-    if ledger.lookouts is None or not may_reserve(ledger, index, position, slot):
+    if ledger.feasible_nodes is None or not may_reserve(ledger, index, position, slot):
         return None
     option = job_class.options[position]
     span = slot, option.ends[slot]
-    lookout = ledger.lookouts.of((job_class.shape, option.later_groups[slot], *span))
+    lookout = ledger.feasible_nodes.of((job_class.shape, option.later_groups[slot], *span))
     room = np.where(_usable_nodes(ledger, index, lookout.nodes, nodes), lookout.room, 0)
     mark = ledger.mark()
     for near in _candidate_domains(ledger, index, lookout, room):
@@ -81,7 +81,7 @@ def cancel_reservation(ledger: Ledger, number: int) -> None:
     booked = ledger.booked[number]
     job_class = ledger.problem.classes[booked.job_class]
     span = booked.slot, job_class.options[booked.option].ends[booked.slot]
-    ledger.step(ledger.put_booked, (number, None), (number, booked))
+    ledger.step(ledger.set_reservation, (number, None), (number, booked))
     _charge_quota(ledger, booked, -1)
     for site in booked.sites:
         _reserve(ledger, booked.job_class, site, span, -1)
@@ -91,7 +91,7 @@ def may_reserve(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     """True if only room, locality or anti-affinity can still forbid a reservation."""
     job_class = ledger.problem.classes[index]
     starts_later = job_class.role in (ClassRole.START, ClassRole.RESUME)
-    if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or not starts_later:
+    if ledger.feasible_nodes is None or not 0 < slot < ledger.problem.slots or not starts_later:
         return False
     option = job_class.options[position]
     if slot < job_class.earliest or option.later[slot] is None or not ledger.jobs_left(index, now=False):
@@ -100,12 +100,12 @@ def may_reserve(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     if ready is None or ready > slot:
         return False
     span = slot, option.ends[slot]
-    return ledger.headroom_ahead(job_class, option, job_class.minimum, span) > 0
+    return ledger.future_headroom(job_class, option, job_class.minimum, span) > 0
 
 
 def traits_before_start(ledger: Ledger, index: int) -> AffinityTraits:
     """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
-    manners = ledger.tenants[index].manners
+    manners = ledger.tenants[index].affinity
     return AffinityTraits("", manners.carries, manners.avoids)
 
 
@@ -114,7 +114,7 @@ def _usable_nodes(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) 
     allowed: Bools = ledger.capacity.usable[nodes].copy()
     if within is not None:
         allowed &= np.isin(nodes, within)
-    barred = ledger.company.barred(traits_before_start(ledger, index), [])
+    barred = ledger.company.conflicting_nodes(traits_before_start(ledger, index), [])
     return allowed if barred is None else allowed & ~barred[nodes]
 
 
@@ -170,11 +170,11 @@ def _take(
 
 
 def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[ReplicaSite]:
-    timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
+    timetable, shape = ledger.timeline, ledger.problem.classes[index].shape
     sites = list[ReplicaSite]()
     while timetable is not None and len(sites) < most:
         site = timetable.find(shape, node, *span)
-        if site is None or not timetable.powers(shape.quota_milli, node, *span):
+        if site is None or not timetable.has_power(shape.quota_milli, node, *span):
             break
         _reserve(ledger, index, site, span, 1)
         sites.append(site)
@@ -182,11 +182,11 @@ def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, mos
 
 
 def _fits(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int]) -> bool:
-    timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
+    timetable, shape = ledger.timeline, ledger.problem.classes[index].shape
     return (
         timetable is not None
         and timetable.holds(shape, site, *span)
-        and timetable.powers(shape.quota_milli, site.node, *span)
+        and timetable.has_power(shape.quota_milli, site.node, *span)
     )
 
 
@@ -207,7 +207,7 @@ def satisfies_locality(ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...
 def _record(ledger: Ledger, booked: FutureAssignment) -> int:
     number = ledger.next_number()
     _charge_quota(ledger, booked, 1)
-    ledger.step(ledger.put_booked, (number, booked), (number, None))
+    ledger.step(ledger.set_reservation, (number, booked), (number, None))
     return number
 
 
@@ -221,4 +221,4 @@ def _charge_quota(ledger: Ledger, booked: FutureAssignment, times: int) -> None:
     if milli := job_class.shape.quota_milli * len(booked.sites) * times:
         span = booked.slot, option.ends[booked.slot]
         where = job_class.queue, option.gpu_model
-        ledger.step(ledger.count_ahead, (*where, milli, span, True), (*where, -milli, span, True))
+        ledger.step(ledger.charge_future_quota, (*where, milli, span, True), (*where, -milli, span, True))

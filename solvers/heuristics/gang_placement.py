@@ -38,7 +38,7 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
             if made and job_class.elastic:
                 # A cost per job, as for a resize, may pay off only with all replicas that find room.
                 all_pay = job_class.role is ClassRole.GROW or not job_class.scaled
-                ledger.grow(made[0], nodes, most=None if all_pay else job_class.typical(option))
+                ledger.grow(made[0], nodes, most=None if all_pay else job_class.initial_replicas(option))
             if made and ledger.objective >= before:
                 return True
         ledger.rollback(mark)
@@ -49,7 +49,7 @@ def add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = 
     """Add up to `wanted` replicas to a placed job, one at a time, while that pays."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
-    scope = ledger.nodes_of(placed.option) if nodes is None else ledger.within(placed.option, nodes)
+    scope = ledger.nodes_of(placed.option) if nodes is None else ledger.nodes_within(placed.option, nodes)
     if (level := job_class.together.required) is not None:
         of = ledger.domains.of(level)
         scope = scope[of[scope] == of[placed.sites[0].node]]
@@ -63,7 +63,7 @@ def add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = 
             more = picker.take(near, 1)
             ledger.put(number, now)
             if more:
-                ledger.enlarge(number, more)
+                ledger.add_sites(number, more)
             if not more or ledger.objective < before:
                 ledger.rollback(mark)
                 break
@@ -89,9 +89,9 @@ def _candidate_sites(
     rules, wanted = job_class.together, job_class.minimum
     picker = _Picker(ledger, index, ())
     if rules.required is None and rules.preferred is None and rules.spread is None:
-        yield ledger.take(index, ledger.board(index, option, nodes), wanted)
+        yield ledger.take(index, ledger.node_scores(index, option, nodes), wanted)
         return
-    scope = ledger.nodes_of(option) if nodes is None else ledger.within(option, nodes)
+    scope = ledger.nodes_of(option) if nodes is None else ledger.nodes_within(option, nodes)
     room = ledger.room(index, scope, job_class.maximum)
     if rules.required is None:
         if picker.total(scope, room) >= wanted:
@@ -167,7 +167,7 @@ class _Picker:
         sites: list[ReplicaSite] = []
         self._close_full(board)
         while len(sites) < wanted and (node := board.best(ledger)) is not None:
-            sites.append(ledger.take_one(self._index, node))
+            sites.append(ledger.take_site_on(self._index, node))
             self._count(sites[-1])
             self._close_full(board)
         return sites

@@ -67,11 +67,11 @@ def greedy_by_priority(
     found = {last: ledger.target(running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.rollback(mark)
-        ledger.turn = priority
+        ledger.current_priority = priority
         if not _finish(ledger, deadline):
             break
         found[priority] = ledger.target(running)
-    ledger.turn = None
+    ledger.current_priority = None
     return found
 
 
@@ -95,7 +95,7 @@ def greedy_orders(problem: Problem, *, thorough: bool = False) -> list[GreedyOrd
         ahead = may_preempt and bool(single_domain_gangs(problem))
         listings = [(True, False), *([(True, True)] if ahead else []), (False, False)]
         found = [
-            GreedyOrder(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
+            GreedyOrder(pools_first=pools_first, list_scheduling=listed, gangs_first=gangs_first)
             for listed, gangs_first in listings
             for pools_first in orders
         ]
@@ -105,7 +105,7 @@ def greedy_orders(problem: Problem, *, thorough: bool = False) -> list[GreedyOrd
         return [GreedyOrder(pools_first=True)]
     alone = orders if thorough or len(problem.incumbents) <= _FEW_INCUMBENTS else orders[:-1]
     return [
-        GreedyOrder(pools_first=not may_open, trading=True),
+        GreedyOrder(pools_first=not may_open, bulk_preemption=True),
         *(GreedyOrder(pools_first=each) for each in alone),
     ]
 
@@ -116,11 +116,11 @@ class GreedyOrder:
 
     pools_first: bool
     """Open new nodes before preempting."""
-    listed: bool = False
+    list_scheduling: bool = False
     """Plan later starts together with those of now."""
     gangs_first: bool = False
     """Before that, place gangs that need one domain."""
-    trading: bool = False
+    bulk_preemption: bool = False
     """Preempt running jobs in bulk before any job starts."""
     resuming: bool = False
     """Choose victims by what is lost if each resumes at its best later start."""
@@ -143,11 +143,11 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None) -> _Greedy
     start_firm_reservations(ledger)
     vacate_drained_nodes(ledger, moving=way.moving)
     points, marks = [], []
-    for ledger.turn in problem.priorities or (None,):
+    for ledger.current_priority in problem.priorities or (None,):
         _plan_priority(ledger, way, deadline)
         points.append(ledger.objective)
         marks.append(ledger.mark())
-    ledger.turn = None
+    ledger.current_priority = None
     if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline)
     return _GreedyPlan(ledger, (*points[:-1], ledger.objective), tuple(marks))
@@ -170,15 +170,15 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         pull_starts_forward(ledger, deadline=deadline)
     if way.gangs_first:
         place_gangs_first(ledger, deadline=deadline)
-    if way.listed:
+    if way.list_scheduling:
         schedule_in_order(ledger, deadline=deadline)
-    elif way.trading and not is_late(deadline):
+    elif way.bulk_preemption and not is_late(deadline):
         preempt_in_bulk(ledger, deadline=deadline)
     else:
         fill_free_capacity(ledger)
     if way.pools_first and not is_late(deadline):
         open_pool_nodes(ledger)
-    if problem.incumbents and not way.trading and not is_late(deadline):
+    if problem.incumbents and not way.bulk_preemption and not is_late(deadline):
         preemption = PreemptionSearch(ledger, hopeful=way.resuming)
         preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
         if preempted or way.gangs_first:

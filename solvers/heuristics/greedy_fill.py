@@ -54,7 +54,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
                     coscheduled_groups.start_group(ledger, party_of[index])
-            elif ledger.is_single(index):
+            elif ledger.is_single_replica(index):
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))
@@ -179,7 +179,7 @@ def _sizes(problem: Problem) -> list[float]:
         if not size:
             shares = (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total)
             size = gpus * max(shares, default=0)
-        sizes.append(job_class.usual * size)
+        sizes.append(job_class.ordering_size * size)
     return sizes
 
 

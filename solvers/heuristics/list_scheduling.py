@@ -90,7 +90,7 @@ def cancel_broken_starts(ledger: Ledger) -> None:
 def cancel_starts(ledger: Ledger, index: int) -> None:
     """Cancel every placement and reservation of a class."""
     for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
-        ledger.unbook(number)
+        ledger.cancel_reservation(number)
     for number in [number for number, each in ledger.placed.items() if each.job_class == index]:
         ledger.remove(number)
 
@@ -181,7 +181,7 @@ class ListScheduler:
         if slot == _NOW:
             return ledger.place(index, ledger.problem.classes[index].options[position], jobs=jobs)
         placed = 0
-        while placed < jobs and self._may_book and ledger.book(index, position, slot) is not None:
+        while placed < jobs and self._may_book and ledger.reserve_start(index, position, slot) is not None:
             placed += 1
         return placed
 
@@ -229,7 +229,7 @@ def _placement_key(ledger: Ledger, index: int, slot: int, option: Option) -> tup
         job_class.minimum,
         job_class.together,
         job_class.queue,
-        tenant.manners,
+        tenant.affinity,
         tenant.rank,
         tenant.claim,
     )

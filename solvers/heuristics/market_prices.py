@@ -57,18 +57,20 @@ class MarketPrices:
                     prices[column] = (_clearing_price(worths, amounts, total) + prices[column]) / 2
             self._prices.update(zip(self._models, prices.tolist(), strict=True))
 
-    def net(self, index: int, option: Option, times: float = 1.0) -> float:
+    def points_above_price(self, index: int, option: Option, times: float = 1.0) -> float:
         """Points of a job on an option, minus `times` the price of its GPUs."""
         job_class = self._classes[index]
-        replicas = job_class.typical(option)
+        replicas = job_class.initial_replicas(option)
         fetched = self._prices.get(option.gpu_model, 0.0) * job_class.shape.quota_milli * replicas
         return job_class.points(option, replicas) - times * fetched
 
-    def pays(self, index: int, times: float = 1.0) -> bool:
+    def is_worth_price(self, index: int, times: float = 1.0) -> bool:
         """True if a job of the class is worth `times` the price on one of its options."""
-        return any(self.net(index, option, times) >= 0 for option in self._classes[index].options)
+        return any(
+            self.points_above_price(index, option, times) >= 0 for option in self._classes[index].options
+        )
 
-    def fetched(self, incumbent: Incumbent) -> float:
+    def market_value(self, incumbent: Incumbent) -> float:
         """Market price of the GPUs of a running job."""
         return self._prices.get(incumbent.gpu_model, 0.0) * _whole_gpu_milli(incumbent)
 
@@ -80,10 +82,10 @@ class MarketPrices:
         for row, (job_class, _) in enumerate(bidders):
             for option in job_class.options:
                 if option.gpu_model in columns:
-                    replicas = job_class.typical(option)
+                    replicas = job_class.initial_replicas(option)
                     density = job_class.points(option, replicas) / (job_class.shape.quota_milli * replicas)
                     bids[row, columns[option.gpu_model]] = density
-        asked = [each.shape.quota_milli * each.usual * jobs for each, jobs in bidders]
+        asked = [each.shape.quota_milli * each.ordering_size * jobs for each, jobs in bidders]
         return bids, np.array(asked, dtype=np.float64)
 
     @cached_property
@@ -96,7 +98,7 @@ class MarketPrices:
             if (jobs := self._ledger.jobs_left(index, now=False))
         ]
 
-    def may_be_had(self, index: int) -> bool:
+    def is_preemptible(self, index: int) -> bool:
         """True if a running job may be preempted, keeps its places so far, and some bidder may replace it."""
         incumbent = self._ledger.problem.incumbents[index]
         if incumbent.stop_points is None or self._ledger.fates[index] is not None:
@@ -127,7 +129,7 @@ class MarketPrices:
             if (
                 incumbent.gpu_model in columns
                 and (milli := _whole_gpu_milli(incumbent))
-                and self.may_be_had(index)
+                and self.is_preemptible(index)
             ):
                 held[columns[incumbent.gpu_model]].append((-(incumbent.stop_points or 0) / milli, milli))
         pairs = [np.array(each, dtype=np.float64).reshape(-1, 2) for each in held]

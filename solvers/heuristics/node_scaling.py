@@ -38,7 +38,7 @@ def open_pool_nodes(ledger: Ledger) -> None:
 def cancel_unused_nodes(ledger: Ledger) -> None:
     """Cancel the opening of nodes that stay empty."""
     for node in sorted(ledger.opened):
-        if not ledger.residents[node]:
+        if not ledger.replica_counts[node]:
             ledger.shut(node)
 
 
@@ -71,7 +71,7 @@ def _cancel_unpaid_nodes(ledger: Ledger, pool: int) -> None:
     for node in sorted(opened, key=lambda node: (earned[node], node)):
         mark, before = ledger.mark(), ledger.objective
         for number in sorted(on_node[node] & ledger.placed.keys()):
-            ledger.withdraw(number, node)
+            ledger.remove_from_node(number, node)
         cancel_unused_nodes(ledger)
         if ledger.objective <= before:
             ledger.rollback(mark)

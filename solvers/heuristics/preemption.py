@@ -88,13 +88,13 @@ class PreemptionSearch:
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
     def _sees_all(self) -> bool:
-        booked = self.ledger.timetable is not None and bool(self.ledger.timetable.bookings)
+        booked = self.ledger.timeline is not None and bool(self.ledger.timeline.bookings)
         return not self.ledger.problem.power_caps and not booked
 
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
-        if not self.victims.any_for(ledger.tenants[index]):
+        if not self.victims.has_any_for(ledger.tenants[index]):
             return False
         worth = self._worth(index)
         groups = tuple(option.groups for option in job_class.options)
@@ -117,7 +117,7 @@ class PreemptionSearch:
         return False
 
     @property
-    def _hoped(self) -> int:
+    def _expected_objective(self) -> int:
         """Objective, with the expected points of preempted jobs that have no reservation yet."""
         ledger, found = self.ledger, self.ledger.objective
         for index in ledger.fates.having(DisruptionKind.STOP) if self._hopes else ():
@@ -145,7 +145,7 @@ class PreemptionSearch:
             yield offers
             return
         of = ledger.domains.of(level)[offers.nodes]
-        losses = offers.bounds()
+        losses = offers.lower_bounds()
         room = ledger.room(index, offers.nodes, job_class.minimum)
         missing = np.maximum(0, job_class.minimum - np.bincount(of, weights=room))
         order = np.lexsort((losses, of))
@@ -158,12 +158,12 @@ class PreemptionSearch:
         scopes = [offers.nodes[ledger.domains.of(level)[offers.nodes] == domain] for domain in domains]
         for domain, scope in zip(domains.tolist(), scopes, strict=True):
             if least[domain] < np.inf:
-                yield offers.among(scope)
+                yield offers.restricted_to(scope)
 
     def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> PreemptionCosts:
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         if nodes is not None:
-            return PreemptionCosts(ledger, self.victims, tenant, ledger.within(option, nodes))
+            return PreemptionCosts(ledger, self.victims, tenant, ledger.nodes_within(option, nodes))
         key = replace(tenant, ends=()), option.groups
         if key not in self._offers:
             self._offers[key] = PreemptionCosts(ledger, self.victims, tenant, ledger.nodes_of(option))
@@ -172,7 +172,7 @@ class PreemptionSearch:
     def _place(self, index: int, option: Option, offers: PreemptionCosts, worth: int) -> bool:
         """Preempt node by node until a job of a class can be placed; False if that costs too much."""
         ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
-        before = self._hoped
+        before = self._expected_objective
         if not self._free_quota(index, option, worth):
             return False
         everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
@@ -183,7 +183,7 @@ class PreemptionSearch:
                 index, option, jobs=1, nodes=None if everywhere else offers.nodes
             ):
                 return True
-            gone = self._free_a_node(index, offers, worth - (before - self._hoped))
+            gone = self._free_a_node(index, offers, worth - (before - self._expected_objective))
             if not gone:
                 return False
             missing -= 1
@@ -200,17 +200,17 @@ class PreemptionSearch:
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
         gone: list[PreemptionCandidate] = []
-        before = self._hoped
-        while (obstacle := ledger.obstacle(*asked)) is not None:
+        before = self._expected_objective
+        while (obstacle := ledger.exceeded_limit(*asked)) is not None:
             victims = self.victims.below(*obstacle, ledger.tenants[index])
             evicted = next((victim for victim in victims if self._evict(victim)), None)
-            if evicted is None or before - self._hoped >= worth:
+            if evicted is None or before - self._expected_objective >= worth:
                 return False
             gone.append(evicted)
         for victim in sorted(gone, key=lambda victim: -victim.loss):
             mark = ledger.mark()
             vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
-            if ledger.obstacle(*asked) is not None:
+            if ledger.exceeded_limit(*asked) is not None:
                 ledger.rollback(mark)
         return True
 
@@ -222,15 +222,15 @@ class PreemptionSearch:
             if bound >= best[0]:
                 break
             loss, gone = self.price(index, node)
-            offers.learn(node, loss)
+            offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
-        mark, before = ledger.mark(), self._hoped
+        mark, before = ledger.mark(), self._expected_objective
         for victim in best[2]:
             if not self._evict(victim):
                 break
         else:
-            if before - self._hoped < worth:
+            if before - self._expected_objective < worth:
                 return best[2]
         ledger.rollback(mark)
         return []
@@ -238,18 +238,18 @@ class PreemptionSearch:
     def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
         """(lower bound on the loss, node), the cheapest first."""
         ledger, tenant = self.ledger, self.ledger.tenants[index]
-        if tenant.manners == NO_AFFINITY and self._in_sight:
+        if tenant.affinity == NO_AFFINITY and self._in_sight:
             yield from offers.cheapest_first()
             return
         # The job that keeps this one away may be the victim, so the cheapest victim is the bound on such
         # nodes. Preemption only shrinks what `takes` allows.
-        barred = ~ledger.admits(tenant, offers.nodes) & ledger.takes(tenant, offers.nodes)
+        barred = ~ledger.admits(tenant, offers.nodes) & ledger.rank_admits(tenant, offers.nodes)
         cheapest = offers.cheapest_first()
         if not barred.any():
             yield from cheapest
             return
         nodes = offers.nodes[barred]
-        minders = zip(self.victims.least_of(tenant, nodes), nodes.tolist(), strict=True)
+        minders = zip(self.victims.smallest_losses(tenant, nodes), nodes.tolist(), strict=True)
         yield from merge(sorted(minders), (each for each in cheapest if each[1] not in set(nodes.tolist())))
 
     def price(self, index: int, node: int) -> tuple[float, list[PreemptionCandidate]]:
@@ -261,9 +261,9 @@ class PreemptionSearch:
         """
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
-        plain = tenant.manners == NO_AFFINITY and not tenant.shape.mig and self._in_sight
+        plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and self._in_sight
         if not plain or any(each.shrinks for each in there):
-            return self.price_by_trial(index, node, there)
+            return self.loss_by_trial(index, node, there)
         paper, gone = HypotheticalNode(ledger.capacity, node), list[PreemptionCandidate]()
 
         def think(victim: PreemptionCandidate, times: int) -> None:
@@ -287,12 +287,12 @@ class PreemptionSearch:
                 gone.remove(victim)
         return sum(victim.loss for victim in gone), gone
 
-    def price_by_trial(
+    def loss_by_trial(
         self, index: int, node: int, there: list[PreemptionCandidate]
     ) -> tuple[float, list[PreemptionCandidate]]:
         """As `price`, by trial on the ledger, where more than free GPUs and amounts decide."""
         ledger = self.ledger
-        start, before = ledger.mark(), self._hoped
+        start, before = ledger.mark(), self._expected_objective
         nodes = np.array([node], dtype=np.int64)
 
         def room() -> int:
@@ -314,7 +314,7 @@ class PreemptionSearch:
                     ledger.rollback(mark)
                 elif back:
                     gone.remove(victim)
-            loss = before - self._hoped
+            loss = before - self._expected_objective
         ledger.rollback(start)
         return loss, gone if loss < np.inf else []
 
@@ -403,6 +403,6 @@ def _restore_replicas(ledger: Ledger, index: int) -> None:
             continue
         back = [position]
         if fate.leave is DisruptionKind.STOP:
-            back = vacate.restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].fewest]
+            back = vacate.restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].min_replicas]
         if not vacate.restore_incumbent(ledger, index, back) or ledger.objective < before:
             ledger.rollback(mark)

@@ -146,14 +146,14 @@ def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[ReplicaSit
     mark, taken = ledger.mark(), list[ReplicaSite]()
     possible = job_class.startable and len(sites) >= job_class.minimum and ledger.jobs_left(index) > 0
     for site in sites if possible else ():
-        there = ledger.within(option, np.array([site.node], dtype=np.int64))
-        if not len(there) or not ledger.welcomes(ledger.tenants[index], there)[0]:
+        there = ledger.nodes_within(option, np.array([site.node], dtype=np.int64))
+        if not len(there) or not ledger.admits_now(ledger.tenants[index], there)[0]:
             break
         if (site.gpus or site.slices) and ledger.may_take(index, site):
             ledger.take_site(index, site)
             taken.append(site)
         elif not site.gpus and not site.slices and ledger.room(index, there, 1)[0]:
-            taken.append(ledger.take_one(index, site.node))
+            taken.append(ledger.take_site_on(index, site.node))
     kept = len(taken) == len(sites) and future_reservations.satisfies_locality(ledger, index, tuple(taken))
     if possible and kept and ledger.settle(index, option, taken, jobs=1):
         return True

@@ -25,7 +25,7 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
             return
         booked = ledger.booked[number]
         job_class = problem.classes[booked.job_class]
-        if ledger.turn is not None and job_class.priority < ledger.turn:
+        if ledger.current_priority is not None and job_class.priority < ledger.current_priority:
             continue
         if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.awaited:
             continue
@@ -42,11 +42,11 @@ def _move_to_slot(ledger: Ledger, number: int, slot: int) -> bool:
     index = ledger.booked[number].job_class
     mark, before = ledger.mark(), ledger.objective
     for position, option in enumerate(ledger.problem.classes[index].options):
-        ledger.unbook(number)
+        ledger.cancel_reservation(number)
         placed = (
             ledger.place(index, option, jobs=1) > 0
             if slot == 0
-            else option.later[slot] is not None and ledger.book(index, position, slot) is not None
+            else option.later[slot] is not None and ledger.reserve_start(index, position, slot) is not None
         )
         if placed and ledger.objective >= before:
             return True

@@ -74,7 +74,7 @@ def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bo
     more = frozenset(positions) - before
     if fate is not None and fate.leave is not DisruptionKind.SHRINK:
         return False
-    if not more or len(incumbent.holds) - len(before | more) < incumbent.fewest:
+    if not more or len(incumbent.holds) - len(before | more) < incumbent.min_replicas:
         return False
     if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
         return False
@@ -111,9 +111,11 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
         return False
     back = fate.given_up if positions is None else fate.given_up & frozenset(positions)
     still = fate.given_up - back
-    if still and (fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
+    if still and (
+        fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
+    ):
         return False
-    if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
+    if not back or ledger.return_headroom(index) < incumbent.shape.quota_milli * len(back):
         return False
     # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):
@@ -128,10 +130,10 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
     for position in sorted(back):
         site = ReplicaSite.of(incumbent.holds[position])
         if site is not None:
-            if not ledger.fits_back(index, site):
+            if not ledger.old_site_is_free(index, site):
                 return False
-            ledger.vacate(index, site, -1)
-    ledger.count_incumbent(index, len(back))
+            ledger.vacate_site(index, site, -1)
+    ledger.charge_incumbent(index, len(back))
     return True
 
 
@@ -161,7 +163,7 @@ def restore_by_eviction(ledger: Ledger, index: int, most: int | None = None) -> 
     holds = ledger.problem.incumbents[index].holds
     nodes = {hold.node for hold in holds if hold.node is not None}
     for node in sorted(nodes & ledger.closed.keys()):
-        ledger.reopen(node)
+        ledger.cancel_close(node)
     there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
     worths = {number: ledger.worth(placed) for number, placed in there.items()}
     in_the_way = _conflicting_jobs(ledger, index, there)
@@ -210,15 +212,15 @@ def restorable_replicas(ledger: Ledger, index: int) -> list[int]:
 
 def _is_free(ledger: Ledger, index: int, position: int) -> bool:
     site = ReplicaSite.of(ledger.problem.incumbents[index].holds[position])
-    return site is None or ledger.fits_back(index, site)
+    return site is None or ledger.old_site_is_free(index, site)
 
 
 def _vacate_positions(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
     incumbent = ledger.problem.incumbents[index]
     for position in sorted(positions):
         if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
-            ledger.vacate(index, site, 1)
-    ledger.count_incumbent(index, -len(positions))
+            ledger.vacate_site(index, site, 1)
+    ledger.charge_incumbent(index, -len(positions))
 
 
 def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
@@ -239,12 +241,12 @@ def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) 
 def _count_move(ledger: Ledger, index: int, times: int) -> None:
     positions = _all_positions(ledger, index)
     for position in sorted(positions):
-        ledger.step(ledger.count_moving, (index, position, times), (index, position, -times))
+        ledger.step(ledger.count_moved, (index, position, times), (index, position, -times))
     ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
 
 
 def _set(ledger: Ledger, index: int, fate: JobDisruption | None) -> None:
-    ledger.step(ledger.set_fate, (index, fate), (index, ledger.fates[index]))
+    ledger.step(ledger.set_disruption, (index, fate), (index, ledger.fates[index]))
 
 
 def _is_placed(ledger: Ledger, job_class: int | None) -> bool:

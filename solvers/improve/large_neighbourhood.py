@@ -111,7 +111,7 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
     deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
     done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
     fill_free_capacity(ledger)
-    if not ledger.keeps_order:
+    if not ledger.meets_priority_floors:
         ledger.rollback(mark)
     if done.bound is not None and covers_whole_problem(ledger):
         report(Headroom(done.bound - before))
@@ -129,7 +129,7 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
         answer is not None
         and apply_repair(ledger, answer)
         and ledger.objective > before
-        and ledger.keeps_order
+        and ledger.meets_priority_floors
     ):
         return True
     ledger.rollback(mark)

@@ -136,7 +136,7 @@ def _kind(job_class: JobClass) -> tuple[object, ...]:
 
 def _shared(budget: QueueBudget, held: list[int], parts: int) -> QueueBudget:
     """A budget that leaves each part its share of the remaining room of queues."""
-    usage = budget.up_the_tree(held)
+    usage = budget.usage_up_the_tree(held)
 
     def narrow(limits: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return tuple(

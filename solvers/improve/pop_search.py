@@ -60,7 +60,7 @@ def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> Non
         if (answer := answers.get(number)) is None:
             continue
         destroy_part(ledger, part.nodes)
-        if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.keeps_order:
+        if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.meets_priority_floors:
             ledger.rollback(mark)
     fill_free_capacity(ledger)
 

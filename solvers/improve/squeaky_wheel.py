@@ -38,7 +38,7 @@ def reserve_gang_starts(ledger: Ledger, later: Iterable[StartRequests]) -> None:
     for index, position, slot, jobs in sorted(later, key=itemgetter(2)):
         if firm_reservation_of(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
             for _ in range(jobs):
-                ledger.book(index, position, slot)
+                ledger.reserve_start(index, position, slot)
 
 
 def reserve_later_starts(
@@ -69,8 +69,8 @@ def _reserve_earlier(ledger: Ledger, number: int, position: int, slot: int) -> N
     booked = ledger.booked[number]
     mark = ledger.mark()
     if slot < booked.slot:
-        ledger.unbook(number)
-        if ledger.book(booked.job_class, position, slot) is None:
+        ledger.cancel_reservation(number)
+        if ledger.reserve_start(booked.job_class, position, slot) is None:
             ledger.rollback(mark)
 
 
@@ -116,7 +116,7 @@ def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float
             break
         when = slot
         while when < slots and (
-            (index, position, when) in hopeless or ledger.book(index, position, when) is None
+            (index, position, when) in hopeless or ledger.reserve_start(index, position, when) is None
         ):
             hopeless.add((index, position, when))
             when += 1

@@ -57,7 +57,7 @@ def build_subproblem(
     ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None = None
 ) -> Neighbourhood:
     """The problem about nodes from which jobs were lifted; with a share, about a part of a cluster."""
-    return _SubproblemBuilder(ledger, nodes, share).neighbourhood()
+    return _SubproblemBuilder(ledger, nodes, share).build()
 
 
 def is_freely_placed(ledger: Ledger, index: int) -> bool:
@@ -68,7 +68,7 @@ def is_freely_placed(ledger: Ledger, index: int) -> bool:
         and job_class.startable
         and not job_class.firm
         and not job_class.shape.mig
-        and ledger.tenants[index].manners == NO_AFFINITY
+        and ledger.tenants[index].affinity == NO_AFFINITY
     )
 
 
@@ -89,7 +89,7 @@ class _SubproblemBuilder:
         self.nodes, self.share = nodes, share
         self.position = {node: at for at, node in enumerate(nodes)}
 
-    def neighbourhood(self) -> Neighbourhood:
+    def build(self) -> Neighbourhood:
         ledger, problem = self.ledger, self.problem
         incumbents = [
             index
@@ -108,7 +108,7 @@ class _SubproblemBuilder:
             classes=tuple(each for _, each in classes),
             queues=problem.queues,
             budgets=tuple(
-                replace(budget, own=tuple(ledger.quota.held(index)), returns=())
+                replace(budget, own=tuple(ledger.quota.held(index)), releases=())
                 for index, budget in enumerate(problem.budgets if self.share is None else self.share.budgets)
             ),
             incumbents=tuple(self._incumbent(problem.incumbents[index]) for index in incumbents),
@@ -215,7 +215,7 @@ class _SubproblemBuilder:
     def _options(self, index: int) -> Iterator[Option]:
         """Options of a class with those of the groups that accept its rank."""
         first = np.array([self.nodes[positions[0]] for positions in self.groups], dtype=np.int64)
-        welcome = self.ledger.takes(self.ledger.tenants[index], first).tolist()
+        welcome = self.ledger.rank_admits(self.ledger.tenants[index], first).tolist()
         groups_of = [self.ledger.group_of[node] for node in first.tolist()]
         for option in self.problem.classes[index].options:
             groups = tuple(at for at, group in enumerate(groups_of) if welcome[at] and group in option.groups)

@@ -78,7 +78,9 @@ def disaggregate(
     if not done:
         promised = sum(jobs for batch in aggregate.batches for _, jobs in batch.jobs)
         return greedy(problem, deadline=deadline), promised
-    best = max(done, key=lambda each: (each.ledger.keeps_order, each.ledger.objective, -each.missed))
+    best = max(
+        done, key=lambda each: (each.ledger.meets_priority_floors, each.ledger.objective, -each.missed)
+    )
     return best.ledger, best.missed
 
 
@@ -195,12 +197,12 @@ class _Rounding:
         for index, jobs in sorted(batch.jobs, key=self._by_rank):
             if (number := firm_reservation_of(self.ledger, index)) is not None:
                 # A held job keeps its later start if it cannot start now.
-                self.ledger.start_booked(number)
+                self.ledger.start_reserved(number)
             else:
                 waiting += [index] * min(jobs, self.ledger.jobs_left(index))
         if not waiting:
             return
-        if self.ledger.tenants[first].manners != NO_AFFINITY:
+        if self.ledger.tenants[first].affinity != NO_AFFINITY:
             waiting = self._one_by_one(batch, waiting)
         else:
             sites = list[ReplicaSite]()
@@ -229,7 +231,7 @@ class _Rounding:
             if is_late(self._deadline):
                 over.append(index)
             elif node is None or not self._placed_on(batch, index, node):
-                node = relief.node_for(index)
+                node = relief.swap_for_room(index)
                 if node is None or not self._placed_on(batch, index, node):
                     over.append(index)
         return over
@@ -256,7 +258,7 @@ class _Rounding:
         """True if only room and price decide where the jobs go."""
         first = batch.jobs[0][0]
         free = self._problem.classes[first].together == LocalityRule()
-        return free and self.ledger.tenants[first].manners == NO_AFFINITY
+        return free and self.ledger.tenants[first].affinity == NO_AFFINITY
 
     def _batches(self) -> Iterator[Batch]:
         """The batches; unless patient, plain ones class by class, so that the most points go first."""
@@ -305,7 +307,7 @@ class _Rounding:
         of, sites = ledger.domains.of(rules.spread), list[ReplicaSite]()
         count = np.zeros(ledger.domains.count(rules.spread), dtype=np.int64)
         while len(sites) < replicas and (node := board.best(ledger)) is not None:
-            sites.append(ledger.take_one(index, node))
+            sites.append(ledger.take_site_on(index, node))
             count[of[node]] += 1
             if count[of[node]] >= rules.most * jobs:
                 board.close(of[board.nodes] == of[node])
@@ -318,14 +320,14 @@ class _Rounding:
         jobs = min(jobs, len(waiting), len(sites) // first.minimum)
         hands, rest = distribute_sites(ledger, first.together, sites, jobs, first.minimum, first.maximum)
         for site in rest:
-            ledger.give(taker, site)
+            ledger.release_site(taker, site)
         over = []
         for position, index in enumerate(waiting):
             hand = hands[position] if position < len(hands) else []
             option = self._option(batch, index, hand)
             if option is None or not satisfies_locality_rule(ledger, first.together, hand):
                 for site in hand:
-                    ledger.give(taker, site)
+                    ledger.release_site(taker, site)
                 over.append(index)
             elif not self._hand_over(taker, index, hand) or not ledger.settle(index, option, hand, jobs=1):
                 over.append(index)
@@ -337,7 +339,7 @@ class _Rounding:
         if ledger.tenants[taker] == ledger.tenants[index]:
             return True
         for site in sites:
-            ledger.give(taker, site)
+            ledger.release_site(taker, site)
         return take_sites(ledger, index, sites)
 
     def _option(self, batch: Batch, index: int, sites: list[ReplicaSite]) -> Option | None:

@@ -28,7 +28,7 @@ def color_intervals(ledger: Ledger) -> dict[int, tuple[ReplicaSite, ...]]:
             on_node[site.node].append((number, position))
     chosen: dict[tuple[int, int], ReplicaSite] = {}
     for node, replicas in on_node.items():
-        free_from[node] = ledger.timetable.frees(node) if ledger.timetable is not None else []
+        free_from[node] = ledger.timeline.free_from(node) if ledger.timeline is not None else []
         for number, position in replicas:
             booked = ledger.booked[number]
             job_class, site = classes[booked.job_class], booked.sites[position]

@@ -71,7 +71,7 @@ class SwapRepair:
         self._rank = np.array([each.rank for each in of], dtype=np.int64)
         self._claim = np.array([each.claim for each in of], dtype=np.int64)
 
-    def node_for(self, index: int) -> int | None:
+    def swap_for_room(self, index: int) -> int | None:
         """A node that now has room for a replica of a class; None if no exchange helps."""
         ledger, shape = self._ledger, self._ledger.problem.classes[index].shape
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
@@ -126,7 +126,7 @@ class SwapRepair:
         jobs = [ledger.placed[self._numbers[each]] for each in both]
         there, gpus = jobs[-1].sites[0].node, list(jobs[-1].sites[0].gpus)
         for job in jobs:
-            ledger.give(job.job_class, job.sites[0])
+            ledger.release_site(job.job_class, job.sites[0])
         sites = [
             ReplicaSite(there, tuple(gpus.pop(0) for _ in range(int(self._gpus[each])))) for each in heavy
         ]

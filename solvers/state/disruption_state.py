@@ -52,7 +52,7 @@ class Disruptions:
                 AffinityTraits(standing.workload),
                 AffinityTraits("", standing.carries, standing.avoids),
             ):
-                manners = company.minds(each)
+                manners = company.relevant_traits(each)
                 company.count(manners, nodes, 1)
                 if standing.job in by_job and manners != NO_AFFINITY:
                     self._standing[by_job[standing.job]].append((manners, nodes))
@@ -89,7 +89,7 @@ class Disruptions:
             self._company.count(manners, self._left(incumbent, (manners, nodes), old), -1)
             self._company.count(manners, self._left(incumbent, (manners, nodes), fate), 1)
 
-    def left_by_movers(self, node: int) -> frozenset[int]:
+    def gpus_left_by_moves(self, node: int) -> frozenset[int]:
         """GPUs of a node that migrating jobs have left."""
         if node not in self._movers:
             return frozenset()
@@ -131,9 +131,9 @@ class Disruptions:
         incumbent = self._incumbents[index]
         match fate and fate.leave:
             case DisruptionKind.STOP:
-                return (incumbent.stop_points or 0) + incumbent.on_leaving
+                return (incumbent.stop_points or 0) + incumbent.leave_reward
             case DisruptionKind.MOVE:
-                return incumbent.leave_points + incumbent.on_leaving
+                return incumbent.leave_points + incumbent.leave_reward
             case DisruptionKind.SHRINK if fate is not None:
                 return incumbent.resize_points + sum(incumbent.shrink_points[: len(fate.given_up)])
             case _:

@@ -68,29 +68,29 @@ class Feasibility:
             if tenant.node_points
         }
         """Points of a replica on each node, by `PlacementProfile.node_points`."""
-        self.residents: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
+        self.replica_counts: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
         """Replicas on each node, including those of running jobs that may leave."""
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
                 if hold.node is not None:
-                    self.residents[hold.node] += 1
+                    self.replica_counts[hold.node] += 1
         self._optional = ~self.capacity.usable
         """Nodes that do not exist yet."""
         self._has_optional = bool(self._optional.any())
-        self.timetable = ResourceTimeline(problem) if problem.slots > 1 else None
+        self.timeline = ResourceTimeline(problem) if problem.slots > 1 else None
         """Free capacity in later slots; None if there are none."""
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
         self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
 
-    def board(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
+    def node_scores(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
         # How long a job runs makes a difference only beside reservations.
-        booked = self.timetable is not None and self.timetable.bookings
+        booked = self.timeline is not None and self.timeline.bookings
         tenant = self.tenants[index] if booked else self._endless[index]
         if nodes is not None:
-            return NodeScores(self, tenant, self.within(option, nodes))
+            return NodeScores(self, tenant, self.nodes_within(option, nodes))
         key = (tenant, option.groups)
         if (board := self._boards.get(key)) is None:
             board = self._boards[key] = NodeScores(self, tenant, self.nodes_of(option))
@@ -106,7 +106,7 @@ class Feasibility:
             self._nodes_of[option.groups] = nodes
         return nodes
 
-    def within(self, option: Option, nodes: Ints) -> Ints:
+    def nodes_within(self, option: Option, nodes: Ints) -> Ints:
         """The nodes that belong to an option."""
         found: Ints = nodes[np.isin(self._group_of[nodes], option.groups)]
         return found
@@ -118,20 +118,20 @@ class Feasibility:
         for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
             beside = self.floors.room(self.capacity, tenant, int(nodes[position]))
             room[position] = min(int(room[position]), beside)
-        if self.timetable is not None and self.timetable.bookings:
+        if self.timeline is not None and self.timeline.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
             both = (
                 (self.floors.least[tenant.claim, nodes] > tenant.rank)
-                & (self.timetable.booked[nodes] > 0)
+                & (self.timeline.booked[nodes] > 0)
                 & (room > 0)
             )
             for position in np.flatnonzero(both).tolist():
                 room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
-        return np.where(self.welcomes(tenant, nodes), room, 0)
+        return np.where(self.admits_now(tenant, nodes), room, 0)
 
     def _open(self, tenant: PlacementProfile, node: int) -> int:
         """Replicas for which reservations and preemption leave GPUs open; at most 1 for shares."""
-        shape, shut = tenant.shape, self._shut(tenant, node)
+        shape, shut = tenant.shape, self._unavailable_gpus(tenant, node)
         if shape.gpus:
             return sum(gpu not in shut for gpu in self.capacity.whole_gpus(node)) // shape.gpus
         if shape.gpu_milli:
@@ -139,15 +139,15 @@ class Feasibility:
             return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in free))
         return PLENTY
 
-    def takes(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
+    def rank_admits(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that exist and where tenants of this rank and claim may take all that is free."""
         taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
         return taken
 
     def admits(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use, whatever room there is now, beside later reservations."""
-        admitted = self.welcomes(tenant, nodes)
-        if self.timetable is not None and self.timetable.bookings:
+        admitted = self.admits_now(tenant, nodes)
+        if self.timeline is not None and self.timeline.bookings:
             admitted &= self.beside(tenant, nodes, 1) > 0
         return admitted
 
@@ -159,7 +159,7 @@ class Feasibility:
         are checked one at a time.
         """
         room: Ints = np.full(len(nodes), most, dtype=np.int64)
-        timetable, shape = self.timetable, tenant.shape
+        timetable, shape = self.timeline, tenant.shape
         if timetable is None:
             return room
         ends = self.ends(tenant)[nodes]
@@ -174,13 +174,13 @@ class Feasibility:
                 unshared = sum(gpu not in shut for gpu in self.capacity.whole_gpus(node))
                 room[position] = min(room[position], unshared // shape.gpus)
         if shape.gpu_milli or shape.mig:
-            easy = timetable.has_spare(shape, nodes[marked])
+            easy = timetable.surely_fits_share(shape, nodes[marked])
             room[marked[easy]] = np.minimum(room[marked[easy]], 1)
             for position in marked[~easy].tolist():
                 room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
         if self.problem.power_caps and shape.quota_milli:
             for position, node in enumerate(nodes.tolist()):
-                if not timetable.powers(shape.quota_milli, node, 1, int(ends[position])):
+                if not timetable.has_power(shape.quota_milli, node, 1, int(ends[position])):
                     room[position] = 0
         return room
 
@@ -195,21 +195,21 @@ class Feasibility:
             )
         return self._ends[tenant.ends]
 
-    def site(self, index: int, node: int, first: Collection[int]) -> ReplicaSite:
+    def choose_site(self, index: int, node: int, first: Collection[int]) -> ReplicaSite:
         """The site that a replica of a class gets in slot 0 on a node with room for it."""
         tenant = self.tenants[index]
-        return self.capacity.find(tenant.shape, node, first, self._shut(tenant, node))
+        return self.capacity.find(tenant.shape, node, first, self._unavailable_gpus(tenant, node))
 
-    def _shut(self, tenant: PlacementProfile, node: int) -> frozenset[int]:
+    def _unavailable_gpus(self, tenant: PlacementProfile, node: int) -> frozenset[int]:
         """Indices of GPUs that reservations or preemption keep from a tenant in slot 0."""
         shut = frozenset[int]()
-        if self.timetable is not None and self.timetable.booked[node]:
-            shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
+        if self.timeline is not None and self.timeline.booked[node]:
+            shut = self.timeline.shut(tenant.shape, node, int(self.ends(tenant)[node]))
         return shut | self.floors.shut(self.capacity, tenant, node)
 
     def _one_beside(self, tenant: PlacementProfile, node: int) -> int:
         """1 if a share or MIG instances fit beside the reservations on a node."""
-        timetable, capacity, shape = self.timetable, self.capacity, tenant.shape
+        timetable, capacity, shape = self.timeline, self.capacity, tenant.shape
         if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
             return 0
         end = int(self.ends(tenant)[node])
@@ -218,46 +218,46 @@ class Feasibility:
         shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
-    def welcomes(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
+    def admits_now(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use now, whatever room there is."""
-        capacity, admitted = self.capacity, self.takes(tenant, nodes)
+        capacity, admitted = self.capacity, self.rank_admits(tenant, nodes)
         for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
-            admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
+            admitted[position] = self.has_room_beside_freed(tenant, int(nodes[position]))
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
             powered = (
-                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant)
+                capacity.has_power(milli, node) and self.freed.has_power(milli, node, tenant)
                 for node in nodes.tolist()
             )
             admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
         own = [] if tenant.own is None else self.fates.standing(tenant.own)
-        barred = self.company.barred(tenant.manners, own)
+        barred = self.company.conflicting_nodes(tenant.affinity, own)
         return admitted if barred is None else admitted & ~barred[nodes]
 
-    def has_room_beside(self, tenant: PlacementProfile, node: int) -> bool:
+    def has_room_beside_freed(self, tenant: PlacementProfile, node: int) -> bool:
         """True if a tenant may take one more place beside what preemption has freed on a node."""
         if self.floors.least[tenant.claim, node] <= tenant.rank:
             return True
         if self.floors.room(self.capacity, tenant, node) < 1:
             return False
-        booked = self.timetable is not None and bool(self.timetable.booked[node])
+        booked = self.timeline is not None and bool(self.timeline.booked[node])
         return not booked or self._open(tenant, node) > 0
 
-    def untouched(self, nodes: Ints) -> Bools | None:
+    def unused_opened(self, nodes: Ints) -> Bools | None:
         """Opened nodes that are unused and should stay so if possible; None if there are none."""
         if not self._has_optional:
             return None
-        untouched: Bools = self._optional[nodes] & (self.residents[nodes] == 0)
+        untouched: Bools = self._optional[nodes] & (self.replica_counts[nodes] == 0)
         return untouched
 
     def is_priced(self, tenant: PlacementProfile) -> bool:
         """True if some nodes cost a tenant points that others do not."""
         charges = self.problem.charges
         wasteful = bool(charges.fragmentation and tenant.shape.quota_milli)
-        return bool(tenant.node_points or tenant.manners.workload or tenant.shape.mig) or wasteful
+        return bool(tenant.node_points or tenant.affinity.workload or tenant.shape.mig) or wasteful
 
-    def is_plain(self, tenant: PlacementProfile) -> bool:
+    def is_unpriced_packing(self, tenant: PlacementProfile) -> bool:
         """True if only room, rank and best fit matter."""
-        packed = tenant.profile is Profile.PACK and tenant.manners == NO_AFFINITY
+        packed = tenant.profile is Profile.PACK and tenant.affinity == NO_AFFINITY
         packed = packed and self.scorer is None
         return packed and not self.is_priced(tenant) and not self.problem.power_caps
 
@@ -266,9 +266,9 @@ class Feasibility:
         price: Ints = np.zeros(len(nodes), dtype=np.int64)
         if tenant.node_points:
             price += self.node_points[tenant.node_points][nodes]
-        if (met := self.company.price(tenant.manners)) is not None:
+        if (met := self.company.price(tenant.affinity)) is not None:
             price += met[nodes]
-        if (waste := self.capacity.waste_price(tenant.shape, nodes)) is not None:
+        if (waste := self.capacity.waste_points(tenant.shape, nodes)) is not None:
             price += waste
         return price
 

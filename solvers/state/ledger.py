@@ -52,10 +52,10 @@ class Ledger(LedgerWithPools):
         self._earned = 0
         self.served: dict[int, int] = defaultdict(int)
         """Points of jobs that start or grow, now or later, by priority."""
-        self.turn: int | None = None
+        self.current_priority: int | None = None
         """Jobs of lower priority than this may not be placed yet; None if all may."""
         self._next = 0
-        self._book_firm()
+        self._reserve_firm()
 
     # --- objective -----------------------------------------------------------------------------------------
 
@@ -78,7 +78,11 @@ class Ledger(LedgerWithPools):
         job_class = self.problem.classes[index]
         if now and not job_class.startable:
             return 0
-        if self.turn is not None and job_class.priority < self.turn and not self._may_come(index):
+        if (
+            self.current_priority is not None
+            and job_class.priority < self.current_priority
+            and not self._ignores_priority(index)
+        ):
             return 0
         if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
             return self._left[index]
@@ -88,10 +92,10 @@ class Ledger(LedgerWithPools):
         leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
         return int(fate is not None and fate.leave is leave)
 
-    def _may_come(self, index: int) -> bool:
+    def _ignores_priority(self, index: int) -> bool:
         """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
         job_class = self.problem.classes[index]
-        if job_class.role.makes_good:
+        if job_class.role.replaces_incumbent:
             return True
         model = job_class.options[0].gpu_model if job_class.options else None
         milli = job_class.shape.quota_milli
@@ -116,17 +120,17 @@ class Ledger(LedgerWithPools):
             while placed < jobs and gang_placement.place_job(self, index, option, nodes):
                 placed += 1
             return placed
-        board = self.board(index, option, nodes)
+        board = self.node_scores(index, option, nodes)
         sites = self.take(index, board, jobs * job_class.minimum)
         if not sites:
             return 0
         gangs = len(sites) // job_class.minimum
         # If further replicas bring less, other jobs may come before them.
-        more = gangs * (job_class.typical(option) - job_class.minimum)
+        more = gangs * (job_class.initial_replicas(option) - job_class.minimum)
         sites += self.take(index, board, more)
         return len(self.settle(index, option, sites, jobs=gangs))
 
-    def is_single(self, index: int) -> bool:
+    def is_single_replica(self, index: int) -> bool:
         """True if a class's jobs are one replica each, and nodes differ by their room alone."""
         return self._in_bulk[index] and self.problem.classes[index].maximum == 1 and self.problem.slots == 1
 
@@ -138,10 +142,10 @@ class Ledger(LedgerWithPools):
             if not options or not self.jobs_left(index):
                 continue
             groups = tuple(group for option in options for group in option.groups)
-            node = self.board(index, replace(options[0], groups=groups)).best(self)
+            node = self.node_scores(index, replace(options[0], groups=groups)).best(self)
             if node is not None:
                 option = next(each for each in options if self.group_of[node] in each.groups)
-                return bool(self.settle(index, option, [self.take_one(index, node)], jobs=1))
+                return bool(self.settle(index, option, [self.take_site_on(index, node)], jobs=1))
         return False
 
     def settle(self, index: int, option: Option, sites: list[ReplicaSite], *, jobs: int) -> list[int]:
@@ -162,7 +166,7 @@ class Ledger(LedgerWithPools):
             self._count(index, option, more)
             used += more
         for site in sites[used:]:
-            self.give(index, site)
+            self.release_site(index, site)
         made, start = [], 0
         for position in range(jobs):
             size = used // jobs + (position < used % jobs)
@@ -171,7 +175,7 @@ class Ledger(LedgerWithPools):
             start += size
         return made
 
-    def settle_on(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
+    def commit_at(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
         """
         Place one job of a class on exactly these sites; its number, or None if it may not be there.
 
@@ -181,7 +185,7 @@ class Ledger(LedgerWithPools):
         nodes = np.array([site.node for site in sites], dtype=np.int64)
         if (
             self.headroom(job_class, option, len(sites)) < 1
-            or not self.welcomes(self.tenants[index], nodes).all()
+            or not self.admits_now(self.tenants[index], nodes).all()
         ):
             return None
         for site in sites:
@@ -206,10 +210,12 @@ class Ledger(LedgerWithPools):
             return
         if not self._in_bulk[placed.job_class]:
             gang_placement.add_replicas(self, number, wanted, nodes)
-        elif more := self.take(placed.job_class, self.board(placed.job_class, placed.option, nodes), wanted):
-            self.enlarge(number, more)
+        elif more := self.take(
+            placed.job_class, self.node_scores(placed.job_class, placed.option, nodes), wanted
+        ):
+            self.add_sites(number, more)
 
-    def enlarge(self, number: int, more: list[ReplicaSite]) -> None:
+    def add_sites(self, number: int, more: list[ReplicaSite]) -> None:
         """Add taken sites to a placed job that has quota for them."""
         placed = self.placed[number]
         self._count(placed.job_class, placed.option, len(more))
@@ -222,9 +228,9 @@ class Ledger(LedgerWithPools):
         self.put(number, None)
         self._count(placed.job_class, placed.option, -len(placed.sites))
         for site in placed.sites:
-            self.give(placed.job_class, site)
+            self.release_site(placed.job_class, site)
 
-    def withdraw(self, number: int, node: int) -> None:
+    def remove_from_node(self, number: int, node: int) -> None:
         """Remove a placed job from one node: the replicas there, or the whole job if too few remain."""
         placed = self.placed[number]
         staying = tuple(site for site in placed.sites if site.node != node)
@@ -235,27 +241,27 @@ class Ledger(LedgerWithPools):
         self._count(placed.job_class, placed.option, len(staying) - len(placed.sites))
         for site in placed.sites:
             if site.node == node:
-                self.give(placed.job_class, site)
+                self.release_site(placed.job_class, site)
 
     def take(self, index: int, board: NodeScores, count: int) -> list[ReplicaSite]:
         """Take up to `count` sites for replicas of a class, best fit first."""
         sites: list[ReplicaSite] = []
         while len(sites) < count and (node := board.best(self)) is not None:
-            sites.append(self.take_one(index, node))
+            sites.append(self.take_site_on(index, node))
         return sites
 
-    def take_one(self, index: int, node: int) -> ReplicaSite:
+    def take_site_on(self, index: int, node: int) -> ReplicaSite:
         """Take a site on a node that has room."""
         job_class = self.problem.classes[index]
-        left = self.fates.left_by_movers(node)
+        left = self.fates.gpus_left_by_moves(node)
         # A starting job may wait for GPUs that others leave; migrating jobs should not wait for each other.
         first = (
             set(self.capacity.whole_gpus(node)) - left if left and job_class.role is ClassRole.MOVE else left
         )
-        if self.floors.was_left(node) and not first:
+        if self.floors.had_preemption(node) and not first:
             # Other free GPUs are open to every class, so those freed by preemption are taken first.
             first = self.floors.freed(node)
-        site = self.site(index, node, first)
+        site = self.choose_site(index, node, first)
         self.take_site(index, site)
         return site
 
@@ -268,23 +274,23 @@ class Ledger(LedgerWithPools):
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
         job_class = self.problem.classes[index]
-        free = free and self.freed.powers(shape.quota_milli, site.node, job_class)
+        free = free and self.freed.has_power(shape.quota_milli, site.node, job_class)
         free = free and self.floors.fits(self.capacity, job_class, site)
-        return free and (self.timetable is None or self.timetable.fits(shape, site, until))
+        return free and (self.timeline is None or self.timeline.fits(shape, site, until))
 
-    def give(self, index: int, site: ReplicaSite) -> None:
+    def release_site(self, index: int, site: ReplicaSite) -> None:
         """Give a taken site back."""
         self.step(self._enter, (index, site, -1), (index, site, 1))
 
     def _enter(self, index: int, site: ReplicaSite, times: int) -> None:
         self.capacity.charge(self.problem.classes[index].shape, site, times)
-        self.residents[site.node] += times
-        if self.timetable is not None:
+        self.replica_counts[site.node] += times
+        if self.timeline is not None:
             until = int(self.ends(self.tenants[index])[site.node])
-            self.timetable.occupy(self.problem.classes[index].shape, site, until, times)
+            self.timeline.occupy(self.problem.classes[index].shape, site, until, times)
         if self.problem.incumbents:
-            self.floors.come(index, site, times)
-            self.freed.enter(self.problem.classes[index], site, times)
+            self.floors.count_placed(index, site, times)
+            self.freed.count_placed(self.problem.classes[index], site, times)
 
     def _count(self, index: int, option: Option, replicas: int) -> None:
         job_class = self.problem.classes[index]
@@ -294,9 +300,11 @@ class Ledger(LedgerWithPools):
             self.step(change, (*arguments, milli), (*arguments, -milli))
             if self.problem.incumbents:
                 self.step(self.freed.count, (job_class, option, milli), (job_class, option, -milli))
-            if self.quota_ahead is not None:
+            if self.future_quota is not None:
                 span, new = (1, option.ends[0]), job_class.role is not ClassRole.MOVE
-                self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
+                self.step(
+                    self.charge_future_quota, (*arguments, milli, span, new), (*arguments, -milli, span, new)
+                )
 
     def next_number(self) -> int:
         """A new number for one more job placed or reserved."""
@@ -320,30 +328,30 @@ class Ledger(LedgerWithPools):
 
     def _account(self, placed: JobAssignment, times: int) -> None:
         self._earned += times * self.worth(placed)
-        self._serve(placed.job_class, times * self._points(placed))
+        self._count_points(placed.job_class, times * self._points(placed))
         self._left[placed.job_class] -= times
         self.begin(placed.job_class, 0, placed.option, times)
         tenant = self.tenants[placed.job_class]
-        if tenant.manners == NO_AFFINITY:
+        if tenant.affinity == NO_AFFINITY:
             return
         nodes = frozenset(site.node for site in placed.sites)
-        self.company.count_newcomer(tenant.manners, nodes, times)
+        self.company.count_new(tenant.affinity, nodes, times)
         if tenant.own is not None:  # it is counted already on its current nodes
             nodes -= self.fates.nodes(tenant.own)
-        self.company.count(tenant.manners, nodes, times)
-        for concerned in self.company.concerned(tenant.manners, nodes):
+        self.company.count(tenant.affinity, nodes, times)
+        for concerned in self.company.affected_nodes(tenant.affinity, nodes):
             self.capacity.touch(concerned)
 
     def _points(self, placed: JobAssignment) -> int:
         return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
 
-    def _serve(self, index: int, points: int) -> None:
+    def _count_points(self, index: int, points: int) -> None:
         job_class = self.problem.classes[index]
-        if not job_class.role.makes_good:
+        if not job_class.role.replaces_incumbent:
             self.served[job_class.priority] += points
 
     @property
-    def keeps_order(self) -> bool:
+    def meets_priority_floors(self) -> bool:
         """True if the classes of each priority earn at least its floor."""
         return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
 
@@ -363,51 +371,51 @@ class Ledger(LedgerWithPools):
     def _goes_in_bulk(self, index: int) -> bool:
         """True if all sites are equivalent for a class's jobs: many are then taken at once."""
         job_class, tenant = self.problem.classes[index], self.tenants[index]
-        alike = job_class.together == LocalityRule() and tenant.manners == NO_AFFINITY
+        alike = job_class.together == LocalityRule() and tenant.affinity == NO_AFFINITY
         return alike and job_class.role is ClassRole.START and not self.is_priced(tenant)
 
     # --- future reservations -------------------------------------------------------------------------------
 
-    def book(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
+    def reserve_start(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
         """See `future_reservations.book`."""
         return future_reservations.reserve_start(self, index, position, slot, nodes)
 
-    def unbook(self, number: int) -> None:
+    def cancel_reservation(self, number: int) -> None:
         """Cancel a reservation."""
         future_reservations.cancel_reservation(self, number)
 
-    def start_booked(self, number: int) -> bool:
+    def start_reserved(self, number: int) -> bool:
         """Start a reserved job in slot 0 instead, on its best option; False if it fits nowhere."""
         index, mark = self.booked[number].job_class, self.mark()
-        self.unbook(number)
+        self.cancel_reservation(number)
         if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):
             return True
         self.rollback(mark)
         return False
 
-    def put_booked(self, number: int, booked: FutureAssignment | None) -> None:
+    def set_reservation(self, number: int, booked: FutureAssignment | None) -> None:
         """Set or remove (None) the reservation of a number; its sites are reserved already."""
         if (old := self.booked.pop(number, None)) is not None:
-            self._account_booked(old, -1)
+            self._account_reservation(old, -1)
         if booked is not None:
             self.booked[number] = booked
-            self._account_booked(booked, 1)
+            self._account_reservation(booked, 1)
 
-    def _account_booked(self, booked: FutureAssignment, times: int) -> None:
+    def _account_reservation(self, booked: FutureAssignment, times: int) -> None:
         option = self.problem.classes[booked.job_class].options[booked.option]
         self._earned += times * (option.later[booked.slot] or 0)
-        self._serve(booked.job_class, times * (option.later[booked.slot] or 0))
+        self._count_points(booked.job_class, times * (option.later[booked.slot] or 0))
         self._left[booked.job_class] -= times
         self.begin(booked.job_class, booked.slot, option, times)
         manners = future_reservations.traits_before_start(self, booked.job_class)
         if manners != NO_AFFINITY:
             nodes = frozenset(site.node for site in booked.sites)
-            self.company.count_newcomer(manners, nodes, times)
+            self.company.count_new(manners, nodes, times)
             self.company.count(manners, nodes, times)
-            for concerned in self.company.concerned(manners, nodes):
+            for concerned in self.company.affected_nodes(manners, nodes):
                 self.capacity.touch(concerned)
 
-    def _book_firm(self) -> None:
+    def _reserve_firm(self) -> None:
         """Begin with the firm reservations of the problem; those of slot 0 are started later."""
         for booked in self.problem.bookings:
             if booked.slot > 0:
@@ -416,22 +424,22 @@ class Ledger(LedgerWithPools):
                 future_reservations.reserve_start_at(
                     self, booked.job_class, booked.option, booked.slot, sites
                 )
-        self.forget()
+        self.clear()
 
     # --- running jobs --------------------------------------------------------------------------------------
 
-    def vacate(self, incumbent: int, site: ReplicaSite, times: int) -> None:
+    def vacate_site(self, incumbent: int, site: ReplicaSite, times: int) -> None:
         """Remove a replica of a running job from its site; `times` -1 restores it."""
-        self.step(self._vacate, (incumbent, site, times), (incumbent, site, -times))
+        self.step(self._vacate_site, (incumbent, site, times), (incumbent, site, -times))
 
-    def _vacate(self, incumbent: int, site: ReplicaSite, times: int) -> None:
+    def _vacate_site(self, incumbent: int, site: ReplicaSite, times: int) -> None:
         shape = self.problem.incumbents[incumbent].shape
         self.capacity.charge(shape, site, -times)
-        self.residents[site.node] -= times
-        if self.timetable is not None:
-            self.timetable.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
+        self.replica_counts[site.node] -= times
+        if self.timeline is not None:
+            self.timeline.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
 
-    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
+    def old_site_is_free(self, incumbent: int, site: ReplicaSite) -> bool:
         """True if the old site of a running job's replica is free, now and until its end."""
         one = self.problem.incumbents[incumbent]
         # Running jobs that draw more than a cap allows may continue while no new job is there.
@@ -445,39 +453,39 @@ class Ledger(LedgerWithPools):
         overdrawn = self.problem.nodes[site.node].overdrawn and not self.on_node[site.node]
         if not self.capacity.fits(one.shape, site, power=not settled, amounts=not overdrawn):
             return False
-        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one):
+        if not settled and not self.freed.has_power(one.shape.quota_milli, site.node, one):
             return False
         if not self.floors.fits(self.capacity, one, site):
             return False
-        if self.timetable is None or not self.timetable.bookings:
+        if self.timeline is None or not self.timeline.bookings:
             return True
-        return self.timetable.fits(one.shape, site, one.until)
+        return self.timeline.fits(one.shape, site, one.until)
 
-    def quota_back(self, incumbent: int) -> int:
+    def return_headroom(self, incumbent: int) -> int:
         """Thousandths of GPUs with which a running job may return, now and until its end."""
         one = self.problem.incumbents[incumbent]
         room = self.quota.room(one.queue, one.gpu_model, known=True)
         room = min(room, self.freed.room(one.queue, one.gpu_model, one, known=True))
-        if self.quota_ahead is None or not self.booked:
+        if self.future_quota is None or not self.booked:
             return room
-        return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))
+        return min(room, self.future_quota.room(one.queue, one.gpu_model, (1, one.until), known=True))
 
-    def count_incumbent(self, incumbent: int, replicas: int) -> None:
+    def charge_incumbent(self, incumbent: int, replicas: int) -> None:
         """Count replicas of a running job at its queues; negative ones are removed."""
         one = self.problem.incumbents[incumbent]
         if milli := one.shape.quota_milli * replicas:
             arguments = one.queue, one.gpu_model
             self.step(self.quota.change, (*arguments, milli), (*arguments, -milli))
-            if self.quota_ahead is not None:
+            if self.future_quota is not None:
                 span = 1, one.until
-                self.step(self.count_ahead, (*arguments, milli, span), (*arguments, -milli, span))
+                self.step(self.charge_future_quota, (*arguments, milli, span), (*arguments, -milli, span))
 
     def count_preempted(self, index: int, position: int, times: int) -> None:
         """Count a replica that a running job is made to give up; `times` -1 restores it."""
         self.floors.preempt(index, position, times)
         self._touch_hold(index, position)
 
-    def count_moving(self, index: int, position: int, times: int) -> None:
+    def count_moved(self, index: int, position: int, times: int) -> None:
         """Count a replica of a running job that leaves to migrate; `times` -1 restores it."""
         self.floors.move(index, position, times)
         self._touch_hold(index, position)
@@ -486,12 +494,12 @@ class Ledger(LedgerWithPools):
         if (node := self.problem.incumbents[index].holds[position].node) is not None:
             self.capacity.touch(node)
 
-    def set_fate(self, index: int, fate: JobDisruption | None) -> None:
+    def set_disruption(self, index: int, fate: JobDisruption | None) -> None:
         """Set the fate of a running job without its places; `heuristics.vacate` does what else that means."""
         minded = self.fates.standing(index)
         self.fates.set(index, fate)
         for manners, nodes in (*minded, *self.fates.standing(index)):
-            for concerned in self.company.concerned(manners, nodes):
+            for concerned in self.company.affected_nodes(manners, nodes):
                 self.capacity.touch(concerned)
 
     # --- result --------------------------------------------------------------------------------------------

@@ -25,9 +25,11 @@ class LedgerOverTime(Feasibility):
         super().__init__(problem)
         self.booked: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
-        ahead = self.timetable is not None
-        self.quota_ahead = FutureQuota(problem) if ahead else None
-        self.lookouts = FeasibleNodesCache(problem, self.timetable) if self.timetable is not None else None
+        ahead = self.timeline is not None
+        self.future_quota = FutureQuota(problem) if ahead else None
+        self.feasible_nodes = (
+            FeasibleNodesCache(problem, self.timeline) if self.timeline is not None else None
+        )
         awaited = (each.job_class for one in problem.classes for each in one.predecessors)
         self.awaited = frozenset(index for index in awaited if index is not None)
         """Classes of one job that are predecessors of others."""
@@ -38,40 +40,42 @@ class LedgerOverTime(Feasibility):
         """How many portions of `replicas` replicas the class's queue may hold from now until their end."""
         now = self.headroom_now(job_class, option, replicas)
         # Without reservations, quota that is free now stays free: other jobs only end.
-        if self.quota_ahead is None or not self.booked or now <= 0:
+        if self.future_quota is None or not self.booked or now <= 0:
             return now
-        return min(now, self.quota_ahead.headroom(job_class, option, replicas, (1, option.ends[0])))
+        return min(now, self.future_quota.headroom(job_class, option, replicas, (1, option.ends[0])))
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
         now = self.quota.headroom(job_class, option, replicas)
         return min(now, self.freed.headroom(job_class, option, replicas)) if now > 0 else now
 
-    def obstacle(self, job_class: JobClass, option: Option, replicas: int) -> tuple[QueueBudget, int] | None:
+    def exceeded_limit(
+        self, job_class: JobClass, option: Option, replicas: int
+    ) -> tuple[QueueBudget, int] | None:
         """The first limit that `replicas` more replicas would break, and the lowest queue with it."""
         asked = job_class.queue, option.gpu_model, job_class.shape.quota_milli * replicas
-        return self.quota.obstacle(*asked) or self.freed.obstacle(*asked, job_class)
+        return self.quota.exceeded_limit(*asked) or self.freed.exceeded_limit(*asked, job_class)
 
-    def headroom_ahead(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
+    def future_headroom(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
         """How many portions of `replicas` replicas the class's queue may hold in all slots of a span."""
-        if self.quota_ahead is None:
+        if self.future_quota is None:
             return UNLIMITED
-        return self.quota_ahead.headroom(job_class, option, replicas, span)
+        return self.future_quota.headroom(job_class, option, replicas, span)
 
-    def count_ahead(
+    def charge_future_quota(
         self, queue: int, gpu_model: str | None, milli: int, span: Span, new: bool = False
     ) -> None:
         """Count GPUs at a queue and all queues above it in a span of slots."""
-        if self.quota_ahead is not None:
-            self.quota_ahead.change(queue, gpu_model, milli, span, new=new)
+        if self.future_quota is not None:
+            self.future_quota.change(queue, gpu_model, milli, span, new=new)
 
     def reserve(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
         """Reserve a site for a replica of a class in a span of slots; `times` -1 releases it."""
-        if self.timetable is not None:
-            self.timetable.reserve(self.problem.classes[index].shape, site, span, times)
-            self.residents[site.node] += times
+        if self.timeline is not None:
+            self.timeline.reserve(self.problem.classes[index].shape, site, span, times)
+            self.replica_counts[site.node] += times
             self.capacity.touch(site.node)
-            for capped in self.timetable.capped:
+            for capped in self.timeline.capped:
                 if site.node in capped:
                     self.capacity.touch(capped)
 

@@ -106,7 +106,7 @@ class StrandedGpus:
         after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
         return float(math.floor((after * after - before * before) * _COST_SCALE + 0.5))
 
-    def uneven(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+    def imbalance(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
         """Difference between the largest and least part left of GPUs, CPU and memory after one replica."""
         left = (free - np.array(shape.amounts))[:, :2] * self._per_amount[nodes][:, :2]
         parts = np.column_stack([(gpus - shape.quota_milli) * self._per_gpu[nodes], left])
@@ -135,7 +135,7 @@ class NodeScores:
             self.price = np.zeros(len(nodes), dtype=np.int64)
         self._at: NDArray[np.int32] | None = None
         """Position of each node; computed once something has changed."""
-        self._plain = openings.is_plain(tenant) and openings.untouched(nodes) is None
+        self._plain = openings.is_unpriced_packing(tenant) and openings.unused_opened(nodes) is None
         self._seen = len(openings.capacity.changes)
         self._look(openings, np.arange(len(nodes)))
 
@@ -192,13 +192,13 @@ class NodeScores:
             shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
             cost += np.where(shared, 0.0, LAST_RESORT)
         elif shape.mig:
-            outlook = openings.capacity.mig_outlook(shape.mig, nodes, room)
+            outlook = openings.capacity.mig_costs(shape.mig, nodes, room)
             room &= outlook.room
             cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
         else:
             # Jobs without GPUs use nodes with GPUs last.
             cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
-        if (untouched := openings.untouched(nodes)) is not None:
+        if (untouched := openings.unused_opened(nodes)) is not None:
             cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
         steps = np.where(room, cost, 0).astype(np.int64)
         self.order[positions] = np.where(room, steps * _TIGHTEST + tightness, NO_ROOM)
@@ -209,7 +209,7 @@ class NodeScores:
 
     def _preference(self, openings: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
-        shape, stranding = self.tenant.shape, openings.capacity.stranding
+        shape, stranding = self.tenant.shape, openings.capacity.stranded_gpus
         tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
         if openings.scorer is not None:
             return np.floor(openings.scorer(shape, gpus, free, nodes) * _COST_SCALE + 0.5), np.zeros_like(
@@ -222,14 +222,14 @@ class NodeScores:
                 left = gpus if shape.quota_milli else free[:, 0]
                 return -left.astype(np.float64), -tightness
             case Profile.BALANCED:
-                return stranding.uneven(shape, gpus, free, nodes), tightness
+                return stranding.imbalance(shape, gpus, free, nodes), tightness
 
     def _look_at_one(self, openings: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()
-        cost = capacity.stranding.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
-        welcome = bool(capacity.usable[node]) and openings.has_room_beside(self.tenant, node)
+        cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
+        welcome = bool(capacity.usable[node]) and openings.has_room_beside_freed(self.tenant, node)
         room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
         if shape.gpus:
             room = room and bool(capacity.whole[node] >= shape.gpus)
@@ -240,7 +240,7 @@ class NodeScores:
                 cost += LAST_RESORT
         elif capacity.has_gpus[node]:
             cost += LAST_RESORT
-        if room and openings.timetable is not None and openings.timetable.booked[node]:
+        if room and openings.timeline is not None and openings.timeline.booked[node]:
             room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
         tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
         self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

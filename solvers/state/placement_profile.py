@@ -25,7 +25,7 @@ class PlacementProfile:
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there)."""
     profile: Profile = Profile.PACK
-    manners: AffinityTraits = NO_AFFINITY
+    affinity: AffinityTraits = NO_AFFINITY
     own: int | None = None
     """Running job that grows; its own replicas do not conflict with the new ones."""
     ends: tuple[tuple[str | None, int], ...] = ()
@@ -34,7 +34,9 @@ class PlacementProfile:
     @classmethod
     def of(cls, problem: Problem, job_class: JobClass, company: AffinityIndex) -> PlacementProfile:
         """The tenant of a class, without what makes no difference in this problem."""
-        manners = company.minds(AffinityTraits(job_class.workload, job_class.carries, job_class.avoids))
+        manners = company.relevant_traits(
+            AffinityTraits(job_class.workload, job_class.carries, job_class.avoids)
+        )
         grows = job_class.role is ClassRole.GROW and manners != NO_AFFINITY
         return cls(
             shape=job_class.shape,
@@ -42,7 +44,7 @@ class PlacementProfile:
             claim=job_class.claim,
             node_points=job_class.node_points,
             profile=job_class.profile,
-            manners=manners,
+            affinity=manners,
             own=job_class.incumbent if grows else None,
             ends=tuple((option.gpu_model, option.ends[0]) for option in job_class.options)
             if problem.slots > 1

@@ -39,7 +39,7 @@ class LedgerWithPools(LedgerOverTime, UndoLog):
 
     def close(self, node: int) -> bool:
         """Remove a node that is empty, or emptied by migration, if its pool may lose one; False otherwise."""
-        if self.residents[node] or node in self.closed or self.floors.was_left(node):
+        if self.replica_counts[node] or node in self.closed or self.floors.had_preemption(node):
             return False
         for index, pool in enumerate(self.problem.pools):
             if node in pool.closable and list(self.closed.values()).count(index) < pool.most_closed:
@@ -47,7 +47,7 @@ class LedgerWithPools(LedgerOverTime, UndoLog):
                 return True
         return False
 
-    def reopen(self, node: int) -> None:
+    def cancel_close(self, node: int) -> None:
         """Keep a node that was to be removed."""
         pool = self.closed[node]
         self.step(self._set_closed, (node, pool, False), (node, pool, True))

@@ -83,7 +83,7 @@ class ResourceTimeline:
         self._power: Ints = np.array([[cap.left for cap in problem.power_caps]] * slots, dtype=np.int64)
         self._caps: dict[int, list[tuple[int, int]]] = {}
         for index, cap in enumerate(problem.power_caps):
-            for slot, watts_milli, _ in cap.returns:
+            for slot, watts_milli, _ in cap.releases:
                 self._power[slot:, index] += watts_milli
             for node, watts in zip(cap.nodes, cap.watts, strict=True):
                 self._caps.setdefault(node, []).append((index, watts))
@@ -107,7 +107,7 @@ class ResourceTimeline:
             self._existing[index, gpu.index] = places
             used = {(each.profile, each.start) for each in gpu.used}
             self._used[index, gpu.index] = [set(used) for _ in range(self.slots)]
-        for back in node.returns:
+        for back in node.releases:
             for gpu_index, milli in back.gpus:
                 self.milli[back.slot :, index, gpu_index] += milli
             for gpu_index, instance in back.slices:
@@ -160,11 +160,11 @@ class ResourceTimeline:
                 amount == 0 or bool((self.left[span, node, resource] >= amount).all())
                 for resource, amount in enumerate(shape.amounts)
             )
-            and self.powers(shape.quota_milli, node, 1, until)
+            and self.has_power(shape.quota_milli, node, 1, until)
             and self._may_coexist(node, kept, 1, until)
         )
 
-    def has_spare(self, shape: Shape, nodes: Ints) -> Bools:
+    def surely_fits_share(self, shape: Shape, nodes: Ints) -> Bools:
         """True for nodes where a share surely fits beside all reservations, on any GPU where it fits now."""
         if not shape.gpu_milli:
             return np.zeros(len(nodes), dtype=bool)
@@ -250,14 +250,14 @@ class ResourceTimeline:
         if shape.gpus or shape.gpu_milli:
             self._recount(node)
 
-    def powers(self, milli: int, node: int, first: int, until: int) -> bool:
+    def has_power(self, milli: int, node: int, first: int, until: int) -> bool:
         """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
         return milli == 0 or all(
             bool((self._power[first:until, cap] >= milli * watts).all())
             for cap, watts in self._caps.get(node, ())
         )
 
-    def frees(self, node: int) -> list[int]:
+    def free_from(self, node: int) -> list[int]:
         """By GPU index, the first slot from which it is wholly free for reservations; H if there is none."""
         whole = (self.milli[1:, node] == MILLI) & (self.shared[node] == 0)
         firsts = np.where(whole.any(axis=0), whole.argmax(axis=0) + 1, self.slots)

@@ -29,6 +29,6 @@ class UndoLog:
         deed(*arguments)
         self._undo.append((deed, undo))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Take the current state as the beginning: earlier steps can no longer be undone."""
         self._undo.clear()

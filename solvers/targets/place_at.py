@@ -20,7 +20,7 @@ def place_on_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> 
         if group in option.groups:
             return bool(ledger.settle(index, option, list(sites), jobs=1))
     for site in sites:
-        ledger.give(index, site)
+        ledger.release_site(index, site)
     return False
 
 
@@ -29,7 +29,7 @@ def take_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool
     for number, site in enumerate(sites):
         if not ledger.may_take(index, site):
             for taken in sites[:number]:
-                ledger.give(index, taken)
+                ledger.release_site(index, taken)
             return False
         ledger.take_site(index, site)
     return True

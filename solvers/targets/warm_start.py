@@ -36,13 +36,13 @@ def extend_last_plan(
     ledger = ledger_of(problem, last, staying=_staying(running, last))
     if ledger is None:
         return None
-    for ledger.turn in problem.priorities or (None,):
+    for ledger.current_priority in problem.priorities or (None,):
         fill_free_capacity(ledger)
         open_pool_nodes(ledger)
         if len(newcomers) <= _FEW_NEWCOMERS and _make_room(ledger, newcomers):
             restore_preempted(ledger)
             fill_free_capacity(ledger)
-    ledger.turn = None
+    ledger.current_priority = None
     if not break_migration_cycles(ledger):
         return None
     close_idle_nodes(ledger)

@@ -50,7 +50,7 @@ def gang(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
     for index, incumbent in enumerate(problem.incumbents):
         gives = [(x["gives", index, position], 1) for position in range(len(incumbent.holds))]
-        yield row("gang", (index, "fewest"), gives, upper=len(gives) - incumbent.fewest)
+        yield row("gang", (index, "fewest"), gives, upper=len(gives) - incumbent.min_replicas)
     for candidate in x.candidates:
         job_class, key = candidate.job_class, candidate.key
         placed = x["placed", *key]

@@ -64,11 +64,11 @@ def _of_incumbents(problem: Problem, x: ReferenceColumns) -> Iterator[Term]:
     """What stopping, leaving and shrinking cost, and what leaving nodes to be drained brings."""
     for index, incumbent in enumerate(problem.incumbents):
         stop, *moves = x.away(index)
-        yield stop, (incumbent.stop_points or 0) + incumbent.on_leaving
+        yield stop, (incumbent.stop_points or 0) + incumbent.leave_reward
         for move in moves:
-            yield move, incumbent.leave_points + incumbent.on_leaving
+            yield move, incumbent.leave_points + incumbent.leave_reward
         yield x["shrink", index], incumbent.resize_points
-        yield x["off", index], incumbent.on_leaving
+        yield x["off", index], incumbent.leave_reward
         for position in range(len(incumbent.holds)):
             if not incumbent.scaled:
                 yield x["gives", index, position], sum(incumbent.shrink_points[:1])

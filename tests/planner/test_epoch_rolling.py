@@ -43,7 +43,7 @@ def test_every_promise_is_met_exactly_or_earlier_while_nothing_unforeseen_happen
 
     for _ in range(EPOCHS):
         rolled.hour(1200 if seed % 3 == 1 else SECONDS)
-        assert rolling.late == [], seed
+        assert rolling.missed_second == [], seed
 
     assert rolling.met > (0 if EVERY_SEED else 20)
 
@@ -54,7 +54,7 @@ def test_every_promise_is_met_in_worlds_of_all_kinds(seed):
 
     for _ in range(40):
         rolled.hour()
-        assert rolled.rolling.late == [], seed
+        assert rolled.rolling.missed_second == [], seed
 
 
 @pytest.mark.parametrize("seed", range(30) if EVERY_SEED else (1, 3, 5))
@@ -210,7 +210,7 @@ def test_plans_stay_legal_and_slips_are_told_when_nodes_fail_and_come_back(chunk
         for hour in range(28):
             nodes = rolling.snapshot.cluster.nodes
             if hour % 7 == 5 and len(nodes) > 1:
-                away = rolling.fail(rolled.draw.choice(nodes).name, gone=bool(seed % 2))
+                away = rolling.fail_node(rolled.draw.choice(nodes).name, gone=bool(seed % 2))
             elif hour % 7 == 1 and away:
                 away = rolling.repair(away)
             before, plan = rolling.snapshot, rolled.hour()
@@ -286,7 +286,7 @@ def test_a_promise_that_rests_on_a_job_promised_to_start_now_is_kept():
     for _ in range(6):
         rolling.step(SECONDS)
 
-    assert rolling.late == []
+    assert rolling.missed_second == []
     assert "b" in rolling.started
 
 
@@ -308,6 +308,6 @@ def test_a_running_job_is_not_stopped_while_a_promise_rests_on_that():
 
     for _ in range(4):
         rolling.step(SECONDS)
-        assert rolling.late == []
+        assert rolling.missed_second == []
 
     assert rolling.started["a"] == build.NOW + HOUR

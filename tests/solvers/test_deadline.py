@@ -43,7 +43,7 @@ class Clock:
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(time, "monotonic", lambda: found.now)
-    monkeypatch.setattr(Ledger, "book", found.booked(Ledger.book))
+    monkeypatch.setattr(Ledger, "reserve_start", found.booked(Ledger.reserve_start))
     return found
 
 

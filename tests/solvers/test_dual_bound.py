@@ -63,13 +63,13 @@ def box(program):
 
 def optimum(program):
     """The most that an assignment scores; None if the rows exclude each other."""
-    scores = [program.points(values) for values in box(program) if not program.violated(values)]
+    scores = [program.points(values) for values in box(program) if not program.violated_rows(values)]
     return max(scores, default=None)
 
 
 def by_definition(program, multipliers):
     """The formula of `DualBound.bound`, in fractions and by trying everything."""
-    kept = set(DualBound(program).choice.tolist()) - {-1}
+    kept = set(DualBound(program).gub_row.tolist()) - {-1}
     best = None
     for values in box(program):
         if any(not program.rows[index].holds(values) for index in kept):
@@ -104,7 +104,7 @@ def test_bound_is_that_of_the_formula_to_the_last_point(case):
 @given(programs())
 @settings(max_examples=150)
 def test_choices_share_no_column_and_are_all_the_rows_of_their_columns_say(program):
-    choice = DualBound(program).choice
+    choice = DualBound(program).gub_row
     for index in set(choice.tolist()) - {-1}:
         kept = program.rows[index]
         assert set(np.flatnonzero(choice == index)) == set(kept.columns.tolist())
@@ -129,7 +129,7 @@ LARGE = Formulation(
 @settings(max_examples=150)
 def test_large_numbers_do_not_overflow(multipliers):
     values = np.array([10**9, 0, 2**20])
-    assert not LARGE.violated(values)
+    assert not LARGE.violated_rows(values)
 
     bound = exact_bound(LARGE, np.array(multipliers))
 
@@ -183,7 +183,7 @@ def test_of_choices_that_share_a_column_the_longest_is_kept():
         ),
     )
 
-    assert DualBound(program).choice.tolist() == [-1, 1, 1, 1]
+    assert DualBound(program).gub_row.tolist() == [-1, 1, 1, 1]
     assert exact_bound(program, np.zeros(2)) == 9 + 2
     assert exact_bound(program, np.array([1.0, 0.0])) == 1 + 2
 

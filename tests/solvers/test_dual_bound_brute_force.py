@@ -122,4 +122,4 @@ def without_its_dearest_start(formulation):
     upper = formulation.upper.copy()
     upper[int(np.argmax(formulation.objective))] = 0
     without = dataclasses.replace(formulation, upper=upper)
-    return without if without.violated(np.zeros_like(upper)) == () else None
+    return without if without.violated_rows(np.zeros_like(upper)) == () else None

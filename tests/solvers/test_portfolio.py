@@ -206,7 +206,7 @@ def test_solver_that_begins_while_greedy_plans_reaches_the_optimum(monkeypatch):
 
 def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
     class Broken:
-        def follow(self, listen):
+        def wait(self, listen):
             return ChildOutcome(failure="ended with code -6: no message")
 
     @contextmanager
@@ -250,11 +250,11 @@ def test_a_plan_that_is_proven_optimal_has_missed_no_job():
     snapshot = contested()
     search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(10.0, ()), partial(judged, snapshot))
 
-    search.offer("milp", search.idle, missed=2)
+    search.submit_plan("milp", search.idle, missed=2)
 
     before = search.solution()
     assert (before.status, before.not_disaggregated) == (SolveStatus.FEASIBLE, 2)
-    search.believe("milp", search.best.objective)
+    search.add_bound("milp", search.best.objective)
     after = search.solution()
     assert (after.status, after.not_disaggregated) == (SolveStatus.OPTIMAL, 0)
 
@@ -270,9 +270,9 @@ def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
 
     search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(10.0, ()), check)
     for _ in range(9):
-        search.offer("greedy", search.idle)
+        search.submit_plan("greedy", search.idle)
 
-    assert search.one_check >= 0.2
+    assert search.verify_seconds >= 0.2
     assert search.deadline <= search.began + 10.0 - 0.2
 
 

@@ -47,7 +47,7 @@ def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():
         snapshot, policy = instance.snapshot, instance.policy
         target = best(snapshot, build_problem(snapshot, policy))
         case = Context(snapshot, policy, target.placements, target.added, target.removed)
-        done.update(str(each.change) for each in case.occupants)
+        done.update(str(each.change) for each in case.judged_placements)
         done.update({"stopped": len(case.stopped)})
         done.update({"node added": len(target.added), "node removed": len(target.removed)})
         paid.update(judged(snapshot, policy, target).terms.keys())

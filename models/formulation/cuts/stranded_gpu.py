@@ -61,7 +61,7 @@ def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints,
     """Columns of all replicas except shares, with the whole GPUs and amounts that one unit of each takes."""
     members = x.members(group)
     for cell in cells:
-        members += x.located_members(cell)
+        members += x.columns_of_node_class(cell)
     sharing = members.milli > 0
     opened = [x.opened[cell] for cell in cells if cell in x.opened]
     single = [*opened, *(column for cell in cells for column in x.single_gpus(cell) if column not in opened)]

@@ -32,7 +32,7 @@ def cpu_memory(problem: Problem, x: Columns) -> Iterator[Row]:
     for group, cells in x.cells.of_group.items():
         members = x.members(group)
         for cell in cells:
-            located = x.located_members(cell)
+            located = x.columns_of_node_class(cell)
             if len(cells) > 1 and len(located.columns):
                 yield from _rows_of(problem, x, ("cell", cell), (cell,), located)
             members += located

@@ -37,12 +37,12 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
     that adds replicas to it.
     """
     leavers = _Leavers(x)
-    for node, departures in x.departures.by_node.items():
+    for node, departures in x.eviction_patterns.by_node.items():
         if len(departures) > 1:
             yield row("eviction", ("node", node), [(x.out[each], 1) for each in departures], upper=1)
     yield from _crowded(x)
     for v, incumbent in enumerate(problem.incumbents):
-        nodes = {hold.node for hold in incumbent.holds if hold.node is not None} - x.departures.crowded
+        nodes = {hold.node for hold in incumbent.holds if hold.node is not None} - x.eviction_patterns.crowded
         for name, columns, by_node in (("stop", x.stop, leavers.stopped), ("move", x.move, leavers.moved)):
             if v in columns:
                 for node in sorted(nodes):
@@ -78,7 +78,7 @@ class _Leavers:
 
 def _shrinking(x: Columns, v: int, incumbent: Incumbent, given: list[Term]) -> Iterator[Row]:
     elsewhere = sum(hold.node is None for hold in incumbent.holds)
-    spare = len(incumbent.holds) - incumbent.fewest
+    spare = len(incumbent.holds) - incumbent.min_replicas
     shrink, resized = x.shrink[v], x.resized[v]
     minus = [(column, -replicas) for column, replicas in given]
     yield row("eviction", ("shrink", v), [(shrink, 1), *minus], lower=0, upper=elsewhere)
@@ -99,5 +99,5 @@ def _crowded(x: Columns) -> Iterator[Row]:
             terms = [(x.fates.freed[node, gpu], 1), *((column, -1) for column in left)]
             yield row("eviction", ("freed", node, gpu, v), terms, upper=0)
     for node, column in x.fates.emptied.items():
-        for v in x.departures.holds[node]:
+        for v in x.eviction_patterns.holds[node]:
             yield row("eviction", ("emptied", node, v), [(column, 1), (x.move[v], -1)], upper=0)

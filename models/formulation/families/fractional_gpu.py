@@ -30,7 +30,7 @@ def fractional_gpu(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG0
     for group, cells in x.cells.of_group.items():
         members = x.members(group)
         for cell in cells:
-            located = x.located_members(cell)
+            located = x.columns_of_node_class(cell)
             if len(cells) > 1 and located.milli.any():
                 yield from _rows_of(x, ("cell", cell), (cell,), located)
             members += located

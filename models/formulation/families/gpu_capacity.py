@@ -51,7 +51,7 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
     columns, sizes = x.block_users(cell)
     single = np.array(x.single_gpus(cell), dtype=np.int64)
     phantom = x.phantom.get(cell)
-    members = x.members(found.group) + x.located_members(cell)
+    members = x.members(found.group) + x.columns_of_node_class(cell)
     reference = {problem.charges.reference_gpus} if phantom is not None else set()
     for size in sorted({1, *sizes.tolist(), *reference}):
         blocks = sizes // size

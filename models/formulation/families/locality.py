@@ -33,7 +33,9 @@ def locality(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - e
     otherwise a bound.
     """
     for index, kind in enumerate(x.kinds):
-        if kind.scattered or not any((kind.classes[0], tier) in x.jobs for tier in range(len(kind.tiers))):
+        if kind.ignores_domains or not any(
+            (kind.classes[0], tier) in x.jobs for tier in range(len(kind.tiers))
+        ):
             continue
         if kind.together.required is not None:
             yield from _required(x, index, kind, kind.together.required)

@@ -49,7 +49,7 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
         total = _needs(x.placed(group))
         offered: dict[str, list[Term]] = defaultdict(list)
         for cell in cells:
-            located = _needs(x.placed_on_cell(cell))
+            located = _needs(x.shapes_on_node_class(cell))
             for profile, terms in located.items():
                 total[profile] += terms
                 if len(cells) > 1:

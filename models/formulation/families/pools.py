@@ -27,13 +27,13 @@ def pools(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     closed: dict[int, list[Term]] = defaultdict(list)
     opened: dict[int, list[Term]] = defaultdict(list)
-    for number, closing in enumerate(x.cells.closings):
+    for number, closing in enumerate(x.cells.reductions):
         closed[closing.pool].append((closing.column, 1))
         emptied = [(column, -1) for _, column in closing.emptied]
         if emptied:
             empty = [(closing.column, 1), *emptied]
             yield row("pools", ("empty", number), empty, upper=len(closing.idle))
-    for opening in x.cells.openings:
+    for opening in x.cells.expansions:
         opened[opening.pool].append((opening.column, -1))
     for pool, option in enumerate(problem.pools):
         if closed[pool]:

@@ -44,11 +44,12 @@ def power(problem: Problem, x: Columns) -> Iterator[Row]:
         for departure, column in x.out.items():
             if departure.node in watts:
                 freed = sum(
-                    problem.incumbents[v].shape.quota_milli for v, _ in x.departures.given_up(departure)
+                    problem.incumbents[v].shape.quota_milli
+                    for v, _ in x.eviction_patterns.given_up(departure)
                 )
                 terms.append((column, -watts[departure.node] * freed))
-        for node in sorted(x.departures.crowded & watts.keys()):
-            for v, positions in x.departures.holds[node].items():
+        for node in sorted(x.eviction_patterns.crowded & watts.keys()):
+            for v, positions in x.eviction_patterns.holds[node].items():
                 freed = watts[node] * problem.incumbents[v].shape.quota_milli
                 terms += [(column, -freed * len(positions)) for column in x.fates.leaves(v)]
                 if (v, node) in x.fates.given:

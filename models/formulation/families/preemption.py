@@ -67,11 +67,11 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
 
 def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
     """Rows for classes that may not follow victims on the nodes of a node group."""
-    holds, nodes = x.departures.holds, problem.groups[group].nodes
+    holds, nodes = x.eviction_patterns.holds, problem.groups[group].nodes
     present = sorted({v for node in nodes for v in holds.get(node, ())})
     members = x.members(group)
     for cell in x.cells.of_group[group]:
-        members += x.located_members(cell)
+        members += x.columns_of_node_class(cell)
     kinds = [x.kind_of[column] for column in members.columns.tolist()]
     for at, view in enumerate(victim_views(_preemptible(problem.incumbents[v] for v in present))):
         below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
@@ -110,13 +110,13 @@ class _Free:
         self._gains: list[tuple[int, State]] = []
         """(column, gain of a crowded node with each unit of it)."""
         for node, base in zip(nodes, self._base, strict=True):
-            if node in x.departures.crowded:
-                closed = {*x.fates.stays_for(node, view)}
+            if node in x.eviction_patterns.crowded:
+                closed = {*x.fates.columns_freeing_nothing(node, view)}
                 self._gains += [
                     (column, gain) for column, gain in x.fates.gains(node) if column not in closed
                 ]
-            for departure in x.departures.by_node.get(node, ()):
-                self._after.append((x.out[departure], x.departures.free(departure, view), base))
+            for departure in x.eviction_patterns.by_node.get(node, ()):
+                self._after.append((x.out[departure], x.eviction_patterns.free(departure, view), base))
 
     def blocks(self, size: int) -> Offer:
         """⌊wholly free GPUs / size⌋; gains of a crowded node are rounded up."""
@@ -212,11 +212,11 @@ def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: Victi
     incumbents = problem.incumbents
     for departure, column in x.out.items():
         if departure.node in watts:
-            given = x.departures.given_up(departure, view)
+            given = x.eviction_patterns.given_up(departure, view)
             if freed := sum(incumbents[v].shape.quota_milli for v, _ in given):
                 yield column, -watts[departure.node] * freed
-    for node in sorted(x.departures.crowded & watts.keys()):
-        for v, positions in x.departures.holds[node].items():
+    for node in sorted(x.eviction_patterns.crowded & watts.keys()):
+        for v, positions in x.eviction_patterns.holds[node].items():
             freed = watts[node] * incumbents[v].shape.quota_milli
             yield from ((column, -freed * len(positions)) for column in x.fates.leaves(v, view))
             if (v, node) in x.fates.given and not view.keeps(incumbents[v]):

@@ -47,7 +47,7 @@ class EvictionPattern:
     """(running job, number of replicas it gives up on this node, the first of its `holds` there)."""
 
     @property
-    def leavers(self) -> int:
+    def disturbed_count(self) -> int:
         """Number of running jobs that it disrupts."""
         return len(self.stopped) + len(self.moved) + len(self.shrunk)
 
@@ -59,7 +59,7 @@ class EvictionPatterns:
         self.problem = problem
         self.holds: dict[int, dict[int, tuple[int, ...]]] = _holds(problem)
         """By node and running job: positions in the `holds` of the job."""
-        self.held_fast = {
+        self.pinned_nodes = {
             hold.node
             for incumbent in problem.incumbents
             if incumbent.move is None
@@ -71,7 +71,7 @@ class EvictionPatterns:
         parts = {node: [list(self._parts(node, each)) for each in found] for node, found in groups.items()}
         self.crowded = self._crowded(parts)
         """Nodes without eviction patterns, where each running job leaves separately."""
-        self.alike: dict[int, tuple[int, ...]] = {
+        self.equal_incumbents: dict[int, tuple[int, ...]] = {
             index: equal
             for node, found in groups.items()
             if node not in self.crowded
@@ -116,7 +116,7 @@ class EvictionPatterns:
         """Running jobs of a node, grouped by equality, the cheapest of each group first."""
         members: dict[Any, list[int]] = defaultdict(list)
         for index in sorted(present):
-            members[self._likeness(index)].append(index)
+            members[self._equality_key(index)].append(index)
         return [
             tuple(sorted(indices, key=lambda index: (-self._cost(index), index)))
             for indices in members.values()
@@ -126,7 +126,7 @@ class EvictionPatterns:
         incumbent = self.problem.incumbents[index]
         return incumbent.leave_points if incumbent.stop_points is None else incumbent.stop_points
 
-    def _likeness(self, index: int) -> tuple[object, ...]:
+    def _equality_key(self, index: int) -> tuple[object, ...]:
         """Equal for running jobs that differ only in the cost of eviction; otherwise (index,)."""
         problem = self.problem
         incumbent = problem.incumbents[index]
@@ -148,7 +148,7 @@ class EvictionPatterns:
             # A job that ends before a later slot frees nothing there when it is evicted now.
             incumbent.until,
             incumbent.gpu_model,
-            incumbent.on_leaving,
+            incumbent.leave_reward,
             incumbent.stop_points is None,
             move and (move.shape, move.options, move.rank, move.together, move.node_points),
             resume and (resume.shape, resume.options, resume.together),
@@ -167,7 +167,7 @@ class EvictionPatterns:
                     yield EvictionPattern(node, stopped=group[:stopped], moved=group[stopped:leaving])
         if first.shrinkable:
             here = self.holds[node][group[0]]
-            most = min(len(here), len(first.holds) - first.fewest)
+            most = min(len(here), len(first.holds) - first.min_replicas)
             for replicas in range(1, most + 1):
                 yield EvictionPattern(node, shrunk=((group[0], replicas),))
 
@@ -177,9 +177,9 @@ class EvictionPatterns:
 
         Stopped jobs come first, then moved ones; each group keeps its order.
         """
-        if index not in self.alike:
+        if index not in self.equal_incumbents:
             return index
-        alike = self.alike[index]
+        alike = self.equal_incumbents[index]
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
@@ -227,7 +227,7 @@ class EvictionPatterns:
     def empties(self, departure: EvictionPattern) -> bool:
         """True if every running job of the node migrates."""
         here = self.holds[departure.node]
-        return departure.node not in self.held_fast and len(departure.moved) == len(here)
+        return departure.node not in self.pinned_nodes and len(departure.moved) == len(here)
 
 
 def _holds(problem: Problem) -> dict[int, dict[int, tuple[int, ...]]]:
@@ -257,4 +257,4 @@ def _joined(node: int, chosen: tuple[EvictionPattern, ...]) -> EvictionPattern:
 
 
 def _order(departure: EvictionPattern) -> tuple[object, ...]:
-    return (departure.leavers, departure.stopped, departure.moved, departure.shrunk)
+    return (departure.disturbed_count, departure.stopped, departure.moved, departure.shrunk)

@@ -25,7 +25,7 @@ class IncumbentColumns:
         incumbents = problem.incumbents
         self._problem = problem
         self._resources = len(problem.resources)
-        self.departures = departures
+        self.eviction_patterns = departures
         self.out: dict[EvictionPattern, int] = {
             departure: new(1) for leaving in departures.by_node.values() for departure in leaving
         }
@@ -41,7 +41,7 @@ class IncumbentColumns:
         }
         self.move = {v: new(1) for v, each in enumerate(incumbents) if each.move is not None}
         shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
-        self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
+        self.shrink = {v: new(len(each.holds) - each.min_replicas) for v, each in shrinkable.items()}
         """Number of replicas given up."""
         self.fewer = {
             v: value_tiers(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled
@@ -63,7 +63,7 @@ class IncumbentColumns:
         """The GPU is wholly free because all of them have left."""
         self.emptied = {
             node: new(1)
-            for node in sorted(departures.crowded - departures.held_fast)
+            for node in sorted(departures.crowded - departures.pinned_nodes)
             if problem.nodes[node].closing_points is not None
         }
         """All running jobs of a crowded node migrate."""
@@ -75,7 +75,7 @@ class IncumbentColumns:
         A GPU that several jobs share becomes wholly free only after all of them have left.
         """
         width = len(self._problem.nodes[node].gpus)
-        for v, positions in self.departures.holds[node].items():
+        for v, positions in self.eviction_patterns.holds[node].items():
             incumbent = self._problem.incumbents[v]
             whole, one = [0] * width, [0] * width
             for position in positions:
@@ -93,9 +93,9 @@ class IncumbentColumns:
             if at == node:
                 yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
 
-    def stays_for(self, node: int, view: VictimView) -> Iterator[int]:
+    def columns_freeing_nothing(self, node: int, view: VictimView) -> Iterator[int]:
         """Columns that free nothing of a crowded node for the classes that a view binds."""
-        for v in self.departures.holds[node]:
+        for v in self.eviction_patterns.holds[node]:
             if view.keeps(self._problem.incumbents[v]):
                 yield from (column for column in self.leaves(v) if column != self.move.get(v))
                 if (v, node) in self.given:

@@ -64,17 +64,17 @@ def mig_states(
             continue
         alike: dict[tuple[object, ...], list[tuple[int, MigGpu]]] = defaultdict(list)
         for node in cell.nodes:
-            alone = node in fates.departures.holds
+            alone = node in fates.eviction_patterns.holds
             for gpu in problem.nodes[node].mig:
                 key = (node, gpu.index) if alone else (gpu.idle, gpu.used)
                 alike[key].append((node, gpu))
         for members in alike.values():
             node, gpu = members[0]
             layout = _Layout(geometry, gpu.idle, gpu.used)
-            if node in fates.departures.crowded:
+            if node in fates.eviction_patterns.crowded:
                 slices = _crowded_slices(problem, fates, layout, node, gpu)
             else:
-                used = _used(problem, fates.departures, node, gpu)
+                used = _used(problem, fates.eviction_patterns, node, gpu)
                 slices = _slices(len(members), layout, used, fates.out)
             open_to = [constant + sum(c for _, c in terms if c > 0) for constant, terms in slices]
             instances = []
@@ -199,7 +199,7 @@ def _crowded_slices(
     """The same for a GPU of a crowded node, where each running job frees its own slices."""
     base = _free(layout, {(each.profile, each.start) for each in gpu.used})
     terms: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for v, positions in fates.departures.holds[node].items():
+    for v, positions in fates.eviction_patterns.holds[node].items():
         columns = [*fates.leaves(v)]
         if (v, node) in fates.given:
             columns.append(fates.given[v, node])

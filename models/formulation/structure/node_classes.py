@@ -84,7 +84,7 @@ class NodeClasses:
         """Create the node classes; `new` makes a column with an upper bound."""
         self.problem = problem
         self._fates = fates
-        self._departures = fates.departures
+        self._departures = fates.eviction_patterns
         self._new = new
         self._pool_of = {node: pool for pool, option in enumerate(problem.pools) for node in option.closable}
         self.states: list[NodeStates] = []
@@ -94,8 +94,8 @@ class NodeClasses:
         """Node classes of each node group."""
         self.of: dict[int, int] = {}
         """Node class of each node."""
-        self.openings: list[PoolExpansion] = []
-        self.closings: list[PoolReduction] = []
+        self.expansions: list[PoolExpansion] = []
+        self.reductions: list[PoolReduction] = []
         levels = _levels_by_group(problem, kinds)
         for group in range(len(problem.groups)):
             self._add_group(group, [problem.domain_of(level) for level in sorted(levels[group])])
@@ -125,7 +125,7 @@ class NodeClasses:
                 self._add_part(group, members, base, of_departure, gains)
             else:
                 column = self._new(len(members))
-                self.openings.append(PoolExpansion(pool, column, tuple(members)))
+                self.expansions.append(PoolExpansion(pool, column, tuple(members)))
                 swaps = [(column, base[members[0]], self.states[group].nothing, -1)]
                 reachable = [(node, base[node]) for node in members]
                 self._add(group, members, [], swaps, reachable)
@@ -146,7 +146,7 @@ class NodeClasses:
         for node in nodes:
             reachable.append((node, base[node]))
             leaving = departures.by_node.get(node, ())
-            if node not in departures.holds and node not in departures.held_fast:
+            if node not in departures.holds and node not in departures.pinned_nodes:
                 empty[node] = base[node]
             if node in departures.crowded:
                 all_leave = of_departure[departures.all_leave(node)]
@@ -177,7 +177,7 @@ class NodeClasses:
             column = self._new(len(nodes))
             idle = tuple(node for node in nodes if node not in emptied_by)
             emptied = tuple((node, emptied_by[node]) for node in nodes if node in emptied_by)
-            self.closings.append(PoolReduction(pool, column, points, idle, emptied))
+            self.reductions.append(PoolReduction(pool, column, points, idle, emptied))
             swaps.append((column, states.nothing, empty[nodes[0]], -1))
         return swaps
 

@@ -45,7 +45,7 @@ class ReplicaType:
         return self.minimum == self.maximum
 
     @property
-    def scattered(self) -> bool:
+    def ignores_domains(self) -> bool:
         """True if the replicas have no locality rule."""
         rules = self.together
         return rules.required is None and rules.preferred is None and rules.spread is None

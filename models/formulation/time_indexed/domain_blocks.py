@@ -44,7 +44,7 @@ class DomainBlocks:
         self.free: Ints = (self._held // gang.replicas).sum(axis=1)
         """Bundles by slot while all running jobs stay."""
 
-    def note_gains(self, gains: EarlyReleases) -> None:
+    def add_releases(self, gains: EarlyReleases) -> None:
         """
         Register the gains of columns, in thousandths of a bundle.
 

@@ -70,7 +70,7 @@ class EarlyReleases:
                 gain.flow = balance_of((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
 
     @property
-    def flows(self) -> Iterator[InventoryBalance]:
+    def balances(self) -> Iterator[InventoryBalance]:
         """The gains that are counted in columns."""
         return (gain.flow for found in self._at.values() for gain in found if gain.flow is not None)
 

@@ -95,7 +95,7 @@ class FutureCapacity:
         steps: Ints = np.where(changes.rounded[:, None], -(-after // size), after // size - free // size)
         return steps
 
-    def note_gains(self, gains: EarlyReleases, sizes: Sequence[int]) -> None:
+    def add_releases(self, gains: EarlyReleases, sizes: Sequence[int]) -> None:
         """Register the changes of sums, and of blocks of these sizes, per node group."""
         groups = range(len(self.problem.groups))
         sums, blocks = self.leaving, self.departing
@@ -107,12 +107,12 @@ class FutureCapacity:
 
     def _departures(self, x: Columns, blocks: CapacityChanges) -> None:
         for departure, column in x.out.items():
-            holds = x.departures.holds[departure.node]
+            holds = x.eviction_patterns.holds[departure.node]
             gone = {v: len(holds[v]) for v in (*departure.stopped, *departure.moved)}
             blocks.note(column, departure.node, self._whole(departure.node, gone | dict(departure.shrunk)))
         owner = {column: v for each in (x.stop, x.move) for v, column in each.items()}
         owner |= {column: v for (v, _), column in x.fates.given.items()}
-        for node in sorted(x.departures.crowded):
+        for node in sorted(x.eviction_patterns.crowded):
             for column, (gpus, _) in x.fates.gains(node):
                 v = owner.get(column)
                 until = self.problem.slots if v is None else self.problem.incumbents[v].until
@@ -153,10 +153,10 @@ class FutureCapacity:
             self.departing.note(column, node, gain[:, [WHOLE]], rounded=True)
             self.leaving.note(column, node, gain, rounded=True)
 
-        for opening in x.cells.openings:
+        for opening in x.cells.expansions:
             note(opening.column, opening.nodes[0], self._state(opening.nodes[0], {}))
-        holds = x.departures.holds
-        for closing in x.cells.closings:
+        holds = x.eviction_patterns.holds
+        for closing in x.cells.reductions:
             nodes = [*closing.idle, *(node for node, _ in closing.emptied)]
             # Lower bound: the minimum over these equal nodes.
             gone = [{v: len(at) for v, at in holds.get(node, {}).items()} for node in nodes]
@@ -180,7 +180,7 @@ class FutureCapacity:
         if node not in self._gpus:
             free = self.problem.nodes[node]
             gpus = np.tile(np.array(free.gpus, dtype=np.int64), (self.problem.slots, 1))
-            for back in free.returns:
+            for back in free.releases:
                 for gpu, milli in back.gpus:
                     gpus[back.slot :, gpu] += milli
             self._gpus[node] = gpus
@@ -210,7 +210,7 @@ class FutureCapacity:
             slices = self._slices(node, (instance for _, instance in hold.slices))
             rest += np.array([slices, *problem.incumbents[v].shape.amounts])
         void = [(v, _places(hold)) for v, hold in given]
-        for each in free.returns:
+        for each in free.releases:
             key = each.incumbent, (tuple(gpu for gpu, _ in each.gpus), each.slices)
             if key in void:
                 void.remove(key)

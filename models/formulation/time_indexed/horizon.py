@@ -58,7 +58,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
         for area, present in inside.items():
             # A slot in which no presence grows has no fewer free resources and no more jobs than the one
             # before.
-            if slot == 1 or any(each.flow.grows(slot) for each in present):
+            if slot == 1 or any(each.flow.may_increase(slot) for each in present):
                 yield from _room(x, area, slot, present)
         for number, budget in enumerate(problem.budgets):
             yield from _quota(x, number, budget, slot)
@@ -83,7 +83,7 @@ def _once(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
-    for number, each in enumerate(x.later.flows):
+    for number, each in enumerate(x.later.balances):
         for slot in range(1, problem.slots):
             yield row_of_arrays("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
 
@@ -135,7 +135,7 @@ def _room(x: Columns, area: Area, slot: int, present: list[PresenceClass]) -> It
                 FIRST_RESOURCE + resource,
             )
     for gang in sorted({one.gang for one in present if one.gang is not None}):
-        bundles = later.bundles[area, gang]
+        bundles = later.domain_blocks[area, gang]
         yield from fits(
             f"{gang.level} of {gang.replicas} × {gang.gpus}",
             lambda one, gang=gang: MILLI * _bundles(one, gang),  # type: ignore[misc]
@@ -162,7 +162,7 @@ def _slices(one: PresenceClass, sizes: dict[str, int]) -> int:
 def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
     """Queue limits of one resource in one slot."""
     terms, fixed = x.later.usage(budget, slot)
-    staying = budget.up_the_tree(_there_already(x.problem, budget, slot, fixed))
+    staying = budget.usage_up_the_tree(_there_already(x.problem, budget, slot, fixed))
     for queue in budget.leaves_first:
         key = ("queues", number, queue, slot)
         if (firm := budget.firm[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):

@@ -29,7 +29,7 @@ class InventoryBalance:
         signs = (1, -1)[-len(carried) :]
         return np.append(columns, carried), np.append(amounts, signs)
 
-    def grows(self, slot: int) -> bool:
+    def may_increase(self, slot: int) -> bool:
         """True if the count may increase with a slot."""
         return bool((self.changes[slot][1] > 0).any())
 

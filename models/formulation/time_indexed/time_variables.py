@@ -68,7 +68,7 @@ class LaterStarts:
         self.starts: dict[Start, int] = {}
         self.now: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """By class: (column, end) of its jobs that start in slot 0."""
-        self.presences: tuple[PresenceClass, ...] = ()
+        self.presence_classes: tuple[PresenceClass, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: usage of a queue beyond what it does not lend."""
         self.gains = EarlyReleases(problem.slots)
@@ -81,12 +81,12 @@ class LaterStarts:
                 for slot in range(1, min(problem.slots, last.get(index, problem.slots) + 1)):
                     if option.later[slot] is not None and option.later_groups[slot]:
                         self.starts[index, position, slot] = new(len(job_class.jobs))
-        self.presences = tuple(self._presences(x, new))
-        self.areas = sorted({each.area for each in self.presences})
-        self.sizes = sorted({each.shape.gpus for each in self.presences if each.shape.gpus} | {1})
+        self.presence_classes = tuple(self._presences(x, new))
+        self.areas = sorted({each.area for each in self.presence_classes})
+        self.sizes = sorted({each.shape.gpus for each in self.presence_classes if each.shape.gpus} | {1})
         """Numbers of whole GPUs per replica."""
         self.ahead = FutureCapacity(x)
-        self.bundles = {
+        self.domain_blocks = {
             (area, gang): DomainBlocks(self.ahead, area, gang)
             for area in self.areas
             for gang in sorted({each.gang for each in self.inside(area) if each.gang is not None})
@@ -139,9 +139,9 @@ class LaterStarts:
 
     def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
         """Register the early releases of all columns."""
-        self.ahead.note_gains(self.gains, self.sizes)
-        for each in self.bundles.values():
-            each.note_gains(self.gains)
+        self.ahead.add_releases(self.gains, self.sizes)
+        for each in self.domain_blocks.values():
+            each.add_releases(self.gains)
         for budget in self.problem.budgets:
             self._note_quota(x, budget)
         self.gains.close(x.upper, new)
@@ -167,7 +167,7 @@ class LaterStarts:
     def inside(self, area: Area) -> list[PresenceClass]:
         """Presences with an area inside an area."""
         groups = set(area)
-        return [each for each in self.presences if groups.issuperset(each.area)]
+        return [each for each in self.presence_classes if groups.issuperset(each.area)]
 
     def starts_of(self, index: int) -> Iterator[tuple[int, int, int]]:
         """(column, slot, end) of all starts of a class, including slot 0."""
@@ -182,10 +182,10 @@ class LaterStarts:
         """Usage that counts against a quota in a slot, by queue: terms, and a fixed part."""
         terms: list[list[Term]] = [[] for _ in self.problem.queues]
         fixed = list(budget.own)
-        for when, queue, milli, _ in budget.returns:
+        for when, queue, milli, _ in budget.releases:
             if when <= slot:
                 fixed[queue] -= milli
-        for each in self.presences:
+        for each in self.presence_classes:
             milli = each.shape.quota_milli * each.replicas
             if milli and (not budget.resource or each.gpu_model == budget.resource):
                 terms[each.queue].append((each.flow.there[slot], milli))
@@ -195,14 +195,14 @@ class LaterStarts:
         return terms, fixed
 
     @property
-    def flows(self) -> Iterator[InventoryBalance]:
+    def balances(self) -> Iterator[InventoryBalance]:
         """All flows: of presences and of gains."""
-        yield from (each.flow for each in self.presences)
-        yield from self.gains.flows
+        yield from (each.flow for each in self.presence_classes)
+        yield from self.gains.balances
 
     def add_up(self, values: Ints) -> None:
         """Set the columns of flows from the values of starts and evictions."""
-        for each in self.flows:
+        for each in self.balances:
             each.add_up(values)
 
 

@@ -61,7 +61,10 @@ def unmet_start_conditions(
     ]
     for why, instant in earliest:
         if stay.start < (second := time.seconds_to(instant)):
-            yield f"starts at {time.in_words(stay.start)}", f"from {time.in_words(second)} on{why}"
+            yield (
+                f"starts at {time.format_instant(stay.start)}",
+                f"from {time.format_instant(second)} on{why}",
+            )
     if job.depends_on:
         missing = [each for each in job.depends_on if not _is_satisfied(case, each, stay.slot, starts)]
         needed = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least

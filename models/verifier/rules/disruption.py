@@ -58,7 +58,7 @@ def _against_leaving(case: Context, job: Job, switch: str, *, allowed: bool) -> 
     """Reasons why a running job may not be preempted or migrated."""
     if not job.preemptible:
         yield "it is not preemptible"
-    if case.time.has_to_leave(job):
+    if case.time.must_leave(job):
         return
     if not allowed:
         yield f"disruption.{switch} is off"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def assignment(case: Context) -> Iterator[Violation]:
     """Each placement names a job of the snapshot, once, in slot 0; a held job does not start."""
-    for name, times in case.times_placed.items():
+    for name, times in case.placement_counts.items():
         subject = f"job {name}"
         if name not in case.jobs:
             yield Violation(Rule.ASSIGNMENT, subject, "no such job in the snapshot", "a job of the snapshot")

@@ -127,7 +127,7 @@ def _try_move(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
 def _held_by_others(case: Context) -> Counter[_Part]:
     """Holdings of jobs that do not migrate, after all preemptions and shrinks."""
     held: Counter[_Part] = Counter()
-    for occupant in case.occupants:
+    for occupant in case.judged_placements:
         if occupant.job:
             replicas = occupant.placement.replicas
             stay = [replica for number, replica in enumerate(replicas) if number not in occupant.new]

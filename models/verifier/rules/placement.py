@@ -161,11 +161,11 @@ def anti_affinity(case: Context) -> Iterator[Violation]:
     if not case.facts.some_avoid_others:
         return
     avoiders: dict[tuple[_Labels, Level], list[JudgedPlacement]] = defaultdict(list)
-    for occupant in case.occupants:
+    for occupant in case.judged_placements:
         for avoided in occupant.job.anti_affinity if occupant.job else ():
             avoiders[frozenset(avoided.labels.items()), avoided.level].append(occupant)
     for (labels, level), those in avoiders.items():
-        bearers = (each for each in case.occupants if each.job and labels <= each.job.labels.items())
+        bearers = (each for each in case.judged_placements if each.job and labels <= each.job.labels.items())
         here, there = _residents(case, those, level), _residents(case, bearers, level)
         wanted = truncated_names(f"{key}={value}" for key, value in labels)
         for domain in here.keys() & there.keys():

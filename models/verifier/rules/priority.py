@@ -70,7 +70,9 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     waiting: dict[tuple[object, ...], Job] = {}
     for job in case.snapshot.waiting:
         if job.priority > lowest and order.could_be_first(job):
-            waiting.setdefault((job.priority, *job.likeness, job.datasets, str(job.anti_affinity)), job)
+            waiting.setdefault(
+                (job.priority, *job.requirements_key, job.datasets, str(job.anti_affinity)), job
+            )
     for job in sorted(waiting.values(), key=lambda job: (-job.priority, job.name)):
         if (instead := order.displaced(job)) is not None:
             found = f"waits while {truncated_names(instead)} of lower priority took a place that it could use"
@@ -102,7 +104,7 @@ class _Order:
 
     def could_be_first(self, job: Job) -> bool:
         """True if a job does not start now, and its start does not depend on other jobs."""
-        there = job.name in self._case.times_placed
+        there = job.name in self._case.placement_counts
         return not (there or job.held or job.co_start or job.request.mig or not job.weight_milli)
 
     def displaced(self, job: Job) -> list[str] | None:
@@ -215,7 +217,7 @@ class _Order:
     def _on_node(self) -> dict[str, list[tuple[str, Replica, bool]]]:
         """(job, replica, whether it is new) by node."""
         found: dict[str, list[tuple[str, Replica, bool]]] = defaultdict(list)
-        for occupant in self._case.occupants:
+        for occupant in self._case.judged_placements:
             for number, replica in enumerate(occupant.placement.replicas):
                 found[replica.node].append((occupant.placement.job, replica, number in occupant.new))
         return found

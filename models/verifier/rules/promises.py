@@ -43,11 +43,11 @@ def promises(case: Context) -> Iterator[Violation]:
         return
     book = _PromiseBook(case)
     for job in case.snapshot.jobs:
-        due = book.late(job)
+        due = book.missed_second(job)
         if due is not None and book.is_together(job) and all(map(book.could_start, book.company(job))):
             start = case.time.starts.get(job.name)
-            found = f"starts at {case.time.in_words(start.start)}" if start else "starts in no slot"
-            allowed = f"starts by {case.time.in_words(due)}, as promised"
+            found = f"starts at {case.time.format_instant(start.start)}" if start else "starts in no slot"
+            allowed = f"starts by {case.time.format_instant(due)}, as promised"
             yield Violation(Rule.PROMISES, f"job {job.name}", found, allowed)
 
 
@@ -59,7 +59,7 @@ class _PromiseBook:
         self._time = case.time
         self._groups = co_start_groups(case)
 
-    def late(self, job: Job) -> int | None:
+    def missed_second(self, job: Job) -> int | None:
         """The second by which a job should start and does not; None if it does or has no promise."""
         if job.promise is None or self._slot(job) is None:
             return None
@@ -90,14 +90,14 @@ class _PromiseBook:
         if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
             return False
         awaited = (self._case.jobs.get(each.job) for each in job.depends_on)
-        if any(other and other.running and self._time.has_to_leave(other) for other in awaited):
+        if any(other and other.running and self._time.must_leave(other) for other in awaited):
             return False  # the plan decides whether a job that it depends on runs to its end
-        stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
+        stay = self._time.interval_of_start(job, slot, _with_what_is_asked(job, promise.replicas))
         if (
-            self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
+            self._time.start_value.misses_hard_deadline(job, start=stay.start, seconds=stay.seconds)
             or any(True for _ in unmet_start_conditions(self._case, stay, {}))
             or any(
-                self._time.windows.bars(job, replica.node, stay.start, stay.seconds)
+                self._time.windows.blocking_window(job, replica.node, stay.start, stay.seconds)
                 or not self._modes_suit(replica)
                 for replica in promise.replicas
             )
@@ -122,7 +122,7 @@ class _PromiseBook:
     def _promised(self) -> list[Interval]:
         """Jobs with a promised start, as promised, by slot."""
         found = [
-            self._time.beginning(job, slot, _with_what_is_asked(job, job.promise.replicas))
+            self._time.interval_of_start(job, slot, _with_what_is_asked(job, job.promise.replicas))
             for job in self._case.snapshot.jobs
             if job.promise and (slot := self._slot(job)) is not None
         ]
@@ -167,7 +167,7 @@ class _PromiseBook:
                 continue
             meet = any(replica.node in names for replica in each.placement.replicas)
             replicas = self._on_free_gpus(each, found) if meet else None
-            found.append(self._time.beginning(each.job, each.slot, replicas) if replicas else each)
+            found.append(self._time.interval_of_start(each.job, each.slot, replicas) if replicas else each)
         return found
 
     def _fits(self, stay: Interval, others: list[Interval]) -> bool:
@@ -175,7 +175,7 @@ class _PromiseBook:
         replicas = self._on_free_gpus(stay, others)
         if replicas is None:
             return False
-        here = self._time.beginning(stay.job, stay.slot, replicas)
+        here = self._time.interval_of_start(stay.job, stay.slot, replicas)
         present = [*self._running, *others, here]
         new = {here.job.name}
         meanwhile = [each for each in present if each.slot < here.until and here.slot < each.until]

@@ -46,7 +46,7 @@ def quota_limits(case: Context) -> Iterator[Violation]:
 def held_before_and_after(case: Context, resource: str) -> dict[str, int]:
     """Thousandths of GPUs that running jobs directly in each queue hold both before and after the plan."""
     held: dict[str, int] = defaultdict(int)
-    for each in case.occupants:
+    for each in case.judged_placements:
         if each.job is None:
             continue
         if each.change is Change.KEPT:

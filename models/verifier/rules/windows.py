@@ -24,7 +24,10 @@ def windows(case: Context) -> Iterator[Violation]:
     """
     if not case.time.windows.all:
         return
-    newcomers = [(case.time.stay(occupant, job), occupant.new_replicas) for job, occupant in case.arrivals]
+    newcomers = [
+        (case.time.interval_of_placement(occupant, job), occupant.new_replicas)
+        for job, occupant in case.arrivals
+    ]
     newcomers += [(stay, iter(stay.placement.replicas)) for stay in case.time.later]
     for stay, replicas in newcomers:
         yield from _closed_nodes(case, stay, replicas)
@@ -33,15 +36,15 @@ def windows(case: Context) -> Iterator[Violation]:
 def _closed_nodes(case: Context, stay: Interval, replicas: Iterator[Replica]) -> Iterator[Violation]:
     time = case.time
     for name in sorted({replica.node for replica in replicas}):
-        if window := time.windows.bars(stay.job, name, stay.start, stay.seconds):
-            found = f"there from {time.in_words(stay.start)} to {time.in_words(stay.start + stay.seconds)}"
+        if window := time.windows.blocking_window(stay.job, name, stay.start, stay.seconds):
+            found = f"there from {time.format_instant(stay.start)} to {time.format_instant(stay.start + stay.seconds)}"
             place = f"job {stay.job.name} on node {name}" + (f" in slot {stay.slot}" if stay.slot else "")
             yield Violation(Rule.WINDOWS, place, found, _instead(case, window))
 
 
 def _instead(case: Context, window: ReservationWindow) -> str:
     """When a job that is not an owner may be on the nodes of a window."""
-    begins, ends = case.time.in_words(window.begins), case.time.in_words(window.ends)
+    begins, ends = case.time.format_instant(window.begins), case.time.format_instant(window.ends)
     owners = [f"queue {name}" for name in window.reservation.queues]
     owners += [f"user {name}" for name in window.reservation.users]
     if window.job is not None:
@@ -56,7 +59,7 @@ def deadlines(case: Context) -> Iterator[Violation]:
         job = stay.job
         if not job.hard_deadline or job.deadline is None:
             continue
-        if case.time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds):
-            found = f"done at {case.time.in_words(stay.start + stay.seconds)}"
-            allowed = f"done by its deadline, {case.time.in_words(case.time.seconds_to(job.deadline))}"
+        if case.time.start_value.misses_hard_deadline(job, start=stay.start, seconds=stay.seconds):
+            found = f"done at {case.time.format_instant(stay.start + stay.seconds)}"
+            allowed = f"done by its deadline, {case.time.format_instant(case.time.seconds_to(job.deadline))}"
             yield Violation(Rule.DEADLINES, stay.subject, found, allowed)

@@ -187,9 +187,9 @@ def run_command(
         if listen is not None:
             serve_metrics(exposition, *listen)
         run = ServiceLoop(
-            around=around,
+            context=around,
             history=history,
-            exposition=exposition,
+            metrics=exposition,
             pace=EpochSchedule(every / 1000, began=time.monotonic(), draw=random.Random(seed)),  # noqa: S311
             clock=time.monotonic,
             metrics_file=metrics_file,

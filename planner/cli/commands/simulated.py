@@ -109,7 +109,7 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
                 return
             say(f"GPU {gpu} of node {node} is unhealthy; {format_count(len(held), 'job')} on it.")
             return
-        stopped = cluster.fail(node)
+        stopped = cluster.fail_node(node)
     if as_json:
         show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
         return
@@ -133,7 +133,7 @@ def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json
                 return
             say(f"GPU {gpu} of node {node} takes jobs again.")
             return
-        cluster.bring_back(node)
+        cluster.return_node(node)
     if as_json:
         show_json({"state": str(state), "up": node})
         return

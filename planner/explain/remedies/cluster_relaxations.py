@@ -64,7 +64,7 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
             if queue.quota_for(resource) is not None:
                 lever = _quota(queue, resource, most)
                 levers.append(lever)
-                if ground.allowed_models(lever.pull(question, most)):
+                if ground.allowed_models(lever.apply(question, most)):
                     in_the_way = short is not None and short.queue == name
                     lifting.insert(0 if in_the_way else len(lifting), lever)
         name = queue.parent

@@ -34,7 +34,7 @@ def relaxations_of_jobs(question: Hypothesis) -> Iterator[Relaxation]:
     """Yield every change of the job, and of the jobs that start together with it."""
     yield from _relaxations_of(question)
     for other in question.others:
-        for lever in _relaxations_of(question.seen_by(other.name)):
+        for lever in _relaxations_of(question.for_member(other.name)):
             yield relaxation_for_member(lever, other.name, question.job.name)
 
 

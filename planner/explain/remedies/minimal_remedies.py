@@ -119,7 +119,7 @@ class _RemedySearch:
         self.more += len(pairs[_MOST_PAIRS:])
         for lever in levers:
             if lever.part(lever.most).kind is RemedyKind.QUOTA:
-                names = jobs_in_the_way(lever.pull(self.question, lever.most), self.ground, self._prices)
+                names = jobs_in_the_way(lever.apply(self.question, lever.most), self.ground, self._prices)
                 self._try_stops([name for name in names if name not in in_the_way], (lever,), most=1)
         if pairs or self.found or not self._is_enough(levers):
             return
@@ -179,7 +179,7 @@ class _RemedySearch:
     def _pulled(self, levers: Sequence[Relaxation], steps: Sequence[int]) -> Hypothesis:
         question = self.question
         for lever, step in zip(levers, steps, strict=True):
-            question = lever.pull(question, step)
+            question = lever.apply(question, step)
         return question
 
     def _remedy(self, parts: tuple[RemedyPart, ...], changed: Hypothesis, start: TrialStart) -> Remedy:
@@ -203,4 +203,4 @@ def _when(part: RemedyPart, future: ProjectedSchedule) -> dict[str, Any]:
     if part.kind is not RemedyKind.WAIT:
         return {}
     seconds = int(part.after or 0)
-    return {"seconds": seconds, "starts_at": future.moment(seconds)}
+    return {"seconds": seconds, "starts_at": future.instant_at(seconds)}

@@ -52,7 +52,7 @@ def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str
     if not thresholds or not ground.has_room(_without(question, required, thresholds[-1])):
         return None
     first = bisect_left(
-        thresholds, True, key=lambda each: bool(ground.rooms(_without(question, required, each)))
+        thresholds, True, key=lambda each: bool(ground.candidate_nodes(_without(question, required, each)))
     )
     best: tuple[int, Hypothesis, TrialStart] | None = None
     for priority in thresholds[first : first + _MOST_THRESHOLDS]:
@@ -98,18 +98,18 @@ def _chosen(
     question: Hypothesis, ground: PlanFeasibility, names: list[str], prices: dict[str, int]
 ) -> Hypothesis | None:
     """The question with a minimal set of stopped jobs: the job would not start with one fewer stopped."""
-    rooms = ground.rooms(replace(question, stopped=frozenset(names)))
+    rooms = ground.candidate_nodes(replace(question, stopped=frozenset(names)))
     options = [_cheapest(room, ground, set(names), prices, question.job) for room in rooms]
     here = min(options, key=lambda each: (sum(prices[name] for name in each), sorted(each)))
     others = sorted(set(names) - here, key=lambda name: (prices[name], name))
     chosen = here
-    if not ground.rooms(replace(question, stopped=frozenset(chosen))):
+    if not ground.candidate_nodes(replace(question, stopped=frozenset(chosen))):
         # The nodes have capacity, so the other jobs must hold a quota that the job needs.
         chosen = here | set(others[:_MOST_CHOSEN_FROM])
-    if not ground.rooms(replace(question, stopped=frozenset(chosen))):
+    if not ground.candidate_nodes(replace(question, stopped=frozenset(chosen))):
         return None
     for name in sorted(chosen, key=lambda name: (-prices[name], name)):
-        if ground.rooms(replace(question, stopped=frozenset(chosen - {name}))):
+        if ground.candidate_nodes(replace(question, stopped=frozenset(chosen - {name}))):
             chosen = chosen - {name}
     return replace(question, stopped=frozenset(chosen))
 

@@ -73,7 +73,7 @@ def _party(name: str, ground: PlanFeasibility) -> frozenset[str]:
     job = ground.plan.snapshot.job_by_name[name]
     if job.running is not None:
         return frozenset({name})
-    return frozenset({name, *ground.outlook.companions(job)}) & ground.placed.keys()
+    return frozenset({name, *ground.outlook.co_start_jobs(job)}) & ground.placed.keys()
 
 
 def stop_relaxation(name: str, ground: PlanFeasibility) -> Relaxation:

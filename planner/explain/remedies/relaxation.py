@@ -17,7 +17,7 @@ class Relaxation:
     """A change in steps, from 1 to `most`."""
 
     most: int
-    pull: Callable[[Hypothesis, int], Hypothesis]
+    apply: Callable[[Hypothesis, int], Hypothesis]
     """Returns the question with this number of steps of the change."""
     part: Callable[[int], RemedyPart]
     """Returns this number of steps in words and as data."""
@@ -27,13 +27,13 @@ def relaxation_for_member(lever: Relaxation, name: str, asked: str) -> Relaxatio
     """Convert a lever on one member's question to a lever on the question about another member."""
 
     def pull(question: Hypothesis, step: int) -> Hypothesis:
-        return lever.pull(question.seen_by(name), step).seen_by(asked)
+        return lever.apply(question.for_member(name), step).for_member(asked)
 
     def part(step: int) -> RemedyPart:
         found = lever.part(step)
         return found.model_copy(update={"job": name, "text": f"for {name}: {found.text}"})
 
-    return replace(lever, pull=pull, part=part)
+    return replace(lever, apply=pull, part=part)
 
 
 def constant_part(part: RemedyPart) -> Callable[[int], RemedyPart]:

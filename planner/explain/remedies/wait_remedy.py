@@ -32,7 +32,7 @@ _MOST_MOMENTS: Final = 400
 def planned_start_part(name: str, future: ProjectedSchedule) -> RemedyPart:
     """The later start that a plan with a horizon has for a job."""
     stay = future.stays[name]
-    at = format_time(future.moment(stay.start), future.snapshot.taken_at)
+    at = format_time(future.instant_at(stay.start), future.snapshot.taken_at)
     starts = "is promised to start" if future.planned[name].promised else "is foreseen to start"
     return RemedyPart(
         kind=RemedyKind.WAIT, subject=name, after=stay.start, text=f"wait until {at}, when it {starts}"
@@ -75,7 +75,7 @@ class WaitMoments:
         found = {slots.end} if slots.count > 1 else set()
         found |= {stay.end for stay in self._stays} | {window.ends for window in self._windows}
         found |= {self.ground.outlook.begins(job) for job in self.question.members}
-        found |= {_NEXT_PLAN} if self.ground.reserves_what_it_frees else set()
+        found |= {_NEXT_PLAN} if self.ground.reserves_freed_resources else set()
         return sorted(each for each in found if each >= first)
 
     @cached_property
@@ -109,10 +109,10 @@ class WaitMoments:
 
     def _part(self, second: int) -> RemedyPart:
         future = self.ground.outlook.future
-        at = format_time(future.moment(second), future.snapshot.taken_at)
+        at = format_time(future.instant_at(second), future.snapshot.taken_at)
         last = self._needed(second)
         over = [window for window in self._windows if window.ends == second]
-        if second == _NEXT_PLAN and self.ground.reserves_what_it_frees:
+        if second == _NEXT_PLAN and self.ground.reserves_freed_resources:
             text = "until the next plan, which may give any job what this one frees"
         elif last:
             text = f"until {join_first_names(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"

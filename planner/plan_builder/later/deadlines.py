@@ -41,14 +41,14 @@ def deadline_outlook(job: Job, future: ProjectedSchedule) -> DeadlineOutlook:
         job=job.name,
         deadline=job.deadline,
         hard=job.hard_deadline,
-        projected_finish=None if finish is None else future.moment(finish),
+        projected_finish=None if finish is None else future.instant_at(finish),
         state=_state(job, finish, left, future),
     )
 
 
 def _state(job: Job, finish: int | None, left: int, future: ProjectedSchedule) -> DeadlineState:
     # A job is critical if it can wait for less than half of its duration.
-    seconds = future.fastest(job)
+    seconds = future.shortest_run_seconds(job)
     stay = future.stays.get(job.name)
     started = stay is not None and stay.slot == 0
     if finish is not None and finish <= left:

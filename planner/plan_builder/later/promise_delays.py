@@ -70,7 +70,7 @@ class PromiseDelays:
         now = self._future.snapshot.taken_at
         if job.depends_on:
             state = self._prerequisites.dependencies(job)
-            if state.hopeless:
+            if state.is_unsatisfiable:
                 return "its dependencies can no longer be met"
             late = [
                 each
@@ -82,10 +82,10 @@ class PromiseDelays:
         begins = self._prerequisites.begins(job)
         if job.hard_deadline and job.deadline is not None:
             left = self._future.second(job.deadline) - begins
-            if self._future.fastest(job) > left:
+            if self._future.shortest_run_seconds(job) > left:
                 return "it cannot meet its hard deadline any more"
         if begins > max(0, promised):
-            return f"may not start before {format_time(self._future.moment(begins), now)}"
+            return f"may not start before {format_time(self._future.instant_at(begins), now)}"
         return ""
 
     def _of_its_nodes(self, job: Job, promise: Promise) -> str:
@@ -121,13 +121,13 @@ class PromiseDelays:
         ]
         if colliding := self._colliding(job, promise, staying):
             last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))
-            ends = format_time(future.moment(last.end), now)
+            ends = format_time(future.instant_at(last.end), now)
             return f"{last.job.name} on {where} is expected to run until {ends}"
         seconds = future.durations.seconds(job, future.gpu_model(job, promise.replicas))
         for name in sorted({replica.node for replica in promise.replicas}):
-            if (window := future.windows.bars(job, name, promised, seconds)) is not None:
+            if (window := future.windows.blocking_window(job, name, promised, seconds)) is not None:
                 begins, ends = (
-                    format_time(future.moment(each), now) for each in (window.begins, window.ends)
+                    format_time(future.instant_at(each), now) for each in (window.begins, window.ends)
                 )
                 return f"{window_text(window, future)} from {begins} to {ends}"
         return ""
@@ -196,7 +196,7 @@ class PromiseDelays:
         if not found:
             return ""
         first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
-        return f"{first.job.name} starts on {where} at {format_time(future.moment(first.start), now)}"
+        return f"{first.job.name} starts on {where} at {format_time(future.instant_at(first.start), now)}"
 
 
 def _on(stays: Iterable[JobInterval], nodes: Collection[str]) -> list[tuple[JobInterval, str]]:

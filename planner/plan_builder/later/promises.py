@@ -52,10 +52,10 @@ class PlanPromises:
             earlier_promise=promise.start if promise else None,
             promise_changed=self._slips.text(name) if promise else "",
             waits_for=self._waits_for.text(name) if planned else "",
-            remaining=self.future.fastest(job) if job.has_run else None,
+            remaining=self.future.shortest_run_seconds(job) if job.has_run else None,
         )
 
-    def ahead_of(self, name: str) -> tuple[JobInterval, ...]:
+    def overtaken_promises(self, name: str) -> tuple[JobInterval, ...]:
         """
         Promised starts on the nodes of a job that starts now, at or after its end; the earliest first.
 
@@ -75,12 +75,12 @@ class PlanPromises:
         job = self.future.snapshot.job_by_name[name]
         if len(self.future.stays[name].replicas) < job.gang.maximum:
             return None
-        if job.promise or not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
+        if job.promise or not self.future.policy.horizon.backfill.kill or not self.overtaken_promises(name):
             return None
         expected = self.future.durations.expected(job)
         if expected.source is DurationSource.DEFAULT:
             return None
-        return self.future.moment(self.future.stays[name].seconds)
+        return self.future.instant_at(self.future.stays[name].seconds)
 
     def resumes_at(self, name: str) -> datetime | None:
         """When a preempted job starts again; None if the plan has no start for it."""
@@ -99,10 +99,10 @@ class PlanPromises:
                 found.append("as promised")
             else:
                 found.append(f"promised {format_time(promise.start, now)}, {format_duration(-second)} ago")
-        if behind := self.ahead_of(name):
+        if behind := self.overtaken_promises(name):
             first, *rest = behind
             more = f" and {format_count(len(rest), 'more start')}" if rest else ""
-            at = format_time(self.future.moment(first.start), now)
+            at = format_time(self.future.instant_at(first.start), now)
             found.append(f"ahead of {first.job.name}'s start at {at}{more}")
             numbers["ahead_of"] = ", ".join(stay.job.name for stay in behind)
         return found

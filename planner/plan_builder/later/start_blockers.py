@@ -68,7 +68,7 @@ class StartBlockers:
                 return f"for node {name}, ready at {format_time(node.ready_at, now)}"
         earlier = self._slots.edges[stay.slot - 1]
         for name in _nodes(stay.replicas):
-            window = self._future.windows.bars(stay.job, name, earlier, stay.seconds)
+            window = self._future.windows.blocking_window(stay.job, name, earlier, stay.seconds)
             if window is not None:
                 return f"until {window_text(window, self._future)} is over"
         return ""
@@ -110,7 +110,7 @@ class StartBlockers:
         job, replicas = stay.job, len(stay.replicas)
         model = self._future.gpu_model(job, stay.replicas)
         now, before = (
-            self._earnings.tariff(job, model, replicas, start=start, seconds=stay.seconds)
+            self._earnings.tariff_points(job, model, replicas, start=start, seconds=stay.seconds)
             for start in (stay.start, self._slots.edges[stay.slot - 1])
         )
         return "for a cheaper time" if before > now else ""

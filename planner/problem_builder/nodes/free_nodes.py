@@ -48,7 +48,7 @@ def free_nodes(
                 amounts=_not_negative(amounts),
                 overdrawn=_overdrawn(amounts),
                 closing_points=closing.get(name),
-                returns=returns.get(name, ()),
+                releases=returns.get(name, ()),
                 opens=sites.opens[sites.group_of[index]],
                 **_details(node.gpus, slices.get(name, {})),
             )

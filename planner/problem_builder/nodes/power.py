@@ -28,7 +28,7 @@ def power_caps(
     Caps that could bind, over the nodes of the problem.
 
     `held_milli` has the thousandths of GPUs that running jobs hold, by node name. It includes nodes that take
-    no new replicas, since they draw power too. For `returns` see `PowerCap.returns`.
+    no new replicas, since they draw power too. For `returns` see `PowerCap.releases`.
     """
     cluster = snapshot.cluster
     if not cluster.rack_power:

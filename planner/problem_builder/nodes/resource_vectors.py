@@ -49,7 +49,7 @@ class ResourceVectors:
             mig=tuple(sorted(request.mig.items())) if request.mig else (),
         )
 
-    def in_full(self, job: Job) -> tuple[int, ...]:
+    def full_request(self, job: Job) -> tuple[int, ...]:
         """Full request of a new replica if overcommit charges less; empty if it is charged in full."""
         request = job.request
         amounts = request.cpu_milli, request.memory_mib

@@ -95,7 +95,7 @@ def _goal(plan: Plan) -> list[str]:
     objective = plan.policy.objective
     if objective == Objective():
         return []
-    others = objective.words_of_queues
+    others = objective.queue_labels
     return [f"goal {objective.words}", *([f"({others})"] if others else [])]
 
 

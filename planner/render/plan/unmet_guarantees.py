@@ -94,7 +94,7 @@ def waiting_windows(plan: Plan) -> list[str]:
     found = []
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         job = jobs[placement.job]
-        window = windows.expels(job)
+        window = windows.forced_leave_window(job)
         left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
         if window is not None and left:
             why = "stays" if job.preemptible else "not preemptible"

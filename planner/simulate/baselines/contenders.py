@@ -79,7 +79,7 @@ def _contender(job: Job, snapshot: Snapshot, durations: Durations, attained: int
         whole=durations.expected(job).seconds,
         left=durations.remaining(job) if job.running else seconds(None),
         attained=attained,
-        age=job.waited(snapshot.taken_at),
+        age=job.waiting_seconds(snapshot.taken_at),
         seconds=seconds,
     )
 

@@ -55,9 +55,9 @@ def _make_room(places: PlacedJobs, wanting: Contender, behind: list[Contender]) 
     gone = []
     while behind:
         gone.append(behind.pop())
-        places.take_off(gone[-1].name)
+        places.remove(gone[-1].name)
         if places.free_milli >= needed and places.start(wanting.name):
             break
     # Earlier jobs in the order return first; if the job did not fit, all places are free again.
     for each in reversed(gone):
-        places.put_back(each.name)
+        places.restore(each.name)

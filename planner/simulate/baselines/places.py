@@ -50,7 +50,7 @@ class PlacedJobs:
         staying = _needed(snapshot)
         while True:
             self._begin(rules, staying, scorer)
-            if not (refused := {name for name in self._sites if not self.put_back(name)}):
+            if not (refused := {name for name in self._sites if not self.restore(name)}):
                 break
             staying |= refused
 
@@ -125,7 +125,7 @@ class PlacedJobs:
         mark, full = self.ledger.mark(), set(self._full)
         number_of, own = dict(self.number_of), dict(self._own)
         for each in number_of:
-            self.take_off(each)
+            self.remove(each)
         fits = self.start(name)
         self.ledger.rollback(mark)
         self.number_of, self._own, self._full = number_of, own, full
@@ -142,20 +142,20 @@ class PlacedJobs:
             return options
         return tuple(sorted(options, key=lambda option: -share.get(option.gpu_model or "", 0.0)))
 
-    def take_off(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a placed job from its places."""
         self._own.pop(name, None)
         self.ledger.remove(self.number_of.pop(name))
         self._full.clear()
 
-    def put_back(self, name: str) -> bool:
+    def restore(self, name: str) -> bool:
         """Put a running job back on its present places; False if they are no longer free."""
         index, sites = self._class_of.get(name), self._sites[name]
         if index is None or sites is None or index in self._party_of:
             return False
         option = self._option(index, sites)
         mark = self.ledger.mark()
-        if option is None or (number := self.ledger.settle_on(index, option, sites)) is None:
+        if option is None or (number := self.ledger.commit_at(index, option, sites)) is None:
             self.ledger.rollback(mark)
             return False
         self.number_of[name] = self._own[name] = number

@@ -76,7 +76,7 @@ class ScoreKeeper:
                 self.lives[name] = JobLife(task.job, task.need // (MILLI * task.job.gang.maximum))
         self._coming = {each.job.name: each for each in self.trace.coming}
 
-    def hear(self, elapsed: Elapsed) -> None:
+    def record(self, elapsed: Elapsed) -> None:
         """Record the events and the flow of a time step."""
         self.flow += elapsed.flow
         for each in elapsed.happened:
@@ -94,14 +94,14 @@ class ScoreKeeper:
     def scorecard(self, world: SimulatedWorld, epochs: Sequence[EpochFigures]) -> Scorecard:
         """Scores of a run that ended with this world."""
         for name, task in world.tasks.items():
-            if task.stretch is not None:
+            if task.interval is not None:
                 self._charge(name, task.ended(world.now), world.now)
         lives = list(self.lives.values())
         due = [life for life in lives if life.job.deadline is not None and life.job.deadline <= world.now]
         over = [life for life in lives if not life.killed]
         hours = (world.now - world.began).total_seconds() / _SECONDS_PER_HOUR
         finished = sum(life.ended_at is not None for life in over)
-        running = sum(name in self.lives for name, task in world.tasks.items() if task.stretch is not None)
+        running = sum(name in self.lives for name, task in world.tasks.items() if task.interval is not None)
         jains = [each.jain_index for each in epochs]
         queues = [each.waiting for each in epochs]
         finish_time_fairness_max, unfair_share = self._fairness(world, over)
@@ -111,7 +111,7 @@ class ScoreKeeper:
             killed=len(lives) - len(over),
             running=running,
             waiting=len(over) - finished - running,
-            held=sum(task.job.held and task.stretch is None for task in world.tasks.values()),
+            held=sum(task.job.held and task.interval is None for task in world.tasks.values()),
             not_submitted=len(world.coming),
             finished_per_hour=round(finished / hours, 3) if hours else 0.0,
             wait=distribution(_until(life, life.started_at, world.now) for life in lives),
@@ -169,17 +169,17 @@ class ScoreKeeper:
     def _charge(self, job: str, held: IntervalOutcome, at: datetime) -> None:
         """Record lost and idle GPU time and tariffs of an ended stretch, from the simulation's start on."""
         # The job did not start if it was stopped before its nodes were ready.
-        if held.stretch.begins <= at and (life := self.lives.get(job)) is not None:
-            life.started_at = life.started_at or held.stretch.begins
-        gpu_milli = held.stretch.gpu_milli
-        begins = max(held.stretch.begins, self.world.now)
+        if held.interval.begins <= at and (life := self.lives.get(job)) is not None:
+            life.started_at = life.started_at or held.interval.begins
+        gpu_milli = held.interval.gpu_milli
+        begins = max(held.interval.begins, self.world.now)
         seconds = int((held.until - begins).total_seconds())
         self.lost += gpu_milli * min(held.lost, seconds)
         self.idle += gpu_milli * held.idle
-        if held.stretch.gpu_model is None or seconds <= 0:
+        if held.interval.gpu_model is None or seconds <= 0:
             return
         for tariff in self.world.cluster.tariffs:
-            if not tariff.gpu_models or held.stretch.gpu_model in tariff.gpu_models:
+            if not tariff.gpu_models or held.interval.gpu_model in tariff.gpu_models:
                 under = _under(tariff, begins, seconds)
                 self.tariffs += gpu_milli * under * tariff.price_per_gpu_hour / _GPU_HOUR
 

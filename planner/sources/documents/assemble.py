@@ -46,7 +46,7 @@ class Assembly:
 
     scalars: dict[Location, Any] = field(default_factory=dict)
     lists: dict[Location, list[Any]] = field(default_factory=dict)
-    spots: dict[Location, SourceLocation] = field(default_factory=dict)
+    locations: dict[Location, SourceLocation] = field(default_factory=dict)
     """Position of each scalar, and of each entry of a list."""
     problems: list[LocatedProblem] = field(default_factory=list)
     passed_over: list[LocatedProblem] = field(default_factory=list)
@@ -64,14 +64,14 @@ class Assembly:
     def spot(self, location: Location) -> SourceLocation | None:
         """Position of an entry of the document in its file; None if no file contains it."""
         for length in (3, 2, 1):
-            if spot := self.spots.get(location[:length]):
+            if spot := self.locations.get(location[:length]):
                 return spot.inside(location[length:])
         return None
 
     def entries(self, section: Location) -> Iterator[tuple[Any, SourceLocation]]:
         """The entries of a list, each with its position."""
         for index, entry in enumerate(self.lists.get(section, ())):
-            yield entry, self.spots[*section, index]
+            yield entry, self.locations[*section, index]
 
     def take(self, document: Any, spot: SourceLocation, *, among_others: bool = False) -> None:
         """Add the sections of one document; if `among_others` (a directory), ignore results of gpuplan."""
@@ -98,7 +98,7 @@ class Assembly:
         """Add entries to a list, each with its position."""
         joined = self.lists.setdefault(section, [])
         for entry, spot in entries:
-            self.spots[*section, len(joined)] = spot
+            self.locations[*section, len(joined)] = spot
             joined.append(entry)
 
     def _put(self, section: Location, value: Any, spot: SourceLocation) -> None:
@@ -109,12 +109,12 @@ class Assembly:
             self._refuse(spot, f"the snapshot has {path} = {format_value(value)}; expected a list.")
         elif section not in _SCALARS:
             self._refuse(spot, _unknown(section))
-        elif section in self.spots:
+        elif section in self.locations:
             message = f"the snapshot has {path} a second time; expected it once."
-            self.problems.append(LocatedProblem(spot, message, contradicts=self.spots[section]))
+            self.problems.append(LocatedProblem(spot, message, contradicts=self.locations[section]))
         else:
             self.scalars[section] = value
-            self.spots[section] = spot
+            self.locations[section] = spot
 
     def _refuse(self, spot: SourceLocation, message: str) -> None:
         self.problems.append(LocatedProblem(spot, message))

@@ -100,7 +100,7 @@ def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: Fir
         expected_duration=draws.between(band.shortest // _MINUTE, band.longest // _MINUTE) * _MINUTE,
         submitted_at=profile.taken_at,
     )
-    job = shape.dress(job)
+    job = shape.apply_to(job)
     if shape.gpu_models or not job.request.needs_gpu:
         return job
     choice = draws.by_share(profile.model_choices)

@@ -154,7 +154,7 @@ class WorkloadProfile(Noun):
             raise ValueError(f"node '{twice[0]}' is given a second time; expected each node once")
         queue = next(shape.queue.name for shape in self.queues if shape.share)
         drawn = [
-            shape.dress(Job(name=f"jobs-{number}", queue=queue, submitted_at=self.taken_at))
+            shape.apply_to(Job(name=f"jobs-{number}", queue=queue, submitted_at=self.taken_at))
             for number, shape in enumerate(self.jobs)
         ]
         described = self.without_jobs().model_copy(update={"jobs": tuple(drawn)})

@@ -58,7 +58,7 @@ class JobShape(Noun):
     time_slicing: bool = False
     labels: dict[Name, Label] = Field(default_factory=dict)
 
-    def dress(self, job: Job) -> Job:
+    def apply_to(self, job: Job) -> Job:
         """The job with all fields of the shape."""
         return job.model_copy(update={field: getattr(self, field) for field in _OF_THE_JOB})
 

@@ -84,7 +84,7 @@ def _replicas(
     # Placing instances of several profiles is a packing problem, where counting gives no bound.
     needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
     return {
-        node.name: FreeCapacity([NodeRoom(node, free[node.name], mig, power.get(node.name))]).fitting(
+        node.name: FreeCapacity([NodeRoom(node, free[node.name], mig, power.get(node.name))]).count_replicas(
             needs, most
         )
         for node in nodes

@@ -64,7 +64,7 @@ class DualPrices:
 
     places: tuple[int, ...]
     """Of one place of each item, in parts of a point; never negative."""
-    to_beat: tuple[float, ...]
+    node_class_prices: tuple[float, ...]
     """Value that contents must exceed to be of use on a node of each class, in parts of a point."""
     rest: float
     """Part of the bound that does not come from nodes, in points."""
@@ -150,7 +150,7 @@ class Master:
             if not any(limit is not None for limit in budget.firm):
                 continue
             fixed = ledger.quota.held(index)
-            usage = budget.up_the_tree(fixed)
+            usage = budget.usage_up_the_tree(fixed)
             terms = self._usage(ledger, budget)
             for queue in budget.leaves_first:
                 firm, parent = budget.firm[queue], budget.parent[queue]

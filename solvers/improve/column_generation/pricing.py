@@ -71,7 +71,7 @@ class Pricer:
         self._ample = np.array([items[index].most >= room for index, room in self._room.items()], dtype=bool)
         self._within = self._fitting_in()
 
-    def quick(self, prices: Sequence[int], deadline: float) -> PricedPattern:
+    def price_heuristically(self, prices: Sequence[int], deadline: float) -> PricedPattern:
         """Bound of the relaxation, and good contents made from its answer."""
         worth = self._worth(prices)
         model = _PricingModel(self._items, self._node_class, self._charges, self._most(worth))

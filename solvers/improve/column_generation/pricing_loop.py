@@ -82,14 +82,14 @@ class _PricingLoop:
         count, added = len(self._pricers), 0
         bounds = [inf] * count
         for index in [*range(self._next, count), *range(self._next)]:
-            priced = self._pricers[index].quick(prices.places, deadline)
+            priced = self._pricers[index].price_heuristically(prices.places, deadline)
             bounds[index] = priced.bound
             added += self._offer(index, priced, prices)
             if added >= _COLUMNS_PER_ROUND:
                 self._next = (index + 1) % count
                 break
         for index, pricer in enumerate(self._pricers) if not added else ():
-            if bounds[index] > prices.to_beat[index] + _LEAST_GAIN:
+            if bounds[index] > prices.node_class_prices[index] + _LEAST_GAIN:
                 priced = pricer.exact(prices.places, deadline)
                 bounds[index] = min(bounds[index], priced.bound)
                 added += self._offer(index, priced, prices)
@@ -98,7 +98,9 @@ class _PricingLoop:
 
     def _offer(self, index: int, priced: PricedPattern, prices: DualPrices) -> bool:
         """Add contents if they are new and bring more than nodes already do; True if so."""
-        return priced.value > prices.to_beat[index] + _LEAST_GAIN and self._add(index, priced.contents)
+        return priced.value > prices.node_class_prices[index] + _LEAST_GAIN and self._add(
+            index, priced.contents
+        )
 
     def _add(self, index: int, contents: Contents) -> bool:
         added = self._master.add(_configuration(self._question, index, contents, self._charges))

@@ -81,7 +81,7 @@ def _take(
     for each in order:
         if not shapes[each].gpu_milli:
             taker = question.items[items[each]].taker
-            taken.append((items[each], ledger.take_one(taker, node)))
+            taken.append((items[each], ledger.take_site_on(taker, node)))
     for each, gpu in _gpus(
         ledger.capacity.gpu_free[node].tolist(), {each: shapes[each].gpu_milli for each in shares}
     ):

@@ -140,13 +140,13 @@ def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
     capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
     usable, floors = ledger.capacity.usable, ledger.floors
     return frozenset(
-        node for node in among if usable[node] and node not in capped and not floors.was_left(node)
+        node for node in among if usable[node] and node not in capped and not floors.had_preemption(node)
     )
 
 
 def _is_plain(ledger: Ledger, kind: ReplicaType) -> bool:
     """True if only room and price decide where replicas of a kind go, and if their number is fixed."""
-    free = kind.together == LocalityRule() and ledger.tenants[kind.classes[0]].manners == NO_AFFINITY
+    free = kind.together == LocalityRule() and ledger.tenants[kind.classes[0]].affinity == NO_AFFINITY
     return free and kind.rigid and not kind.per_replica and not kind.shape.mig
 
 

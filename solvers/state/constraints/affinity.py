@@ -75,7 +75,7 @@ class _TagCounts:
             if (tag, level) in manners.avoids:
                 self.avoiders[index][touched] += times
 
-    def barred(self, manners: AffinityTraits, own: list[tuple[AffinityTraits, Ints]]) -> Bools:
+    def conflicting_nodes(self, manners: AffinityTraits, own: list[tuple[AffinityTraits, Ints]]) -> Bools:
         """Nodes on which another job avoids this one, or is avoided by it."""
         barred: Bools = np.zeros(len(self._domains.of(Level.NODE)), dtype=bool)
         for index, (tag, level) in enumerate(self._pairs):
@@ -115,7 +115,7 @@ class AffinityIndex:
         self.points = 0
         """Points of interference that is new; never positive."""
 
-    def minds(self, manners: AffinityTraits) -> AffinityTraits:
+    def relevant_traits(self, manners: AffinityTraits) -> AffinityTraits:
         """The attributes of a job that matter to other jobs; jobs without any then compare equal."""
         workload = manners.workload if manners.workload in self._present else ""
         return AffinityTraits(workload, manners.carries, manners.avoids)
@@ -139,7 +139,7 @@ class AffinityIndex:
             self._present[manners.workload][where] += times
             self.points -= sum(self._paid(meeting, where) for meeting in concerned)
 
-    def count_newcomer(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
+    def count_new(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
         """Count new replicas of a job, in addition to `count`; `times` -1 removes them."""
         self._newcomers.count(manners, np.array(sorted(nodes), dtype=np.int64), times)
 
@@ -147,7 +147,7 @@ class AffinityIndex:
         met = meeting.now(self._present, nodes) & ~meeting.before[nodes]
         return meeting.points * int(np.count_nonzero(met))
 
-    def concerned(self, manners: AffinityTraits, nodes: Iterable[int]) -> list[Ints]:
+    def affected_nodes(self, manners: AffinityTraits, nodes: Iterable[int]) -> list[Ints]:
         """Nodes to which a job on these nodes makes a difference."""
         where = np.array(sorted(nodes), dtype=np.int64)
         levels = {
@@ -160,11 +160,11 @@ class AffinityIndex:
         ]
         return [*found, where] if manners.workload in self._present else found
 
-    def barred(self, manners: AffinityTraits, own: Iterable[TraitsOnNodes]) -> Bools | None:
+    def conflicting_nodes(self, manners: AffinityTraits, own: Iterable[TraitsOnNodes]) -> Bools | None:
         """Nodes that a job, counted as `own` so far, may not use; None if no rule concerns it."""
         if not manners.carries and not manners.avoids:
             return None
-        return self._all.barred(
+        return self._all.conflicting_nodes(
             manners, [(each, np.array(sorted(nodes), dtype=np.int64)) for each, nodes in own]
         )
 
@@ -172,7 +172,7 @@ class AffinityIndex:
         """True if no new job conflicts with a restored running job; jobs that ran before do not count."""
         for manners, nodes in residents:
             if nodes and (manners.carries or manners.avoids):
-                barred = self._newcomers.barred(manners, [])
+                barred = self._newcomers.conflicting_nodes(manners, [])
                 if barred[sorted(nodes)].any():
                     return False
         return True

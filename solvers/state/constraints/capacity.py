@@ -67,7 +67,7 @@ class NodeCapacities:
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
         """Number of wholly free GPUs of each node."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
-        self.stranding = StrandedGpus(*self._once_empty(problem))
+        self.stranded_gpus = StrandedGpus(*self._once_empty(problem))
         self.usable: Bools = np.ones(count, dtype=bool)
         """False for nodes that do not exist: not opened yet, or closed."""
         for group in problem.groups:
@@ -149,7 +149,7 @@ class NodeCapacities:
             and all(self.gpu_free[node, gpu] >= needed for gpu in site.gpus)
             and not (amounts and (self.free[node] < shape.amounts).any())
             and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
-            and (not power or self.powers(shape.quota_milli, node))
+            and (not power or self.has_power(shape.quota_milli, node))
         )
 
     def charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
@@ -179,7 +179,7 @@ class NodeCapacities:
 
     def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
         """Keep MIG instances on a GPU for jobs placed later, if the GPU is free for that."""
-        if self.mig.in_mode(node, gpu) or (self.gpu_free[node, gpu] == MILLI and self.mig.offers(node)):
+        if self.mig.in_mig_mode(node, gpu) or (self.gpu_free[node, gpu] == MILLI and self.mig.offers(node)):
             if self.mig.reserve(node, gpu, places):
                 self.gpu_free[node, gpu] -= MILLI
             self._count_whole(node)
@@ -187,13 +187,13 @@ class NodeCapacities:
 
     def release(self, node: int, gpu: int) -> None:
         """Keep no instances on a GPU any longer."""
-        if self.mig.in_mode(node, gpu):
+        if self.mig.in_mig_mode(node, gpu):
             if self.mig.release(node, gpu):
                 self.gpu_free[node, gpu] += MILLI
             self._count_whole(node)
             self.touch(node)
 
-    def powers(self, milli: int, node: int) -> bool:
+    def has_power(self, milli: int, node: int) -> bool:
         """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
         return milli == 0 or all(
             milli * watts <= self._power_left[cap] for cap, watts in self._caps.get(node, ())
@@ -220,11 +220,11 @@ class NodeCapacities:
             room[position] = max(0, count)
         return room
 
-    def offers_mig(self, nodes: Ints) -> Bools:
+    def supports_mig(self, nodes: Ints) -> Bools:
         """True for nodes with GPUs in MIG mode, or with GPUs that may be switched to it."""
         return np.array([self.mig.offers(node) for node in nodes.tolist()], dtype=bool)
 
-    def mig_outlook(self, wish: MigRequest, nodes: Ints, where: Bools) -> MigCostArrays:
+    def mig_costs(self, wish: MigRequest, nodes: Ints, where: Bools) -> MigCostArrays:
         """Cost of one more replica with MIG instances on the nodes at the marked positions."""
         found = MigCostArrays(len(nodes))
         for position in np.flatnonzero(where).tolist():
@@ -238,7 +238,7 @@ class NodeCapacities:
                     found.switches[position] = outlook.switches
         return found
 
-    def waste_price(self, shape: Shape, nodes: Ints) -> Ints | None:
+    def waste_points(self, shape: Shape, nodes: Ints) -> Ints | None:
         """Points of the change in useless free GPUs by one more replica; None if these have no price."""
         if not self._waste_price or not shape.quota_milli:
             return None

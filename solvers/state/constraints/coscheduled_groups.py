@@ -40,7 +40,7 @@ def reserve_group(ledger: Ledger, party: CoStartGroup, slot: int) -> list[int] |
     mark, numbers = ledger.mark(), list[int]()
     for index in party:
         for position in _best_first(ledger, index, slot):
-            if (number := ledger.book(index, position, slot)) is not None:
+            if (number := ledger.reserve_start(index, position, slot)) is not None:
                 numbers.append(number)
                 break
         else:

@@ -61,21 +61,23 @@ class FreedResources:
 
     def room(self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool) -> int:
         """Thousandths of GPUs that a queue may still take for `comer`; see `QuotaUsage.room`."""
-        views = self._beside(comer)
+        views = self._binding_tallies(comer)
         return min((view.usage.room(queue, gpu_model, known=known) for view in views), default=UNLIMITED)
 
-    def obstacle(
+    def exceeded_limit(
         self, queue: int, gpu_model: str | None, milli: int, comer: ClaimantOrIncumbent
     ) -> tuple[QueueBudget, int] | None:
-        """The first limit that `milli` more for `comer` would break; see `QuotaUsage.obstacle`."""
-        found = (view.usage.obstacle(queue, gpu_model, milli) for view in self._beside(comer))
+        """The first limit that `milli` more for `comer` would break; see `QuotaUsage.exceeded_limit`."""
+        found = (view.usage.exceeded_limit(queue, gpu_model, milli) for view in self._binding_tallies(comer))
         return next((obstacle for obstacle in found if obstacle is not None), None)
 
-    def powers(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
+    def has_power(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
         """True if `milli` more thousandths of GPUs for `comer` stay within all power caps."""
         caps = self._caps.get(node, ()) if milli else ()
         return all(
-            milli * watts <= view.power_left[cap] for cap, watts in caps for view in self._beside(comer)
+            milli * watts <= view.power_left[cap]
+            for cap, watts in caps
+            for view in self._binding_tallies(comer)
         )
 
     def allows(self, index: int) -> bool:
@@ -97,7 +99,7 @@ class FreedResources:
             if view.binds(job_class):
                 tally.usage.change(job_class.queue, option.gpu_model, milli, new=new)
 
-    def enter(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
+    def count_placed(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
         """Count a replica of a class on a site; `times` -1 removes it."""
         self._draw(site.node, times * job_class.shape.quota_milli, job_class)
 
@@ -131,6 +133,6 @@ class FreedResources:
                 if is_bound(view, comer):
                     tally.power_left[cap] -= milli * watts
 
-    def _beside(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
+    def _binding_tallies(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
         """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
         return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))

@@ -27,7 +27,7 @@ class FutureQuota:
         """Usage of each budget, shape (queues, slots)."""
         for budget in problem.budgets:
             usage = np.repeat(np.array(budget.own, dtype=np.int64)[:, None], problem.slots, axis=1)
-            for slot, queue, milli, _ in budget.returns:
+            for slot, queue, milli, _ in budget.releases:
                 usage[queue, slot:] -= milli
             for queue in budget.leaves_first:
                 if (parent := budget.parent[queue]) is not None:
@@ -86,7 +86,7 @@ class FutureQuota:
 
     def _available(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
         most = UNLIMITED // 2  # a sum of two stays within 64 bits
-        *way, root = self._budgets[index].upwards(queue)
+        *way, root = self._budgets[index].path_to_root(queue)
         available = self._left(index, root, span, known=known)
         # From the root down: trees may be deeper than the recursion limit.
         for each in reversed(way):

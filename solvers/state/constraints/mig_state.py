@@ -121,7 +121,7 @@ class MigInventory:
         lost -= sum(addable_slices(layout, self._wanted) for layout in after.values())
         return MigCost(points, lost, switches=not after.keys() <= before.keys())
 
-    def in_mode(self, node: int, gpu: int) -> bool:
+    def in_mig_mode(self, node: int, gpu: int) -> bool:
         """True if the GPU is in MIG mode, or switched to it by the plan."""
         return gpu in self._layouts[node]
 

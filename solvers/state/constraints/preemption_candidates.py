@@ -80,7 +80,7 @@ class PreemptionCandidates:
         """False once a victim has left."""
         self._seen = 0
 
-    def any_for(self, tenant: PlacementProfile) -> bool:
+    def has_any_for(self, tenant: PlacementProfile) -> bool:
         """True if a class may replace any victim."""
         return tenant.rank >= self._least or tenant.claim in self._claimed
 
@@ -110,11 +110,11 @@ class PreemptionCandidates:
             for victims in self._on_node.values()
             for victim in victims
             if budget.counts(incumbents[victim.incumbent].gpu_model)
-            and queue in budget.upwards(incumbents[victim.incumbent].queue)
+            and queue in budget.path_to_root(incumbents[victim.incumbent].queue)
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
 
-    def least_losses(self, tenant: PlacementProfile, nodes: Ints) -> Floats:
+    def loss_lower_bounds(self, tenant: PlacementProfile, nodes: Ints) -> Floats:
         """
         Lower bound on the loss of fitting one more replica on each of the nodes; infinite if none fits.
 
@@ -151,7 +151,7 @@ class PreemptionCandidates:
                 return loss
         return float(np.inf)
 
-    def least_of(self, tenant: PlacementProfile, nodes: Ints) -> list[float]:
+    def smallest_losses(self, tenant: PlacementProfile, nodes: Ints) -> list[float]:
         """Loss of the victim that loses least on each of the nodes."""
         return [
             min((victim.loss for victim in self.there(node, tenant)), default=np.inf)

@@ -46,9 +46,9 @@ class PreemptionCosts:
         if whole is None:
             self._look(np.arange(len(nodes)))
         else:
-            self._bounds = whole.bounds()[whole.positions(nodes)]
+            self._bounds = whole.lower_bounds()[whole.positions(nodes)]
 
-    def among(self, nodes: Ints) -> PreemptionCosts:
+    def restricted_to(self, nodes: Ints) -> PreemptionCosts:
         """Offers of some of the nodes only."""
         return PreemptionCosts(self._ledger, self._victims, self._tenant, nodes, self)
 
@@ -68,14 +68,14 @@ class PreemptionCosts:
             bounds[position] = np.inf
             yield bound, int(self.nodes[position])
 
-    def learn(self, node: int, loss: float) -> None:
+    def set_exact_loss(self, node: int, loss: float) -> None:
         """Store the exact loss on a node, until the node changes."""
         self._bounds[self._at[node]] = loss
         self._learnt[self._at[node]] = len(self._ledger.capacity.changes)
         if self._whole is not None:
-            self._whole.learn(node, loss)
+            self._whole.set_exact_loss(node, loss)
 
-    def bounds(self) -> Floats:
+    def lower_bounds(self) -> Floats:
         """Bounds of all nodes."""
         self._refresh()
         return self._bounds
@@ -94,8 +94,8 @@ class PreemptionCosts:
 
     def _look(self, positions: Ints) -> None:
         tenant, nodes = self._tenant, self.nodes[positions]
-        losses = self._victims.least_losses(tenant, nodes)
-        possible = self._ledger.takes(tenant, nodes)
+        losses = self._victims.loss_lower_bounds(tenant, nodes)
+        possible = self._ledger.rank_admits(tenant, nodes)
         if tenant.shape.mig:
-            possible &= self._ledger.capacity.offers_mig(nodes)
+            possible &= self._ledger.capacity.supports_mig(nodes)
         self._bounds[positions] = np.where(possible, losses, np.inf)

@@ -64,11 +64,11 @@ class PreemptionRanks:
         if node is not None and move is not None:
             self._moved[node][index, position] += times
 
-    def come(self, index: int, site: ReplicaSite, times: int) -> None:
+    def count_placed(self, index: int, site: ReplicaSite, times: int) -> None:
         """Count a new replica of a class; `times` -1 removes it."""
         self._came[site.node][index, site] += times
 
-    def was_left(self, node: int) -> bool:
+    def had_preemption(self, node: int) -> bool:
         """True if a job was preempted from a node."""
         return node in self._left and any(self._left[node].values())
 

@@ -19,7 +19,7 @@ class QuotaUsage:
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
-        self._usage = [budget.up_the_tree(list(budget.own)) for budget in problem.budgets]
+        self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """Thousandths of GPUs that started and grown jobs hold, as they count at each queue."""
         self._counted: dict[str | None, list[int]] = {}
@@ -43,7 +43,7 @@ class QuotaUsage:
             default=UNLIMITED,
         )
 
-    def obstacle(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
+    def exceeded_limit(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
         """The first limit that `milli` more thousandths of GPUs would break, and the lowest queue with it."""
         for budget, usage in zip(self._budgets, self._usage, strict=True):
             above: int | None = queue
@@ -92,7 +92,7 @@ class QuotaUsage:
         budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
         available = UNLIMITED
         # From the root down: trees may be deeper than the recursion limit.
-        for each in reversed(budget.upwards(queue)):
+        for each in reversed(budget.path_to_root(queue)):
             settled = known and newcomers[each] <= 0
             limit = (budget.limit if settled else budget.firm)[each]
             own = UNLIMITED if limit is None else limit - usage[each]

@@ -101,7 +101,7 @@ def test_the_order_of_lists_tells_no_jobs_apart():
     turned = {"tolerations": (other, one), "affinity": conditions[::-1], "regions": ["us", "eu"]}
 
     assert eligibility_key(build.job(**given)) == eligibility_key(build.job(**turned))
-    assert build.job(**given).likeness == build.job(**turned).likeness
+    assert build.job(**given).requirements_key == build.job(**turned).requirements_key
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_the_order_of_lists_tells_no_jobs_apart():
 def test_what_refusal_looks_at_tells_jobs_apart(other):
     one, another = build.job(gpus=1), build.job(**{"gpus": 1} | other)
     assert eligibility_key(one) != eligibility_key(another)
-    assert one.likeness != another.likeness
+    assert one.requirements_key != another.requirements_key
 
 
 def test_time_slicing_matters_to_shares_alone():
     assert eligibility_key(build.job(gpus=1)) == eligibility_key(build.job(gpus=1, time_slicing=True))
     assert eligibility_key(build.job(milli=5)) != eligibility_key(build.job(milli=5, time_slicing=True))
-    assert build.job(milli=5).likeness != build.job(milli=5, time_slicing=True).likeness
+    assert build.job(milli=5).requirements_key != build.job(milli=5, time_slicing=True).requirements_key

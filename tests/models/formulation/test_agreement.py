@@ -130,7 +130,7 @@ def disagreements(*, without=frozenset()):
     for snapshot, policy, target, formulation, values, relaxed in random_targets():
         rules = rules_broken(snapshot, policy, target)
         seen.update(rules)
-        told = differences(rules, {row.family for row in formulation.violated(values)} - without)
+        told = differences(rules, {row.family for row in formulation.violated_rows(values)} - without)
         wrong |= told - RELAXED_IF_OVERFULL if relaxed else told
     return wrong, seen
 
@@ -199,7 +199,7 @@ def test_plain_model_values_legal_targets_as_the_verifier_does():
         values = x.encode(target)
 
         assert verification.violations == (), number
-        assert formulation.violated(values) == (), number
+        assert formulation.violated_rows(values) == (), number
         assert formulation.points(values) == verification.objective, (number, verification.terms)
         seen.update(name for name, points in verification.terms.items() if points)
     assert {name for name in TERMS if seen[name] < 3} == set(), seen
@@ -208,7 +208,7 @@ def test_plain_model_values_legal_targets_as_the_verifier_does():
 def test_block_model_accepts_every_legal_target_and_values_it_no_lower():
     equal = 0
     for number, formulation, values, verification in block_models():
-        assert formulation.violated(values) == (), number
+        assert formulation.violated_rows(values) == (), number
         assert (values <= formulation.upper).all(), number
         assert formulation.points(values) >= verification.objective, (number, verification.terms)
         equal += formulation.points(values) == verification.objective

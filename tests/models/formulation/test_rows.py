@@ -42,5 +42,5 @@ def test_no_family_names_a_column_twice_where_gangs_leave_crowded_nodes(monkeypa
         x = Columns(problem)
         for each in formulate(problem, x).rows:
             assert len(np.unique(each.columns)) == len(each.columns), each
-        crowded += bool(x.departures.crowded)
+        crowded += bool(x.eviction_patterns.crowded)
     assert crowded >= 20

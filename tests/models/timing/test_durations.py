@@ -207,4 +207,4 @@ def test_what_a_stop_loses_is_what_it_makes_a_job_take_longer(ran, saved, back, 
 
     lost = lost_seconds(policy, job, NOW)
     assert found.seconds(waits, build.MODEL) == found.remaining(job) + lost
-    assert found.resumed(job, build.MODEL) == found.remaining(job) + lost
+    assert found.restart_seconds_now(job, build.MODEL) == found.remaining(job) + lost

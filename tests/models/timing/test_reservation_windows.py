@@ -42,15 +42,15 @@ def reservation(name="m", *, start=1, lasts=1, owned=False, **more):
 def test_a_job_that_is_there_for_a_second_of_a_window_is_barred(start, seconds, barred):
     found = windows(reservation())
 
-    assert (found.bars(waits(), "n0", start, seconds) is not None) == barred
-    assert found.bars(waits(), "n1", start, seconds) is None
+    assert (found.blocking_window(waits(), "n0", start, seconds) is not None) == barred
+    assert found.blocking_window(waits(), "n1", start, seconds) is None
 
 
 def test_the_first_window_in_the_way_is_told():
     found = windows(reservation("b", start=2), reservation("c"), reservation("a"), jobs=[waits()])
 
-    assert found.bars(waits(), "n0", 0, 9 * HOUR).reservation.name == "a"
-    assert found.bars(waits(), "n0", 2 * HOUR, HOUR).reservation.name == "b"
+    assert found.blocking_window(waits(), "n0", 0, 9 * HOUR).reservation.name == "a"
+    assert found.blocking_window(waits(), "n0", 2 * HOUR, HOUR).reservation.name == "b"
     assert [window.reservation.name for window in found.of("n0")] == ["a", "b", "c"]
 
 
@@ -70,15 +70,15 @@ def test_owners_are_users_and_queues_with_all_below():
 def test_a_job_that_runs_into_a_window_leaves_in_the_slot_before_it(start, expelled):
     job = runs(left=3)
 
-    assert (windows(reservation(start=start), jobs=[job]).expels(job) is not None) == expelled
+    assert (windows(reservation(start=start), jobs=[job]).forced_leave_window(job) is not None) == expelled
 
 
 def test_a_job_that_is_gone_by_then_or_owns_the_window_stays():
     gone, owner = runs(left=0.5), runs(left=3, user="eve")
 
-    assert windows(reservation(start=0.5), jobs=[gone]).expels(gone) is None
-    assert windows(reservation(start=0.5, users=("eve",)), jobs=[owner]).expels(owner) is None
-    assert windows(reservation(start=0.5), jobs=[waits()]).expels(waits()) is None
+    assert windows(reservation(start=0.5), jobs=[gone]).forced_leave_window(gone) is None
+    assert windows(reservation(start=0.5, users=("eve",)), jobs=[owner]).forced_leave_window(owner) is None
+    assert windows(reservation(start=0.5), jobs=[waits()]).forced_leave_window(waits()) is None
 
 
 def chosen(*jobs, **more):

@@ -42,7 +42,7 @@ BUSY = (runs("a", "n0", range(4), 2), runs("b", "n1", range(1), 3))
 
 def hold(*jobs, policy=GREEDY, **about):
     snapshot = build.snapshot(jobs=jobs, **about)
-    return ReservationWindows(snapshot, policy, Durations(snapshot, policy)).hold
+    return ReservationWindows(snapshot, policy, Durations(snapshot, policy)).node_hold
 
 
 def started(*jobs, policy=GREEDY, **about):
@@ -93,8 +93,8 @@ def test_no_running_job_has_to_leave():
     snapshot = build.snapshot(jobs=[runs("a", "n0", range(4), 2), *others, waits("four", 4, 5, days=8)])
     windows = ReservationWindows(snapshot, GREEDY, Durations(snapshot, GREEDY))
 
-    assert windows.hold.nodes == {"n0"}
-    assert [windows.expels(job) for job in snapshot.jobs if job.running] == [None, None, None]
+    assert windows.node_hold.nodes == {"n0"}
+    assert [windows.forced_leave_window(job) for job in snapshot.jobs if job.running] == [None, None, None]
 
 
 @pytest.mark.parametrize(

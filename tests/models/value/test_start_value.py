@@ -98,7 +98,7 @@ def test_with_one_slot_there_is_no_later(gpus, gang, model):
 
     assert found.completion(job, model, 2, start=0, seconds=77) == completion_points(full, job, model, 2)
     assert found.saved_lateness(job, start=0, seconds=HOUR) == 0
-    assert found.tariff(job, model, 2, start=0, seconds=HOUR) == 0
+    assert found.tariff_points(job, model, 2, start=0, seconds=HOUR) == 0
 
 
 def due(hours, **more):
@@ -148,9 +148,9 @@ def test_starting_earlier_saves_no_less_and_never_costs(deadline, start, takes, 
 def test_only_a_hard_deadline_makes_too_late(start, late):
     found = earnings()
 
-    assert found.is_too_late(due(2, hard_deadline=True), start=start, seconds=HOUR) == late
-    assert not found.is_too_late(due(2), start=start, seconds=HOUR)
-    assert not found.is_too_late(a_job(hard_deadline=True), start=start, seconds=HOUR)
+    assert found.misses_hard_deadline(due(2, hard_deadline=True), start=start, seconds=HOUR) == late
+    assert not found.misses_hard_deadline(due(2), start=start, seconds=HOUR)
+    assert not found.misses_hard_deadline(a_job(hard_deadline=True), start=start, seconds=HOUR)
     assert found.slack(due(2), HOUR) == HOUR
     assert found.slack(due(-2), HOUR) == -3 * HOUR
     assert found.slack(a_job(), HOUR) is None
@@ -169,7 +169,9 @@ def tariff(start=1, lasts=2, price=0.01, **more):
 def test_a_tariff_costs_for_the_time_under_it(start, takes, points):
     found = earnings(tariffs=[tariff()])
 
-    assert found.tariff(a_job(), "any", 1, start=int(start * HOUR), seconds=int(takes * HOUR)) == points
+    assert (
+        found.tariff_points(a_job(), "any", 1, start=int(start * HOUR), seconds=int(takes * HOUR)) == points
+    )
 
 
 def test_tariffs_add_up_end_with_the_horizon_and_are_of_models():
@@ -181,7 +183,7 @@ def test_tariffs_add_up_end_with_the_horizon_and_are_of_models():
     )
 
     def cost(model, replicas=1):
-        return found.tariff(a_job(), model, replicas, start=0, seconds=50 * HOUR)
+        return found.tariff_points(a_job(), model, replicas, start=0, seconds=50 * HOUR)
 
     assert cost("T4") == 100 * H + 100
     assert cost("T4", 3) == 3 * cost("T4")

@@ -110,7 +110,7 @@ def test_a_plan_leaves_what_its_placements_hold(snapshot, data):
         build.placement(job.name, held("n0", 0)) for job in snapshot.waiting if job.name in stays
     )
 
-    assert_counted(PlanChanges(snapshot, DesiredState(placements)).holdings, snapshot, placements)
+    assert_counted(PlanChanges(snapshot, DesiredState(placements)).allocations_after, snapshot, placements)
 
 
 def test_what_no_job_holds_cannot_be_left():
@@ -118,4 +118,4 @@ def test_what_no_job_holds_cannot_be_left():
     twice = [*allocations_of(snapshot).there["n0"]] * 2
 
     with pytest.raises(ValueError, match="not in list"):
-        allocations_of(snapshot).but(snapshot.cluster, twice, ())
+        allocations_of(snapshot).with_changes(snapshot.cluster, twice, ())

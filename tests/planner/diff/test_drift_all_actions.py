@@ -203,20 +203,25 @@ def test_what_an_earlier_action_frees_counts_as_free_once_it_is_done(names, fine
             view.done(change)
     (start,) = (change for change in CHANGES if change.id == "start/urgent")
 
-    assert all(sight.drift is None for sight in view.sights(start)) == fine
+    assert all(sight.drift is None for sight in view.check_preconditions(start)) == fine
 
 
 def test_nodes_are_there_and_gone_as_the_plan_adds_and_removes_them():
     view = LiveView.of(WORLD)
     emptied, added = drain("old"), scale_up(CLOUD, "cloud-1")
-    assert str(view.sights(emptied)[0].drift).startswith("node old is in use: expected no job running")
-    assert view.sights(added)[0].drift is None
+    assert str(view.check_preconditions(emptied)[0].drift).startswith(
+        "node old is in use: expected no job running"
+    )
+    assert view.check_preconditions(added)[0].drift is None
 
     for change in CHANGES:
         view.done(change)
 
-    assert str(view.sights(emptied)[0].drift) == "node old is gone: expected a node, found no such node"
-    assert str(view.sights(added)[0].drift).startswith("node cloud-1 is there already")
+    assert (
+        str(view.check_preconditions(emptied)[0].drift)
+        == "node old is gone: expected a node, found no such node"
+    )
+    assert str(view.check_preconditions(added)[0].drift).startswith("node cloud-1 is there already")
 
 
 @pytest.mark.parametrize("repartitioned", [True, False])
@@ -226,7 +231,7 @@ def test_an_instance_is_free_only_once_it_exists(repartitioned):
         view.done(repartition(WORLD, "mig0", ("3g.40gb", 0), ("2g.20gb", 4)))
     (start,) = (change for change in CHANGES if change.id == "start/infer")
 
-    _, sight = view.sights(start)
+    _, sight = view.check_preconditions(start)
     assert (sight.drift is None) == repartitioned
     assert sight.text == f"node mig0 has free {int(repartitioned)} of MIG 2g.20gb of GPU 0 at 4"
 
@@ -235,10 +240,12 @@ def test_mig_mode_is_switched_on_only_where_no_job_holds_any_of_the_gpu():
     idle, busy = (repartition(WORLD, "n0", ("7g.80gb", 0), gpu=gpu) for gpu in (7, 3))
     view = LiveView.of(WORLD)
 
-    assert view.sights(idle)[0].drift is None
-    assert str(view.sights(busy)[0].drift).startswith("node n0 gpu 3 is in use: expected the GPU idle")
+    assert view.check_preconditions(idle)[0].drift is None
+    assert str(view.check_preconditions(busy)[0].drift).startswith(
+        "node n0 gpu 3 is in use: expected the GPU idle"
+    )
     view.done(preempt(WORLD, "victim"))
-    assert view.sights(busy)[0].drift is None
+    assert view.check_preconditions(busy)[0].drift is None
 
 
 def test_cpus_are_free_as_overcommit_counts_them():
@@ -251,17 +258,17 @@ def test_cpus_are_free_as_overcommit_counts_them():
     counted, full = (
         LiveView.of(given.model_copy(update={"cluster": one})) for one in (shared, given.cluster)
     )
-    assert counted.sights(action)[0].text == "node n0 has free 64 CPUs"
-    assert counted.sights(action)[0].drift is None
-    assert full.sights(action)[0].text == "node n0 has free 32 CPUs"
-    assert full.sights(action)[0].drift is not None
+    assert counted.check_preconditions(action)[0].text == "node n0 has free 64 CPUs"
+    assert counted.check_preconditions(action)[0].drift is None
+    assert full.check_preconditions(action)[0].text == "node n0 has free 32 CPUs"
+    assert full.check_preconditions(action)[0].drift is not None
 
 
 def test_a_job_that_needs_nothing_of_what_a_node_lacks_finds_it_free():
     packed = WORLD.model_copy(update={"jobs": (job("wide", cpus=200, at=[replica("n0", cpus=200)]),)})
     action = preempt(packed, "wide").model_copy(update={"preconditions": (free(replica("n0", gpus=[0])),)})
 
-    assert LiveView.of(packed).sights(action)[0].drift is None
+    assert LiveView.of(packed).check_preconditions(action)[0].drift is None
 
 
 def test_two_steps_on_one_gpu_are_expected_one_after_the_other():

@@ -75,7 +75,7 @@ def test_what_is_wrong_in_the_cluster_already_keeps_no_job_out(tmp_path):
 
 
 def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live):
-    assert live.fail("n0") == ("gang",)
+    assert live.fail_node("n0") == ("gang",)
 
     there = live.snapshot()
     assert there.job_by_name["gang"] == GANG.model_copy(
@@ -86,7 +86,7 @@ def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live)
 
 
 def test_a_job_on_a_failed_node_does_not_end_meanwhile(live):
-    live.fail("n1")
+    live.fail_node("n1")
 
     live.advance(3 * 3600)
 
@@ -94,12 +94,12 @@ def test_a_job_on_a_failed_node_does_not_end_meanwhile(live):
 
 
 def test_nothing_starts_on_a_node_that_is_down_until_it_is_back(live):
-    live.fail("n0")
+    live.fail_node("n0")
     begin = start("a1", placement("waits", replica("n0")))
 
     with pytest.raises(ExecutionError, match="n0"):
         live.perform(begin, "p:a1")
-    live.bring_back("n0")
+    live.return_node("n0")
     live.perform(begin, "p:a1")
 
     assert live.snapshot().job_by_name["waits"].running is not None
@@ -108,24 +108,24 @@ def test_nothing_starts_on_a_node_that_is_down_until_it_is_back(live):
 def test_a_node_that_returns_is_as_it_was(live):
     before = live.snapshot().cluster
 
-    live.fail("n0")
-    live.bring_back("n0")
+    live.fail_node("n0")
+    live.return_node("n0")
 
     assert live.snapshot().cluster == before
 
 
 def test_a_node_takes_a_second_to_fail_and_one_to_return(live):
-    live.fail("n0")
+    live.fail_node("n0")
     assert live.snapshot().taken_at == NOW + timedelta(seconds=1)
 
-    live.bring_back("n0")
+    live.return_node("n0")
     assert live.snapshot().taken_at == NOW + timedelta(seconds=2)
 
 
 def test_what_ends_in_the_second_in_which_a_node_fails_has_ended(live):
     live.advance(2 * 3600 - 1)
 
-    assert live.fail("n0") == ()
+    assert live.fail_node("n0") == ()
     assert [name for name, _ in live.finished()] == ["gang"]
 
 
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_is_refused(live, deed, node, told):
 
 
 def test_a_node_fails_once(live):
-    live.fail("n0")
+    live.fail_node("n0")
 
     with pytest.raises(PlannerError, match="found n0 down already"):
-        live.fail("n0")
+        live.fail_node("n0")

@@ -76,8 +76,8 @@ def test_only_being_preempted_counts_and_each_time_does(live):
     live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:again")
     assert found(live, "steady").preemptions == 1
 
-    live.fail("n1")
-    live.bring_back("n1")
+    live.fail_node("n1")
+    live.return_node("n1")
     live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:a third time")
     assert found(live, "steady").preemptions == 1
 

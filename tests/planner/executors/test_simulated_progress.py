@@ -144,7 +144,7 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
                 cluster.perform(start, "start")
             else:
                 lost += lost_seconds(policy, one, now)
-                left = durations.resumed(one, MODEL)
+                left = durations.restart_seconds_now(one, MODEL)
                 if number < 10 and draw.random() < 0.5:
                     left = 0
                     cluster.perform(preempt(world, "a"), "stop")

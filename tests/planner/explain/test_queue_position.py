@@ -14,7 +14,9 @@ from tests.support.harness.explain_helpers import CALM, greedy_plan
 
 def stands(world, name="a", policy=CALM):
     plan = greedy_plan(world, policy)
-    return explain_position(Hypothesis.about(plan, plan.snapshot.job_by_name[name]), PlanFeasibility(plan))
+    return explain_position(
+        Hypothesis.unchanged(plan, plan.snapshot.job_by_name[name]), PlanFeasibility(plan)
+    )
 
 
 def old(name, *gpus, **more):

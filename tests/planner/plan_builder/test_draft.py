@@ -467,7 +467,7 @@ def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(da
 
     view = LiveView.of(world)
     for action in plan.actions:
-        assert [sight for sight in view.sights(action) if sight.drift] == []
+        assert [sight for sight in view.check_preconditions(action) if sight.drift] == []
         view.done(action)
     for state in plan.nodes:
         free = view.free[state.name]
@@ -493,7 +493,10 @@ def test_any_legal_target_becomes_a_plan_that_ends_in_it(make):
         assert list(contradictions(plan)) == []
         view = LiveView.of(world.snapshot)
         for step in plan.actions:
-            assert [sight.drift for sight in view.sights(step) if sight.drift] == [], (seed, step.id)
+            assert [sight.drift for sight in view.check_preconditions(step) if sight.drift] == [], (
+                seed,
+                step.id,
+            )
             view.done(step)
         after = cluster_after(world.snapshot, plan.target).node_by_name
         assert {name: layouts(node) for name, node in view.now.nodes.items()} == {

@@ -235,7 +235,7 @@ def assert_carried_out(world, plan):
     """Every step finds what it counts on, and in the end all is as planned."""
     view = LiveView.of(world)
     for step in plan.actions:
-        assert [str(sight.drift) for sight in view.sights(step) if sight.drift] == [], step.id
+        assert [str(sight.drift) for sight in view.check_preconditions(step) if sight.drift] == [], step.id
         view.done(step)
     assert view.now.placements == {placed.job: placed for placed in plan.placements}
 

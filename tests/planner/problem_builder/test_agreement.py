@@ -121,8 +121,8 @@ def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make,
             found = judged(snapshot, policy, with_placement(snapshot, incumbent.job, ()))
 
             assert not broken(found)
-            assert points(found) == incumbent.stop_points + incumbent.on_leaving
-        for given_up in range(1, len(replicas) - incumbent.fewest + 1):
+            assert points(found) == incumbent.stop_points + incumbent.leave_reward
+        for given_up in range(1, len(replicas) - incumbent.min_replicas + 1):
             found = judged(snapshot, policy, with_placement(snapshot, incumbent.job, replicas[given_up:]))
 
             assert not broken(found)
@@ -177,7 +177,7 @@ def worth(problem, snapshot, target):
         prices = dict(one.node_points)
         total += one.points(option, len(new)) + sum(prices.get(group, 0) for group in groups)
         if role is ClassRole.MOVE:
-            total += incumbents[placement.job].leave_points + incumbents[placement.job].on_leaving
+            total += incumbents[placement.job].leave_points + incumbents[placement.job].leave_reward
     return total
 
 
@@ -297,7 +297,7 @@ def test_the_instances_have_something_of_everything_in_them():
 
     assert sum(one.stop_points is not None for one in incumbents) > 40
     assert sum(one.shrinkable for one in incumbents) > 2
-    assert sum(one.on_leaving > 0 for one in incumbents) > 5
+    assert sum(one.leave_reward > 0 for one in incumbents) > 5
     assert sum(one.rank > 0 for one in incumbents) > 20
     assert sum(one.role is ClassRole.MOVE for one in classes) > 20
     assert sum(one.role is ClassRole.GROW for one in classes) > 5

@@ -143,7 +143,7 @@ def test_leaving_for_a_window_is_worth_what_leaving_a_drained_node_is():
     problem = posed(runs(left=3), reservations=[window(start=0.5)])
     (one,) = problem.incumbents
 
-    assert one.on_leaving == 10_000
+    assert one.leave_reward == 10_000
     assert one.stop_points is not None
     (move,) = [each for each in problem.classes if each.role is ClassRole.MOVE]
     assert names(problem, move.options[0].groups) == {"n1"}
@@ -190,5 +190,5 @@ def test_a_job_that_runs_over_its_time_is_seen_as_far_as_it_goes():
     # It ran for a hundred hours: it may go on for 25 more, and begin anew elsewhere.
     problem = posed(overrun, slots=1, reservations=[window(start=0.5), window("x", start=20, nodes=("n1",))])
 
-    assert [one.on_leaving > 0 for one in problem.incumbents] == [True]
+    assert [one.leave_reward > 0 for one in problem.incumbents] == [True]
     assert all(one.role is not ClassRole.MOVE for one in problem.classes)

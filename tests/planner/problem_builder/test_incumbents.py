@@ -163,7 +163,7 @@ def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():
 
     # 60 s + 300 s + 1 h of 4 GPUs at 100 a GPU-hour, and 7.
     (found,) = problem.incumbents
-    assert (found.fewest, found.shrink_points, found.resize_points) == (2, (-100, -100), -447)
+    assert (found.min_replicas, found.shrink_points, found.resize_points) == (2, (-100, -100), -447)
     grow = problem.classes[found.grow]
     assert (grow.role, grow.jobs, grow.incumbent) == (ClassRole.GROW, ("r",), 0)
     assert (grow.minimum, grow.maximum, grow.fixed_points) == (1, 2, -447)
@@ -273,7 +273,7 @@ def test_a_job_on_a_node_to_be_drained_may_leave_whatever_the_policy_says():
     problem = posed(runs(), nodes=nodes, policy=policy)
 
     (found,) = problem.incumbents
-    assert (found.stop_points is None, found.move, found.on_leaving, found.rank) == (False, 0, 77, 1)
+    assert (found.stop_points is None, found.move, found.leave_reward, found.rank) == (False, 0, 77, 1)
     assert found.holds == (HeldResources(None),)
     assert [problem.nodes[index].name for index in problem.groups[0].nodes] == ["n1"]
     assert posed(runs(preemptible=False), nodes=nodes).incumbents == ()

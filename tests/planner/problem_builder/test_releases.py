@@ -31,7 +31,7 @@ def node_of(problem, name="n0"):
 def test_what_a_job_holds_comes_back_with_the_slot_after_its_end(left, slot):
     problem = posed(runs(left=left))
 
-    assert [each.slot for each in node_of(problem).returns] == ([] if slot is None else [slot])
+    assert [each.slot for each in node_of(problem).releases] == ([] if slot is None else [slot])
 
 
 def test_all_that_a_replica_holds_comes_back():
@@ -39,7 +39,7 @@ def test_all_that_a_replica_holds_comes_back():
     job = build.job("r", gpus=2, cpus=3, memory_gib=2, at=[place], expected_duration=2 * HOUR)
     nodes = [build.node("n0", details=[Gpu(index=5, healthy=False)], power_cap_watts=700, watts=700)]
 
-    (back,) = node_of(posed(job, nodes=nodes)).returns
+    (back,) = node_of(posed(job, nodes=nodes)).releases
 
     assert back == ReplicaRelease(1, ((2, 1000),), (), (3000, 2048, 0, 2000))
 
@@ -50,7 +50,7 @@ def test_instances_and_shares_come_back():
     slices = build.job("t", mig={"3g.40gb": 1}, at=[place], expected_duration=2 * HOUR)
     nodes = [build.node("n0", mig={0: [("3g.40gb", 4)]})]
 
-    first, second = node_of(posed(shares, slices, nodes=nodes)).returns
+    first, second = node_of(posed(shares, slices, nodes=nodes)).releases
 
     assert first.gpus == ((3, 300),)
     assert second.slices == ((0, MigInstance(profile="3g.40gb", start=4)),)
@@ -60,7 +60,7 @@ def test_what_is_promised_more_than_once_comes_back_as_it_was_counted():
     place = build.replica("n0", gpus=(0,), cpus=5)
     job = build.job("r", gpus=1, cpus=5, at=[place], qos="burstable", expected_duration=2 * HOUR)
 
-    (back,) = node_of(posed(job, overcommit={"burstable": {"cpus": 2}})).returns
+    (back,) = node_of(posed(job, overcommit={"burstable": {"cpus": 2}})).releases
 
     assert back.amounts[0] == 2500
 
@@ -82,10 +82,10 @@ def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
     then = free_resources_by_node(nodes, stays, snapshot=snapshot)
     for node in problem.nodes:
         if node.name not in then:
-            assert node.returns == ()
+            assert node.releases == ()
             continue
         milli = Counter()
-        for back in node.returns:
+        for back in node.releases:
             milli.update(dict(back.gpus))
         sound = [index for index in range(len(node.gpus)) if index not in node.unhealthy]
         before, after = now[node.name], then[node.name]
@@ -93,14 +93,14 @@ def test_after_all_returns_a_node_is_as_if_no_ending_job_had_run(make, seed):
             milli[index] for index in sound
         ]
         assert not set(milli) & set(node.unhealthy)
-        given = [sum(column) for column in zip(*(back.amounts for back in node.returns), strict=True)]
+        given = [sum(column) for column in zip(*(back.amounts for back in node.releases), strict=True)]
         if given:
             assert given[:3] == [
                 after.cpu_milli - before.cpu_milli,
                 after.memory_mib - before.memory_mib,
                 after.disk_mib - before.disk_mib,
             ]
-        assert [back.slot for back in node.returns] == sorted(back.slot for back in node.returns)
+        assert [back.slot for back in node.releases] == sorted(back.slot for back in node.releases)
 
 
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
@@ -117,13 +117,13 @@ def test_after_all_returns_queues_and_racks_hold_what_goes_on(make, seed):
     usage = usage_by_queue(snapshot, goes_on)
     for budget in problem.budgets:
         left = list(budget.own)
-        for _, queue, milli, _ in budget.returns:
+        for _, queue, milli, _ in budget.releases:
             left[queue] -= milli
         own = usage_of_resource(usage, budget.resource)
         assert left == [own.get(name, 0) for name in problem.queues]
         for number in incumbents.values():
             slot = ends[problem.incumbents[number].job]
-            assert {back[0] for back in budget.returns if back[3] == number} <= {slot}
+            assert {back[0] for back in budget.releases if back[3] == number} <= {slot}
     after = snapshot.model_copy(
         update={
             "jobs": tuple(job for job in snapshot.jobs if not job.running or ends[job.name] >= slots.count)
@@ -146,7 +146,7 @@ def test_after_all_returns_queues_and_racks_hold_what_goes_on(make, seed):
                 (drawn_now.get(node.name, 0) - drawn_then.get(node.name, 0)) * node.gpus.watts
                 for node in of_rack
             )
-            assert sum(watts for _, watts, _ in cap.returns) == saved
+            assert sum(watts for _, watts, _ in cap.releases) == saved
 
 
 def test_what_an_incumbent_gives_back_bears_its_number():
@@ -156,10 +156,10 @@ def test_what_an_incumbent_gives_back_bears_its_number():
     problem = posed(runs("a", left=1), runs("b", left=2, first=1, preemptible=False), rival, nodes=nodes)
 
     assert [one.job for one in problem.incumbents] == ["a"]
-    assert [(each.slot, each.incumbent) for each in node_of(problem).returns] == [(1, 0), (2, None)]
+    assert [(each.slot, each.incumbent) for each in node_of(problem).releases] == [(1, 0), (2, None)]
     (budget,) = problem.budgets
     assert budget.resource == ALL_MODELS
-    assert budget.returns == ((1, 0, 1000, 0), (2, 0, 1000, None))
+    assert budget.releases == ((1, 0, 1000, 0), (2, 0, 1000, None))
 
 
 def coming(when, **more):

@@ -50,7 +50,7 @@ class Told:
         self.snapshot, self.policy = instance.snapshot, instance.policy
         self.slots = TimeSlots.of(self.policy.horizon, self.snapshot.taken_at)
         self.durations = Durations(self.snapshot, self.policy)
-        self.earnings = StartValue(self.snapshot, self.policy)
+        self.start_value = StartValue(self.snapshot, self.policy)
         self.windows = ReservationWindows(self.snapshot, self.policy, self.durations)
 
     def places(self, job, model, slot, seconds):
@@ -62,7 +62,7 @@ class Told:
             if self.is_up(node, slot)
             and ineligibility(job, node.model_copy(update={"ready": True})) is None
             and (not job.request.needs_gpu or node.gpu_model == model)
-            and self.windows.bars(job, node.name, start, seconds) is None
+            and self.windows.blocking_window(job, node.name, start, seconds) is None
         }
 
     def is_up(self, node, slot):
@@ -73,8 +73,8 @@ class Told:
             return False
         return now + timedelta(seconds=self.slots.edges[slot]) >= node.ready_at
 
-    def late(self, job, slot, seconds):
-        return self.earnings.is_too_late(job, start=self.slots.edges[slot], seconds=seconds)
+    def missed_second(self, job, slot, seconds):
+        return self.start_value.misses_hard_deadline(job, start=self.slots.edges[slot], seconds=seconds)
 
 
 @pytest.mark.parametrize("make", MADE)
@@ -90,28 +90,28 @@ def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_wor
             common = job, option.gpu_model
             for slot, edge in enumerate(told.slots.edges[:-1]):
                 assert option.ends[slot] == told.slots.until(slot, seconds)
-                open_then = slot >= one.earliest and not told.late(job, slot, seconds)
+                open_then = slot >= one.earliest and not told.missed_second(job, slot, seconds)
                 places = told.places(*common, slot, seconds) if open_then else set()
                 time = {"start": edge, "seconds": seconds}
-                saved = told.earnings.saved_lateness(job, **time)
+                saved = told.start_value.saved_lateness(job, **time)
                 if slot == 0:
                     assert names(problem, option.groups) - optional == places
                     each = 1 if job.gang.elastic and not job.gang.scaled else job.gang.minimum
-                    worth = told.earnings.completion(*common, each, **time)
-                    assert option.points == worth - told.earnings.tariff(*common, each, **time)
+                    worth = told.start_value.completion(*common, each, **time)
+                    assert option.points == worth - told.start_value.tariff_points(*common, each, **time)
                     assert option.once == saved
                     sizes = range(job.gang.minimum, job.gang.maximum + 1) if job.gang.scaled else ()
                     net = [
-                        told.earnings.completion(*common, size, **time)
-                        - told.earnings.tariff(*common, size, **time)
+                        told.start_value.completion(*common, size, **time)
+                        - told.start_value.tariff_points(*common, size, **time)
                         for size in sizes
                     ]
                     assert option.further == tuple(more - less for less, more in pairwise(net))
                 else:
                     assert names(problem, option.later_groups[slot]) == places
                     least = job.gang.minimum
-                    worth = told.earnings.completion(*common, least, **time) + saved
-                    worth -= told.earnings.tariff(*common, least, **time)
+                    worth = told.start_value.completion(*common, least, **time) + saved
+                    worth -= told.start_value.tariff_points(*common, least, **time)
                     assert option.later[slot] == (worth if places else None)
             assert option.groups or any(points is not None for points in option.later)
 
@@ -131,7 +131,7 @@ def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
             open_in = [
                 slot
                 for slot in range(told.slots.count)
-                if told.places(job, model, slot, seconds) and not told.late(job, slot, seconds)
+                if told.places(job, model, slot, seconds) and not told.missed_second(job, slot, seconds)
             ]
             if open_in and quotas_allow(told.snapshot, job, model):
                 assert model in {option.gpu_model for option in offered[job.name].options}
@@ -142,7 +142,7 @@ def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
 def test_what_runs_is_worth_what_is_left_of_it(seed):
     told = Told(time_strategies.instance(seed))
     problem = build_problem(told.snapshot, told.policy)
-    now, earnings = told.snapshot.taken_at, told.earnings
+    now, earnings = told.snapshot.taken_at, told.start_value
     moves = by_job(problem, ClassRole.MOVE)
     for one in problem.incumbents:
         job = told.snapshot.job_by_name[one.job]
@@ -167,7 +167,7 @@ def test_what_runs_is_worth_what_is_left_of_it(seed):
                 assert option.ends[0] == told.slots.until(0, then)
                 assert set(option.later) == {None}
                 for name in names(problem, option.groups):
-                    assert told.windows.bars(job, name, 0, then) is None
+                    assert told.windows.blocking_window(job, name, 0, then) is None
         if one.grow is not None:
             (option,) = problem.classes[one.grow].options
             more = earnings.completion(job, one.gpu_model, count + 1, start=0, seconds=left)
@@ -217,8 +217,8 @@ def test_with_one_slot_only_jobs_that_may_start_now_are_in_the_problem(seed):
         for option in one.options:
             assert (option.ends, option.later, option.later_groups, option.once) == ((1,), (None,), ((),), 0)
             assert option.groups
-    assert all(not node.returns and not node.opens for node in problem.nodes)
-    assert all(not budget.returns for budget in problem.budgets)
+    assert all(not node.releases and not node.opens for node in problem.nodes)
+    assert all(not budget.releases for budget in problem.budgets)
 
 
 @pytest.mark.slow
@@ -237,6 +237,6 @@ def test_the_instances_have_something_of_every_time_in_them():
     assert sum(one.starving is not None for one in classes) > 5
     assert sum(one.due is not None for one in classes) > 0
     assert sum(one.earliest > 0 for one in classes) > 20
-    assert sum(bool(node.returns) for node in nodes) > 20
+    assert sum(bool(node.releases) for node in nodes) > 20
     assert sum(bool(node.opens) for node in nodes) > 5
     assert sum(option.once > 0 for one in classes for option in one.options) > 10

@@ -112,12 +112,12 @@ def test_only_a_search_without_a_plan_counts_as_one_that_failed(tmp_path):
 
     one.reader = unreadable
     one.epochs(1)
-    assert failed_plans(one.exposition) is None
+    assert failed_plans(one.metrics) is None
 
     one.reader = lambda: read().model_copy(update={"queues": None})
     one.epochs(1)
     one.close()
-    assert failed_plans(one.exposition) == 1
+    assert failed_plans(one.metrics) == 1
 
 
 def test_the_wait_of_a_start_is_from_submission():

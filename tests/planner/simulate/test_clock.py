@@ -62,7 +62,7 @@ def test_a_node_that_comes_up_is_an_event():
         **{name: getattr(first.after, name) for name in first.after.__slots__} | {"cluster": booting}
     )
 
-    assert clock.following(world) == NOW + timedelta(minutes=4)
+    assert clock.next_epoch(world) == NOW + timedelta(minutes=4)
 
 
 @pytest.mark.parametrize("at_events", [False, True])
@@ -70,4 +70,4 @@ def test_the_next_epoch_is_always_later(at_events):
     given = trace(comes("a", 0, 0), comes("b", 0, 1))
     clock = Clock(HOUR, at_events=at_events)
 
-    assert all(clock.following(each.after) > each.after.now for each in epochs("fifo", given, clock))
+    assert all(clock.next_epoch(each.after) > each.after.now for each in epochs("fifo", given, clock))

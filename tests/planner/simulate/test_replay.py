@@ -171,11 +171,11 @@ def test_a_start_that_never_came_to_be_ends_no_wait():
     account = ScoreKeeper(given, before)
     plan = plan_epoch(before.snapshot(), GREEDY, seed=0, created_at=NOW)
     after, began = apply_plan_to_world(before, plan)
-    account.hear(Elapsed(after, began))
+    account.record(Elapsed(after, began))
     passed = advance_world(after, NOW + timedelta(seconds=60)).world
     waits, held = passed.tasks["a"].stopped(passed.now, passed.physics)
     passed = replace(passed, tasks={"a": waits})
-    account.hear(Elapsed(passed, (JobEvent(passed.now, JobEventKind.PREEMPTED, "a", held),)))
+    account.record(Elapsed(passed, (JobEvent(passed.now, JobEventKind.PREEMPTED, "a", held),)))
 
     later = advance_world(passed, NOW + timedelta(seconds=600)).world
     wait = account.scorecard(later, run(trace(), seconds=0).epochs).wait

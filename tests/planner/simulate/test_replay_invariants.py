@@ -84,7 +84,7 @@ def test_a_job_is_finished_once_all_its_work_is_done_and_what_was_lost_is_done_a
             stopped += each.kind in (JobEventKind.PREEMPTED, JobEventKind.INTERRUPTED)
             if each.held is None or each.job in at_first:
                 continue
-            stretch = each.held.stretch
+            stretch = each.held.interval
             assert each.held.seconds >= each.held.idle + each.held.lost
             worked[each.job] += stretch.rate * (each.held.seconds - each.held.idle - each.held.lost)
             last_rate[each.job] = stretch.rate
@@ -115,15 +115,15 @@ def test_what_went_by_is_what_the_stretches_add_up_to(seed):
             if each.held is not None:
                 stretches += _gpu_seconds(each.held, began)
     for task in world.tasks.values():
-        if task.stretch is not None:
+        if task.interval is not None:
             stretches += _gpu_seconds(task.ended(world.now), began)
 
     assert flow == stretches
 
 
 def _gpu_seconds(held, began):
-    seconds = (held.until - max(held.stretch.begins, began)).total_seconds()
-    return held.stretch.gpu_milli * max(0, int(seconds))
+    seconds = (held.until - max(held.interval.begins, began)).total_seconds()
+    return held.interval.gpu_milli * max(0, int(seconds))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

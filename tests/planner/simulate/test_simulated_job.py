@@ -29,7 +29,7 @@ def running(task, *replicas, second=0, delay=0):
     """The task, which begins on these places."""
     stretch = run_interval(task.job, replicas, NODES, begins=at(second), delay=delay)
     begun = Running(started_at=at(second), replicas=replicas)
-    return replace(task, job=task.job.model_copy(update={"running": begun}), stretch=stretch, ran=True)
+    return replace(task, job=task.job.model_copy(update={"running": begun}), interval=stretch, ran=True)
 
 
 def waiting(duration=3600, **about):
@@ -123,9 +123,9 @@ def test_however_often_it_is_stopped_it_ends_when_all_its_work_is_done(duration,
         stop = min(at(now + seconds), task.ends())
         done = stop == task.ends()
         task, held = (task, task.ended(stop)) if done else task.stopped(stop, physics)
-        worked += held.stretch.rate * (held.seconds - held.idle - held.lost)
+        worked += held.interval.rate * (held.seconds - held.idle - held.lost)
         now += held.seconds
         if done:
             break
 
-    assert task.need <= worked < task.need + held.stretch.rate
+    assert task.need <= worked < task.need + held.interval.rate

@@ -100,12 +100,12 @@ def test_at_the_time_limit_the_hint_is_kept_and_the_bound_is_true(solve):
     answer = solve(formulation, budget(2.0), hint, reports.append)
 
     assert answer.status is SolveStatus.FEASIBLE
-    assert formulation.violated(answer.values) == ()
+    assert formulation.violated_rows(answer.values) == ()
     assert formulation.points(hint) <= formulation.points(answer.values) <= answer.bound
     # What it reported on the way can stand in for its answer.
     told = [report for report in reports if report.status is SolveStatus.FEASIBLE]
     assert told
-    assert all(formulation.violated(report.values) == () for report in told)
+    assert all(formulation.violated_rows(report.values) == () for report in told)
     assert formulation.points(told[-1].values) == formulation.points(answer.values)
     assert all(report.bound is None or report.bound >= answer.bound for report in reports)
 
@@ -181,7 +181,7 @@ def test_no_false_bound_is_proven(solve, model, optimum):
     answer = solve(formulation, budget(), nothing(formulation), silent)
 
     assert (answer.status, answer.bound) == (SolveStatus.OPTIMAL, optimum)
-    assert formulation.violated(answer.values) == ()
+    assert formulation.violated_rows(answer.values) == ()
     assert formulation.points(answer.values) == optimum
 
 

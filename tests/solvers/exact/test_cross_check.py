@@ -56,7 +56,7 @@ def optimum(solve, formulation, hint):
     """What a solver proves to be best, with its values: the most that any target scores."""
     answer = solve(formulation, Budget(deadline=time.monotonic() + 60), hint, lambda _: None)
     assert answer.status is SolveStatus.OPTIMAL
-    assert formulation.violated(answer.values) == ()
+    assert formulation.violated_rows(answer.values) == ()
     points = formulation.points(answer.values)
     assert points == answer.bound + formulation.constant
     return points, answer.values

@@ -45,7 +45,7 @@ def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound():
         found, reported = answer(milp, formulation)
 
         assert found.status is SolveStatus.OPTIMAL, seed
-        assert formulation.violated(found.values) == (), seed
+        assert formulation.violated_rows(found.values) == (), seed
         assert formulation.points(found.values) == best.bound == found.bound, seed
         assert all(each.bound is None or each.bound >= best.bound for each in reported), seed
         with_later += len(formulation.later) > 0

@@ -108,7 +108,7 @@ def test_elastic_gang_placed_small_grows_when_the_ledger_is_filled():
     )
     ledger = Ledger(problem)
     option = problem.classes[0].options[0]
-    ledger.settle(0, option, ledger.take(0, ledger.board(0, option), 1), jobs=1)
+    ledger.settle(0, option, ledger.take(0, ledger.node_scores(0, option), 1), jobs=1)
 
     fill_free_capacity(ledger)
 
@@ -187,7 +187,7 @@ def test_ledger_gives_back_exactly_what_it_took():
         problem = build_problem(instances.mixed(seed), POLICY)
         ledger, fresh = Ledger(problem), Ledger(problem)
         for index, option in every_option(problem):
-            sites = ledger.take(index, ledger.board(index, option), draw.randint(0, 3))
+            sites = ledger.take(index, ledger.node_scores(index, option), draw.randint(0, 3))
             assert ledger.settle(index, option, sites, jobs=0) == []
         assert (ledger.capacity.gpu_free == fresh.capacity.gpu_free).all()
         assert (ledger.capacity.free == fresh.capacity.free).all()
@@ -202,8 +202,8 @@ def test_board_kept_up_to_date_is_a_board_made_anew():
         ledger = Ledger(problem)
         for _ in range(6):
             for index, option in every_option(problem):
-                ledger.take(index, ledger.board(index, option), draw.randint(0, 2))
-                kept = ledger.board(index, option)
+                ledger.take(index, ledger.node_scores(index, option), draw.randint(0, 2))
+                kept = ledger.node_scores(index, option)
                 anew = NodeScores(ledger, ledger.tenants[index], kept.nodes)
                 assert kept.best(ledger) == anew.best(ledger)
                 assert kept.order.tolist() == anew.order.tolist()

@@ -105,7 +105,7 @@ def test_nothing_that_is_left_fits_anywhere():
         nodes = [slot_problems.node("n0", 2, of=4, returns=[slot_problems.back(2, 0, 1)])]
         ledger = greedy(slot_problems.problem(nodes, some_jobs(draw, 5, count=9), slots=5))
         for index in range(9):
-            assert not any(ledger.book(index, 0, slot) for slot in range(1, 5)), seed
+            assert not any(ledger.reserve_start(index, 0, slot) for slot in range(1, 5)), seed
 
 
 def test_a_job_comes_after_those_it_waits_for():
@@ -129,10 +129,10 @@ def test_a_job_is_not_booked_before_what_it_waits_for():
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=8))
 
-    assert ledger.book(1, 0, 3) is None
-    assert ledger.book(0, 0, 1) is not None
-    assert ledger.book(1, 0, 2) is None
-    assert ledger.book(1, 0, 3) is not None
+    assert ledger.reserve_start(1, 0, 3) is None
+    assert ledger.reserve_start(0, 0, 1) is not None
+    assert ledger.reserve_start(1, 0, 2) is None
+    assert ledger.reserve_start(1, 0, 3) is not None
 
 
 def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():
@@ -147,8 +147,8 @@ def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():
     of = {ledger.problem.classes[each.job_class].jobs[0]: number for number, each in ledger.booked.items()}
     assert set(of) == {"first", "second", "pair", "other"}
 
-    ledger.unbook(of["first"])
-    ledger.unbook(of["pair"])
+    ledger.cancel_reservation(of["first"])
+    ledger.cancel_reservation(of["pair"])
     cancel_broken_starts(ledger)
 
     assert not ledger.booked
@@ -202,4 +202,4 @@ def test_a_plan_of_one_slot_books_nothing():
     jobs = [slot_problems.waiting("a", slots=1, gpus=1), slot_problems.waiting("b", slots=1, gpus=8)]
     ledger = greedy(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=1))
 
-    assert (len(ledger.placed), ledger.booked, ledger.timetable) == (1, {}, None)
+    assert (len(ledger.placed), ledger.booked, ledger.timeline) == (1, {}, None)

@@ -27,7 +27,7 @@ def market(*jobs, nodes=NODES):
 def net(problem, prices, name, model):
     index = next(at for at, each in enumerate(problem.classes) if name in each.jobs)
     option = next(each for each in problem.classes[index].options if each.gpu_model == model)
-    return prices.net(index, option)
+    return prices.points_above_price(index, option)
 
 
 def test_what_there_is_enough_of_is_free_of_charge():
@@ -48,7 +48,9 @@ def test_scarce_model_costs_more():
 def test_job_worth_less_than_those_that_get_the_gpus_does_not_pay():
     jobs = [build.job(f"j{index}", gpus=8, priority=5) for index in range(5)]
     problem, prices = market(*jobs, build.job("low", gpus=8))
-    pays = {name: prices.pays(index) for index, each in enumerate(problem.classes) for name in each.jobs}
+    pays = {
+        name: prices.is_worth_price(index) for index, each in enumerate(problem.classes) for name in each.jobs
+    }
 
     assert pays == dict.fromkeys(pays, True) | {"low": False}
 
@@ -59,7 +61,7 @@ def test_running_job_keeps_the_price_at_what_it_is_worth():
     problem, prices = market(running, build.job("a", gpus=8, priority=9), nodes=build.cluster(1))
     (incumbent,) = problem.incumbents
 
-    assert prices.fetched(incumbent) == pytest.approx(-incumbent.stop_points)
+    assert prices.market_value(incumbent) == pytest.approx(-incumbent.stop_points)
 
 
 @pytest.mark.slow
@@ -73,15 +75,19 @@ def test_demand_above_the_price_is_no_more_than_there_is(seed, divisible):
         return
     prices = MarketPrices(Ledger(problem))
     asked = sum(
-        job_class.shape.quota_milli * job_class.usual * len(job_class.jobs)
+        job_class.shape.quota_milli * job_class.ordering_size * len(job_class.jobs)
         for index, job_class in enumerate(problem.classes)
         if job_class.role is ClassRole.START and job_class.shape.quota_milli
-        if any(prices.net(index, option) > 1e-6 and option.gpu_model for option in job_class.options)
+        if any(
+            prices.points_above_price(index, option) > 1e-6 and option.gpu_model
+            for option in job_class.options
+        )
     )
     held = sum(
         incumbent.shape.quota_milli * len(incumbent.holds)
         for incumbent in problem.incumbents
-        if incumbent.stop_points is not None and -incumbent.stop_points <= prices.fetched(incumbent) + 1e-6
+        if incumbent.stop_points is not None
+        and -incumbent.stop_points <= prices.market_value(incumbent) + 1e-6
     )
 
     assert asked <= sum(sum(node.gpus) for node in problem.nodes) + held

@@ -169,14 +169,14 @@ def test_a_preempted_job_does_not_return_to_booked_places():
     nodes = [slot_problems.node("n0", 0, of=2, returns=[back])]
     ledger = Ledger(ask(nodes, a(None), incumbents=(runs,)))
 
-    assert ledger.book(0, 0, 2) is None
+    assert ledger.reserve_start(0, 0, 2) is None
     assert vacate.stop_incumbent(ledger, 0)
-    number = ledger.book(0, 0, 2)
+    number = ledger.reserve_start(0, 0, 2)
     assert number is not None
     assert not vacate.restore_incumbent(ledger, 0)
-    ledger.unbook(number)
+    ledger.cancel_reservation(number)
     assert vacate.restore_incumbent(ledger, 0)
-    assert ledger.book(0, 0, 4) is not None
+    assert ledger.reserve_start(0, 0, 4) is not None
 
 
 def test_a_starving_job_is_not_started_at_a_loss():

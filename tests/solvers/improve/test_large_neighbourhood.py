@@ -125,7 +125,7 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
         return
     x = Columns(asked.problem)
     formulation = formulate(asked.problem, x)
-    assert formulation.violated(x.encode(known)) == ()
+    assert formulation.violated_rows(x.encode(known)) == ()
     answer = ledger_of(asked.problem, known)
     assert answer is not None
     assert answer.objective == before - left

@@ -92,7 +92,7 @@ def test_parts_together_take_no_more_than_queues_have_room_for(make, seed):
     parts = divided(ledger, 3, seed)
 
     for index, budget_ in enumerate(ledger.problem.budgets):
-        usage = budget_.up_the_tree(ledger.quota.held(index))
+        usage = budget_.usage_up_the_tree(ledger.quota.held(index))
         for queue, (used, limit) in enumerate(zip(usage, budget_.firm, strict=True)):
             if limit is not None:
                 room = [part.share.budgets[index].firm[queue] - used for part in parts]

@@ -52,7 +52,7 @@ class World:
         """The node that then has room for a job; all else is as legal and worth as much as before."""
         before = self.ledger.objective
         nodes = np.arange(len(self.problem.nodes))
-        node = SwapRepair(self.ledger, nodes, movable_classes(self.ledger)).node_for(self.index(name))
+        node = SwapRepair(self.ledger, nodes, movable_classes(self.ledger)).swap_for_room(self.index(name))
         assert self.ledger.objective == before
         assert judged(self.snapshot, self.policy, self.target()).violations == ()
         return None if node is None else self.problem.nodes[node].name
@@ -173,7 +173,7 @@ def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
         for relief in missed:
             with monkeypatch.context() as patch:
                 if not relief:
-                    patch.setattr(SwapRepair, "node_for", lambda *_: None)
+                    patch.setattr(SwapRepair, "swap_for_room", lambda *_: None)
                 ledger, lost = placing.disaggregate(problem, x.decode(values))
             missed[relief] += lost
             assert judged(snapshot, Policy(), ledger.target(())).violations == ()

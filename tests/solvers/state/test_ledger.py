@@ -42,7 +42,7 @@ def state(ledger):
         capacity.usable.tolist(),
         [dict(sorted(layouts.items())) for layouts in capacity.mig._layouts],
         ledger.floors.least.tolist(),
-        ledger.residents.tolist(),
+        ledger.replica_counts.tolist(),
         ledger.quota._usage,
         ledger.quota._missing,
         [
@@ -306,8 +306,8 @@ def test_opened_nodes_in_use_bear_the_first_names():
     ledger = Ledger(build_problem(snapshot, build.by_value()))
     first, second = ledger.open(0), ledger.open(0)
     start(ledger, "a")
-    ledger.shut(second if ledger.residents[first] == 0 else first)
-    ledger.shut(first) if ledger.residents[first] == 0 else None
+    ledger.shut(second if ledger.replica_counts[first] == 0 else first)
+    ledger.shut(first) if ledger.replica_counts[first] == 0 else None
 
     assert [node.name for node in ledger.target(()).added] == ["p-1"]
 

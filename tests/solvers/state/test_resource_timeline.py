@@ -65,7 +65,7 @@ def a_problem(seed):
                 f"n{number}",
                 tuple(gpus),
                 (cpu, 10**6, 10**6),
-                returns=tuple(sorted(returns, key=lambda each: each.slot)),
+                releases=tuple(sorted(returns, key=lambda each: each.slot)),
                 mig=mig,
                 opens=opens,
             )
@@ -123,14 +123,14 @@ def disturb(ledger, draw, steps):
             case 0:
                 ledger.place(index, problem.classes[index].options[0], jobs=draw.randint(1, 2))
             case 1 | 2 | 3:
-                ledger.book(index, 0, draw.randint(1, problem.slots - 1))
+                ledger.reserve_start(index, 0, draw.randint(1, problem.slots - 1))
             case 4 if problem.incumbents:
                 vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 5 if problem.incumbents:
                 vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if ledger.booked:
                 number = draw.choice(sorted(ledger.booked))
-                ledger.start_booked(number) if draw.random() < 0.4 else ledger.unbook(number)
+                ledger.start_reserved(number) if draw.random() < 0.4 else ledger.cancel_reservation(number)
 
 
 def stays(ledger):
@@ -178,7 +178,7 @@ def there(ledger, slot, index):
     free = list(node.gpus) if slot >= node.opens else [0] * len(node.gpus)
     cpu = node.amounts[0] if slot >= node.opens else 0
     used = {gpu.index: [(each.profile, each.start) for each in gpu.used] for gpu in node.mig}
-    for back in (each for each in node.returns if each.slot <= slot):
+    for back in (each for each in node.releases if each.slot <= slot):
         cpu += back.amounts[0]
         for gpu, milli in back.gpus:
             free[gpu] += milli
@@ -235,7 +235,7 @@ def class_of(ledger, number):
 
 def state(ledger):
     """All that a ledger knows of later slots, and its points."""
-    timetable, ahead = ledger.timetable, ledger.quota_ahead
+    timetable, ahead = ledger.timeline, ledger.future_quota
     return (
         ledger.objective,
         dict(sorted(ledger.booked.items())),
@@ -249,7 +249,7 @@ def state(ledger):
         {gpu: [sorted(places) for places in used] for gpu, used in timetable._used.items()},
         timetable._power.tolist(),
         [usage.tolist() for usage in ahead._usage],
-        ledger.residents.tolist(),
+        ledger.replica_counts.tolist(),
         ledger._left,
     )
 
@@ -297,11 +297,11 @@ def test_room_for_whole_gpus_is_what_can_be_booked_there():
         slot, gpus = draw.randrange(1, question.slots), draw.choice((1, 2))
         until = draw.randint(slot + 1, question.slots)
         shape, nodes = Shape(gpus, 0, (500, 0, 0)), np.arange(3)
-        room = ledger.timetable.room(shape, nodes, slot, until)
+        room = ledger.timeline.room(shape, nodes, slot, until)
         for node in range(3):
             taken = 0
-            while (site := ledger.timetable.find(shape, node, slot, until)) is not None:
-                ledger.timetable.reserve(shape, site, (slot, until), 1)
+            while (site := ledger.timeline.find(shape, node, slot, until)) is not None:
+                ledger.timeline.reserve(shape, site, (slot, until), 1)
                 taken += 1
             assert taken == room[node], seed
             compared += taken
@@ -314,8 +314,8 @@ def test_a_fresh_timetable_says_what_is_free_slot_by_slot():
     )
     ledger = Ledger(slot_problems.problem([node], [], slots=5))
 
-    assert ledger.timetable.whole[1:, 0].tolist() == [2, 2, 3, 3]
-    assert ledger.timetable.left[1:, 0, 0].tolist() == [1005, 1005, 1012, 1012]
+    assert ledger.timeline.whole[1:, 0].tolist() == [2, 2, 3, 3]
+    assert ledger.timeline.left[1:, 0, 0].tolist() == [1005, 1005, 1012, 1012]
 
 
 def test_what_is_held_beyond_what_there_is_is_paid_back_first():
@@ -324,7 +324,7 @@ def test_what_is_held_beyond_what_there_is_is_paid_back_first():
     )
     ledger = Ledger(slot_problems.problem([node], [], slots=4))
 
-    assert ledger.timetable.left[1:, 0, 0].tolist() == [-3, 2, 2]
+    assert ledger.timeline.left[1:, 0, 0].tolist() == [-3, 2, 2]
 
 
 def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
@@ -335,7 +335,7 @@ def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=6))
 
-    assert ledger.book(0, 0, 2) is not None
+    assert ledger.reserve_start(0, 0, 2) is not None
     assert not ledger.place(2, jobs[2].options[0], jobs=1)
     assert ledger.place(1, jobs[1].options[0], jobs=1) == 1
 
@@ -349,8 +349,8 @@ def test_a_gpu_switched_to_mig_mode_is_gone_for_bookings_however_short_the_job()
         [slot_problems.node("n0", 1)], jobs, slots=4, charges=Charges(switch_mode=0)
     )
     without, beside = Ledger(question), Ledger(question)
-    assert beside.book(0, 0, 2) is not None
+    assert beside.reserve_start(0, 0, 2) is not None
 
     assert without.place(1, jobs[1].options[0], jobs=1) == 1
-    assert without.book(0, 0, 2) is None
+    assert without.reserve_start(0, 0, 2) is None
     assert beside.place(1, jobs[1].options[0], jobs=1) == 0

@@ -66,7 +66,7 @@ class Planted:
                     self.run(draw, name, range(start, start + size))
                 free += size * (not self.kept & {(name, start)})
             rank = name in self.left
-            for size in self.fitting(draw, free):
+            for size in self.count_replicas(draw, free):
                 replicas[size, rank] += 1
         self.batches = list(self.wait(draw, replicas))
         self.snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=self.jobs)
@@ -88,7 +88,7 @@ class Planted:
         else:
             self.kept.add((node, gpus[0]))
 
-    def fitting(self, draw, free):
+    def count_replicas(self, draw, free):
         while free:
             size = draw.choice([size for size in (1, 2, 4, 8) if size <= free])
             yield size

@@ -20,7 +20,7 @@ def node(name, free, *, of=None, cpu=64_000, returns=(), **more):
     """A node with `free` of its GPUs free, the last ones; the others are held."""
     total = free if of is None else of
     gpus = (0,) * (total - free) + (1000,) * free
-    return FreeNode(name, gpus, (cpu, 10**6, 10**6), returns=tuple(returns), **more)
+    return FreeNode(name, gpus, (cpu, 10**6, 10**6), releases=tuple(returns), **more)
 
 
 def ends(slots, hours):

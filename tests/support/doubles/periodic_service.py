@@ -86,7 +86,7 @@ class Bench:
             now=self.clock.now,
             stop=lambda: self.stop.requested,
         )
-        self.around = RunContext(
+        self.context = RunContext(
             read=self.read,
             policy=PolicyInForce(lambda: self.policy),
             plans=PlanStore(self.folder / "plans", keep=5),
@@ -96,7 +96,7 @@ class Bench:
             now=self.clock.now,
             stop=self.stop,
         )
-        self.exposition = MetricsRegistry("1.2.3", every=EVERY)
+        self.metrics = MetricsRegistry("1.2.3", every=EVERY)
         self.reader = self.live.read
 
     def read(self):
@@ -105,16 +105,16 @@ class Bench:
     def apply(self, plan, *, resume):
         return self.live.apply(plan, resume=resume)
 
-    def trail(self, plan):
-        return self.live.trail(plan)
+    def applied_steps(self, plan):
+        return self.live.applied_steps(plan)
 
     def epochs(self, number):
         """Run so many epochs as a process of its own would; True if the last one went well."""
         with History(self.folder / "history.db") as history:
             run = ServiceLoop(
-                around=self.around,
+                context=self.context,
                 history=history,
-                exposition=self.exposition,
+                metrics=self.metrics,
                 pace=EpochSchedule(EVERY, began=self.clock(), draw=random.Random(0)),
                 clock=self.clock,
             )
@@ -195,13 +195,13 @@ class Busy(Bench):
         waiting = sum(job.running is None for job in there.jobs)
         self.arrive(min(self.draw.choice((0, 2, 3, 4, 8)), MOST_WAITING - waiting))
         for name in [name for name, until in self.down.items() if until <= self.plans]:
-            self.cluster.bring_back(name)
+            self.cluster.return_node(name)
             del self.down[name]
         if self.draw.random() < 0.12 and len(self.down) < 3:
             name = self.draw.choice(
                 [f"n{number:02d}" for number in range(12) if f"n{number:02d}" not in self.down]
             )
-            self.hit.update(self.cluster.fail(name))
+            self.hit.update(self.cluster.fail_node(name))
             self.down[name] = self.plans + self.draw.choice((2, 5, 9))
             self.failures += 1
 
@@ -210,7 +210,10 @@ class Busy(Bench):
         jobs = []
         for _ in range(number):
             name = f"j{len(self.submitted):05d}"
-            about = {"gpus": self.draw.choice((1, 1, 2, 4, 8)), "replicas": self.draw.choice((1, 1, 1, 2, 4))}
+            about = {
+                "gpus": self.draw.choice((1, 1, 2, 4, 8)),
+                "replicas": self.draw.choice((1, 1, 1, 2, 4)),
+            }
             if self.draw.random() < 0.2:
                 about = {"milli": self.draw.choice((250, 500))}
             made = build.job(

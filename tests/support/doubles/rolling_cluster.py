@@ -139,7 +139,7 @@ class Rolling:
         cluster = self.snapshot.cluster.model_copy(update=update)
         self.snapshot = self.snapshot.model_copy(update={"cluster": cluster}).canonical()
 
-    def fail(self, name: str, *, gone: bool) -> Node:
+    def fail_node(self, name: str, *, gone: bool) -> Node:
         """A node is gone, or not ready any more; its jobs wait again. The node as it was."""
         jobs = []
         for job in self.snapshot.jobs:
@@ -201,7 +201,7 @@ class Rolling:
         for each in self.told.get(job.name, ()):
             if job.running is not None or each.start <= self.now:
                 if self.now > each.start or job.running is None:
-                    self.late.append((job.name, each, self.now))
+                    self.missed_second.append((job.name, each, self.now))
                 else:
                     self.met += 1
         if job.running is not None:

@@ -67,7 +67,7 @@ def epochs(baseline, given, clock=EVENTS, policy=None, *, most=500):
         yield Ruled(world, decided.world, decided.happened)
         if not decided.world.tasks and not decided.world.coming:
             return
-        world = advance_world(decided.world, clock.following(decided.world)).world
+        world = advance_world(decided.world, clock.next_epoch(decided.world)).world
 
 
 def starts(baseline, given, clock=EVENTS):

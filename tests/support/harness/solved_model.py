@@ -61,5 +61,5 @@ def solved(snapshot, policy=None):
     nothing = np.zeros_like(formulation.upper)
     answer = cpsat.solve(formulation, Budget(time.monotonic() + 30), nothing, lambda _: None)
     assert answer.status == "OPTIMAL", answer
-    assert not formulation.violated(answer.values)
+    assert not formulation.violated_rows(answer.values)
     return Solved(problem, x.decode(answer.values), formulation.points(answer.values))

@@ -54,7 +54,7 @@ def offered(problem):
         if after is None:
             return incumbent.stop_points is not None
         if len(after.replicas) < len(before):
-            return len(after.replicas) >= incumbent.fewest
+            return len(after.replicas) >= incumbent.min_replicas
         return (incumbent.move if len(after.replicas) == len(before) else incumbent.grow) is not None
 
     return offers

@@ -133,7 +133,7 @@ class _World:
         choice = draw.random()
         if choice < 0.3 and (incumbent.stop_points is not None or incumbent.move is not None):
             return None
-        fewest = 1 if draw.random() < self.careless / 2 else incumbent.fewest
+        fewest = 1 if draw.random() < self.careless / 2 else incumbent.min_replicas
         if choice < 0.5 and incumbent.shrinkable:
             kept = draw.sample(placement.replicas, draw.randint(fewest, count - 1))
             return placement.model_copy(update={"replicas": tuple(kept)})

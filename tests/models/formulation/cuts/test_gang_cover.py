@@ -34,7 +34,7 @@ SEEDS = 300
 def relaxed(formulation):
     """The linear relaxation's last answer, its bound without further rows, and with them."""
     budget, nothing = Budget(time.monotonic() + 20), np.zeros_like(formulation.upper)
-    loose = milp.relax(replace(formulation, gatherings=()), budget, nothing, lambda _: None)
+    loose = milp.relax(replace(formulation, gang_covers=()), budget, nothing, lambda _: None)
     answer = milp.relax(formulation, budget, nothing, lambda _: None)
     return answer, loose.bound, answer.bound
 
@@ -42,7 +42,7 @@ def relaxed(formulation):
 def guess(formulation, draw):
     """Fractions at random: many gangs, and few jobs that leave to make way for them."""
     values = 0.3 * draw.random(len(formulation.upper)) * formulation.upper
-    gangs = np.concatenate([each.gangs for each in formulation.gatherings])
+    gangs = np.concatenate([each.gangs for each in formulation.gang_covers])
     values[gangs] = draw.random(len(gangs)) * formulation.upper[gangs]
     return values
 
@@ -56,7 +56,7 @@ def cuts_and_plans():
         problem = build_problem(instance.snapshot, instance.policy)
         x = Columns(problem)
         formulation = formulate(problem, x)
-        if not formulation.gatherings:
+        if not formulation.gang_covers:
             continue
         draw = np.random.default_rng(seed)
         target = legal_target(instance.snapshot, instance.policy, problem, random.Random(seed))
@@ -71,9 +71,9 @@ def test_no_legal_plan_breaks_a_row_that_was_added():
     tally = Counter()
     for formulation, cuts, values in cuts_and_plans():
         stronger = formulation.strengthened(cuts)
-        assert stronger.violated(values) == ()
+        assert stronger.violated_rows(values) == ()
         tally["rows"] += len(cuts)
-        tally["with gangs"] += any(values[each.gangs].any() for each in formulation.gatherings)
+        tally["with gangs"] += any(values[each.gangs].any() for each in formulation.gang_covers)
 
     assert tally["rows"] >= 100, tally
     assert tally["with gangs"] >= 10, tally
@@ -84,7 +84,7 @@ def test_rows_that_were_added_are_broken_by_what_they_were_added_for():
     for formulation, _, _ in cuts_and_plans():
         answer = guess(formulation, np.random.default_rng(0))
         for number, chosen in formulation.broken(answer):
-            row = formulation.gatherings[number].row(("cut",), chosen)
+            row = formulation.gang_covers[number].row(("cut",), chosen)
             assert row.coefficients @ answer[row.columns] > row.upper
 
 
@@ -128,5 +128,5 @@ def test_rows_begin_with_the_nodes_that_are_dearest_to_clear():
 def test_rows_that_do_not_follow_are_not_known(cuts):
     formulation = model(build.snapshot(nodes=racks(2), jobs=[gang("g", 2, required=Level.RACK)]))[2]
 
-    assert formulation.has(((0, (0,)),))
-    assert not formulation.has(cuts)
+    assert formulation.has_cuts(((0, (0,)),))
+    assert not formulation.has_cuts(cuts)

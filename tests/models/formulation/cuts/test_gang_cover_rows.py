@@ -87,9 +87,9 @@ def cases(crowded="none"):
         snapshot, policy = world(seed), Policy(prices=PRICES, priority=build.BY_WEIGHT)
         problem = build_problem(snapshot, policy)
         x = Columns(problem)
-        assert not x.departures.crowded or crowded != "none"
+        assert not x.eviction_patterns.crowded or crowded != "none"
         formulation = formulate(problem, x)
-        if formulation.gatherings:
+        if formulation.gang_covers:
             draw = random.Random(seed)
             targets = [legal_target(snapshot, policy, problem, draw) for _ in range(8)]
             found.append((snapshot, problem, x, formulation, targets))
@@ -132,7 +132,7 @@ def guesses(formulation, seed):
     draw = np.random.default_rng(seed)
     for _ in range(3):
         values = draw.random(len(formulation.upper)) * formulation.upper
-        leaving = np.concatenate([each.columns for each in formulation.gatherings])
+        leaving = np.concatenate([each.columns for each in formulation.gang_covers])
         values[leaving] *= draw.random() * 0.3
         yield values
 
@@ -140,7 +140,7 @@ def guesses(formulation, seed):
 def test_random_worlds_have_what_rows_depend_on():
     seen = Counter()
     for *_, formulation, _ in cases():
-        for each in formulation.gatherings:
+        for each in formulation.gang_covers:
             seen["gangs of several sizes"] += len(set(each.least.tolist())) > 1
             seen["nodes not known"] += len(each.most) > len(each.fixed)
             seen["several nodes"] += len(each.fixed) > 1
@@ -154,7 +154,7 @@ def test_no_legal_plan_breaks_the_row_of_any_set_of_nodes(found):
     tight = whole = 0
     for _, _, x, formulation, targets in found:
         for values in map(x.encode, targets):
-            for each in formulation.gatherings:
+            for each in formulation.gang_covers:
                 whole += bool(values[each.gangs].any())
                 for chosen in sets_of(each):
                     row = each.row(("cut",), chosen)
@@ -168,7 +168,7 @@ def test_no_legal_plan_breaks_the_row_of_any_set_of_nodes(found):
 
 def test_each_row_is_what_its_formula_says(found):
     for *_, formulation, _ in found:
-        for each in formulation.gatherings:
+        for each in formulation.gang_covers:
             for chosen in sets_of(each):
                 coefficients, upper = formula(each, chosen)
                 divisor = gcd(*coefficients.values()) or 1
@@ -184,7 +184,7 @@ def test_rows_are_found_the_worst_first_and_among_equal_nodes_the_worst_of_all()
     several = equal = 0
     for seed, (*_, formulation, _) in enumerate(cases()):
         for values in guesses(formulation, seed):
-            for each in formulation.gatherings:
+            for each in formulation.gang_covers:
                 over = [excess(each, chosen, values) for chosen in each.broken(values)]
                 assert over == sorted(over, reverse=True)
                 assert all(one > 0 for one in over)
@@ -206,7 +206,7 @@ def test_room_is_what_the_jobs_that_stay_leave():
         for target in targets:
             values = x.encode(target)
             held = _held_by_staying_jobs(snapshot, target)
-            for each in formulation.gatherings:
+            for each in formulation.gang_covers:
                 (domain,) = {where[gang] for gang in each.gangs.tolist()}
                 nodes = [
                     node.name

@@ -154,7 +154,7 @@ def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monk
         x = Columns(problem)
         formulation = formulate(problem, x)
         draw = random.Random(seed)
-        assert bool(x.departures.crowded) == bool(limits)
+        assert bool(x.eviction_patterns.crowded) == bool(limits)
         for _ in range(8):
             values = x.encode(legal_target(snapshot, policy, problem, draw))
             found = [row for row in formulation.rows if row.family == "stranded_gpu"]

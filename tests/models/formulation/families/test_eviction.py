@@ -150,5 +150,5 @@ def test_equal_jobs_need_a_column_for_each_number_of_leavers_only():
         build_problem(build.snapshot(nodes=build.cluster(1), jobs=[*eight, urgent]), Policy())
     )
 
-    assert [each.leavers for each in departures.by_node[0]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [each.disturbed_count for each in departures.by_node[0]] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert not departures.crowded

@@ -78,7 +78,7 @@ def optimum(formulation):
 def test_every_legal_schedule_satisfies_the_rows_and_is_valued_as_the_verifier_does():
     seen = Counter()
     for seed, formulation, values, verification, target in legal():
-        assert formulation.violated(values) == (), (seed, target)
+        assert formulation.violated_rows(values) == (), (seed, target)
         assert (values <= formulation.upper).all(), seed
         assert formulation.points(values) == verification.objective, (seed, target, verification.terms)
         seen.update(verification.terms.keys())

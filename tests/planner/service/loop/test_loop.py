@@ -34,7 +34,7 @@ def test_without_an_applier_plans_are_saved_and_nothing_changes(bench):
 
     assert one.outcomes() == ["planned", "planned"]
     assert one.plans_of_steps() == []
-    assert one.around.plans.latest().plan_id == one.records()[-1].plan_id
+    assert one.context.plans.latest().plan_id == one.records()[-1].plan_id
 
 
 def test_a_plan_that_the_policy_leaves_to_people_waits_for_them(bench):
@@ -47,7 +47,7 @@ def test_a_plan_that_the_policy_leaves_to_people_waits_for_them(bench):
     one.epochs(1)
     assert one.outcomes() == ["awaits_approval", "awaits_approval"]
     assert one.plans_of_steps() == []
-    one.apply(one.around.plans.latest(), resume=False)
+    one.apply(one.context.plans.latest(), resume=False)
     one.epochs(1)
     assert one.outcomes()[-1] == "unchanged"
 
@@ -59,7 +59,7 @@ def test_a_cluster_that_changes_before_the_apply_makes_the_plan_stale_and_is_pla
     def later(plan, *, resume):
         calls.append(plan)
         if len(calls) == 1:
-            one.cluster.fail("n0")
+            one.cluster.fail_node("n0")
         return apply(plan, resume=resume)
 
     one.apply = later
@@ -77,9 +77,9 @@ def test_what_a_source_does_not_remember_of_promises_the_last_plan_does(bench):
     one = bench(world, policy=ahead, applies=False, remembers=False)
 
     one.epochs(1)
-    first = one.around.plans.latest()
+    first = one.context.plans.latest()
     one.epochs(1)
-    second = one.around.plans.latest()
+    second = one.context.plans.latest()
 
     (promise,) = first.planned
     assert first.snapshot.job_by_name["waits"].promise is None
@@ -122,8 +122,8 @@ def test_a_job_on_a_node_that_failed_and_returned_is_started_again_by_a_clock_th
     one = bench(snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)]))
     one.epochs(1)
 
-    one.cluster.fail("n0")
-    one.cluster.bring_back("n0")
+    one.cluster.fail_node("n0")
+    one.cluster.return_node("n0")
     one.epochs(1)
 
     assert one.outcomes() == ["applied", "applied"]

@@ -58,7 +58,7 @@ def test_what_was_done_before_an_action_failed_is_recorded_and_the_rest_is_plann
 def test_an_epoch_that_cannot_read_is_recorded_and_retried_ever_later_while_the_last_plan_stays(bench):
     one = bench()
     one.epochs(1)
-    good = one.around.plans.latest()
+    good = one.context.plans.latest()
     problem = BadInputError((InputProblem("jobs.yaml:3", "no such queue."),))
 
     def unreadable():
@@ -75,7 +75,7 @@ def test_an_epoch_that_cannot_read_is_recorded_and_retried_ever_later_while_the_
     assert all("jobs.yaml:3: no such queue." in record.error for record in failed)
     shortest, *_, longest = one.stop.pauses
     assert shortest < longest / 4
-    assert one.around.plans.latest() == good
+    assert one.context.plans.latest() == good
     assert one.epochs(1)
 
 
@@ -150,7 +150,7 @@ def test_an_epoch_that_was_not_recorded_leaves_a_gap_in_the_history(bench, monke
 
     assert one.epochs(3)
     assert [record.number for record in one.records()] == [1, 3]
-    numbers = sorted(int(path.name[:6]) for path in one.around.plans.folder.glob("0*"))
+    numbers = sorted(int(path.name[:6]) for path in one.context.plans.folder.glob("0*"))
     assert numbers == [1, 2, 3]
 
 

@@ -51,15 +51,15 @@ def test_told_to_stop_during_an_apply_it_finishes_the_action_in_hand_and_the_nex
 
 def test_told_to_stop_before_the_apply_it_keeps_the_plan_and_applies_nothing(bench):
     one = bench()
-    save = one.around.plans.save
+    save = one.context.plans.save
 
     def save_and_stop(plan, number):
         one.stop.requested = True
         return save(plan, number)
 
-    one.around.plans.save = save_and_stop
+    one.context.plans.save = save_and_stop
     one.epochs(3)
-    one.around.plans.save, one.stop.requested = save, False
+    one.context.plans.save, one.stop.requested = save, False
     one.epochs(1)
 
     assert one.outcomes() == ["stopped", "applied"]
@@ -78,7 +78,7 @@ def test_told_to_stop_while_it_searches_it_keeps_the_best_plan_so_far(bench):
     one.epochs(3)
 
     assert one.outcomes() == ["stopped"]
-    assert one.around.plans.latest().solution.ended == "interrupted"
+    assert one.context.plans.latest().solution.ended == "interrupted"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_under_another_policy_a_plan_is_made_anew_and_not_resumed(bench, rules, 
     one = bench()
     left_half_done(one)
     one.policy = GREEDY.model_copy(update=rules)
-    one.around.policy.reread()
+    one.context.policy.reread()
     one.epochs(1)
 
     stopped, given_up, after = one.records()
@@ -107,7 +107,7 @@ def test_with_other_solvers_a_plan_is_resumed_all_the_same(bench):
     one = bench()
     left_half_done(one)
     one.policy = GREEDY.model_copy(update={"solvers": (SolverName.MILP,)})
-    one.around.policy.reread()
+    one.context.policy.reread()
     one.epochs(1)
 
     stopped, resumed, _ = one.records()
@@ -117,7 +117,7 @@ def test_with_other_solvers_a_plan_is_resumed_all_the_same(bench):
 def test_what_people_left_undone_of_a_plan_that_awaits_approval_is_left_to_them(bench):
     one = bench(policy=GREEDY.model_copy(update={"approval": PEOPLE}))
     one.epochs(1)
-    plan = one.around.plans.latest()
+    plan = one.context.plans.latest()
     with pytest.raises(PlannerError):
         replace(one.live, stop=iter([False, True]).__next__).apply(plan, resume=False)
     one.epochs(1)
@@ -132,7 +132,7 @@ def test_what_people_left_undone_of_a_plan_that_awaits_approval_is_left_to_them(
 def test_what_people_did_of_a_plan_as_a_whole_is_written_down(bench):
     one = bench(policy=GREEDY.model_copy(update={"approval": PEOPLE}))
     one.epochs(1)
-    one.live.apply(one.around.plans.latest(), resume=False)
+    one.live.apply(one.context.plans.latest(), resume=False)
     one.epochs(1)
 
     assert one.outcomes() == ["awaits_approval", "resumed", "unchanged"]
@@ -155,12 +155,12 @@ def test_what_a_later_run_finds_changed_in_the_policy_is_recorded(bench):
 def test_an_apply_that_is_stale_when_it_is_resumed_gives_way_to_a_new_plan(bench):
     one = bench()
     left_half_done(one)
-    left = one.around.plans.latest()
+    left = one.context.plans.latest()
     waits = [each.name for each in one.cluster.snapshot().jobs if each.running is None]
     assert len(waits) == 2
-    one.cluster.fail("n1")
-    one.cluster.fail("n0")
-    one.cluster.bring_back("n0")
+    one.cluster.fail_node("n1")
+    one.cluster.fail_node("n0")
+    one.cluster.return_node("n0")
     one.epochs(2)
 
     assert one.outcomes()[1] == "stale"
@@ -209,8 +209,8 @@ def test_a_long_audit_log_is_set_aside_before_the_next_plan_and_a_new_one_begun(
 
     one.cluster.submit([job("d", gpus=1)])
     one.cluster.advance(60)
-    one.cluster.fail("n0")
-    one.cluster.bring_back("n0")
+    one.cluster.fail_node("n0")
+    one.cluster.return_node("n0")
     one.epochs(1)
 
     (aside,) = one.folder.glob("audit-*.jsonl")

@@ -71,7 +71,7 @@ def worth(problem, jobs, where):
         for index, at in zip(jobs, where, strict=True):
             if at is not None:
                 own[problem.classes[index].queue] += problem.classes[index].shape.quota_milli
-        for used, limit in zip(budget.up_the_tree(own), budget.limit, strict=True):
+        for used, limit in zip(budget.usage_up_the_tree(own), budget.limit, strict=True):
             if limit is not None and used > limit:
                 return None
     return points

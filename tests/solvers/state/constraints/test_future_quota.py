@@ -46,14 +46,14 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
             left = list(own)
             for when, of, milli, _ in returns:
                 left[of] -= milli if when <= slot else 0
-            alone = QuotaLedger(replace(question, budgets=(replace(budget, own=tuple(left), returns=()),)))
+            alone = QuotaLedger(replace(question, budgets=(replace(budget, own=tuple(left), releases=()),)))
             for of, milli, span in changes:
                 if span[0] <= slot < span[1]:
                     alone.change(of, slot_problems.MODEL, milli, new=True)
             fitting = (
                 milli
                 for milli in range(500, A_LOT + 1, 500)
-                if not alone.obstacle(queue, slot_problems.MODEL, milli)
+                if not alone.exceeded_limit(queue, slot_problems.MODEL, milli)
             )
             rooms.append(max(fitting, default=0))
         for slot in range(1, slots):

@@ -40,7 +40,7 @@ def questions(*more):
             if job_class.role is ClassRole.START:
                 for option in job_class.options:
                     nodes = ledger.nodes_of(option)
-                    yield ledger, preemption, index, nodes[ledger.takes(ledger.tenants[index], nodes)]
+                    yield ledger, preemption, index, nodes[ledger.rank_admits(ledger.tenants[index], nodes)]
 
 
 def test_room_made_on_paper_is_what_the_ledger_says():
@@ -49,7 +49,7 @@ def test_room_made_on_paper_is_what_the_ledger_says():
         tenant = ledger.tenants[index]
         for node in nodes.tolist():
             loss, gone = preemption.price(index, node)
-            by_trial = preemption.price_by_trial(index, node, preemption.victims.there(node, tenant))
+            by_trial = preemption.loss_by_trial(index, node, preemption.victims.there(node, tenant))
             assert (loss, gone) == by_trial
             compared += loss < np.inf
     assert compared >= 100
@@ -59,7 +59,7 @@ def test_no_price_is_below_its_bound():
     compared = 0
     for ledger, preemption, index, nodes in questions():
         tenant = ledger.tenants[index]
-        losses = preemption.victims.least_losses(tenant, nodes)
+        losses = preemption.victims.loss_lower_bounds(tenant, nodes)
         for node, least in zip(nodes.tolist(), losses.tolist(), strict=True):
             loss, gone = preemption.price(index, node)
             whole = all(not victim.shrinks for victim in gone)
@@ -78,8 +78,10 @@ def test_offers_kept_up_to_date_are_offers_made_anew():
             changed += vacate.stop_incumbent(ledger, incumbent)
         anew = PreemptionCosts(ledger, preemption.victims, tenant, nodes)
 
-        assert kept.bounds().tolist() == anew.bounds().tolist()
-        assert [bound for bound, _ in kept.cheapest_first()] == sorted(anew.bounds()[anew.bounds() < np.inf])
+        assert kept.lower_bounds().tolist() == anew.lower_bounds().tolist()
+        assert [bound for bound, _ in kept.cheapest_first()] == sorted(
+            anew.lower_bounds()[anew.lower_bounds() < np.inf]
+        )
         ledger.rollback(mark)
     assert changed >= 100
 
@@ -90,12 +92,12 @@ def test_what_was_learnt_of_a_node_holds_until_it_changes():
         mark = ledger.mark()
         whole = PreemptionCosts(ledger, preemption.victims, ledger.tenants[index], nodes)
         for node in nodes[:1].tolist():
-            before = whole.bounds()[0]
-            whole.among(nodes[:1]).learn(node, 12345.0)
-            assert whole.bounds()[0] == 12345.0
+            before = whole.lower_bounds()[0]
+            whole.restricted_to(nodes[:1]).set_exact_loss(node, 12345.0)
+            assert whole.lower_bounds()[0] == 12345.0
 
             ledger.capacity.touch(node)
-            assert whole.bounds()[0] == before
+            assert whole.lower_bounds()[0] == before
             learnt += 1
         ledger.rollback(mark)
     assert learnt >= 100
