@@ -37,7 +37,8 @@ def _closed_nodes(case: Context, stay: Interval, replicas: Iterator[Replica]) ->
     time = case.time
     for name in sorted({replica.node for replica in replicas}):
         if window := time.windows.blocking_window(stay.job, name, stay.start, stay.seconds):
-            found = f"there from {time.format_instant(stay.start)} to {time.format_instant(stay.start + stay.seconds)}"
+            begins, ends = time.format_instant(stay.start), time.format_instant(stay.start + stay.seconds)
+            found = f"there from {begins} to {ends}"
             place = f"job {stay.job.name} on node {name}" + (f" in slot {stay.slot}" if stay.slot else "")
             yield Violation(Rule.WINDOWS, place, found, _instead(case, window))
 
