@@ -13,7 +13,7 @@ help:
 	@echo "make demo    plan, review, apply and verify the production-size scenario"
 	@echo "make test    all checks and all tests, as CI runs them: under 20 minutes on 2 cores"
 	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
-	@echo "make check   formatting, linters, types, import rules"
+	@echo "make check   formatting, linters, words, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
 	@echo "make golden  record expected.txt of scenarios and the plans of tests/net; review the diff"
@@ -43,6 +43,7 @@ test-fast: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell --toml pyproject.toml
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; exit 1; }
 	@tail -n 1 .lint-imports.log
