@@ -1,18 +1,24 @@
 # gpuplan: commands for developers. `make demo` and `make test` work from a fresh checkout.
 PYTHON ?= python3
-BIN := .venv/bin
-STAMP := .venv/.installed
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The newest Python on this machine that has a minor version of its own.
+NEWEST ?= $(lastword $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor))))
 WORKERS ?= auto
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check fmt bench golden reference docs clean
+.PHONY: help setup demo test test-fast test-newest test-oldest check fmt bench golden reference docs clean
 
 help:
 	@echo "make setup   create .venv with everything below"
 	@echo "make demo    plan, review, apply and verify the production-size scenario"
 	@echo "make test    all checks and all tests, as CI runs them: under 20 minutes on 2 cores"
 	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
+	@echo "make test-newest  the fast tests with the newest Python of this machine"
+	@echo "make test-oldest  the fast tests with the oldest allowed dependencies"
 	@echo "make check   formatting, linters, words, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
@@ -22,13 +28,13 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "gpuplan needs Python 3.11 or newer; set for example PYTHON=python3.12."; exit 1; }
-	@echo "Installing into .venv (once, about a minute) ..."
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]' \
-		> .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
+	@echo "Installing into $(VENV) (once, about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[test,docs]' \
+		> $(VENV)/install.log 2>&1 || { cat $(VENV)/install.log; exit 1; }
 	@touch $@
 
 demo: $(STAMP)
@@ -39,6 +45,13 @@ test: check
 
 test-fast: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+# The same with other versions; each has an environment of its own.
+test-newest:
+	$(MAKE) test-fast VENV=.venv-newest PYTHON=$(NEWEST)
+
+test-oldest:
+	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -70,4 +83,4 @@ docs: $(STAMP)
 	@echo "Open build/site/index.html."
 
 clean:
-	rm -rf .venv .gpuplan build dist *.egg-info .lint-imports.log
+	rm -rf .venv .venv-newest .venv-oldest .gpuplan build dist *.egg-info .lint-imports.log

@@ -75,6 +75,7 @@ docs/embedding
 :maxdepth: 1
 :caption: Reference
 
+docs/releasing
 docs/glossary
 docs/plan-format
 Snapshot <docs/reference/snapshot>
