@@ -4,8 +4,9 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The newest Python on this machine that has a minor version of its own.
-NEWEST ?= $(lastword $(foreach minor,11 12 13 14,$(shell command -v python3.$(minor))))
+# The newest Python that runs here.
+NEWEST ?= $(shell for minor in 14 13 12 11; do \
+	python3.$$minor -c "" 2> /dev/null && echo python3.$$minor && break; done)
 WORKERS ?= auto
 DEMO := .gpuplan/demo
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.solution import DRAFT_STAGE
 from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import Verifier, unnamed_damage
@@ -97,7 +98,7 @@ def plan_epoch(
     for phase, seconds in solution.phases.items():
         _LOG.info("phase=%s seconds=%.3f", phase, seconds)
     if watch is not None and solution.milestones:
-        watch(replace(solution.milestones[-1], seconds=solution.seconds, stage="draft", found=None))
+        watch(replace(solution.milestones[-1], seconds=solution.seconds, stage=DRAFT_STAGE, found=None))
     # 3. Never trust a solver. The verifier shares no code with the formulation.
     verification = check(solution.target)
     _require_none(verification.violations)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.violation import Violation
+
+DRAFT_STAGE: Final = "draft"
+"""Stage of an epoch after its search, in which the plan is written."""
 
 
 class SolveStatus(StrEnum):

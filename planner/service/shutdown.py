@@ -12,7 +12,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.render.plan.search import WRITING
+from gpuplan.models.plan.solution import DRAFT_STAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class StopSignal:
 
     def end_search(self, now: Milestone) -> None:
         """Watch of a search: after a stop request, end the search with the best plan so far."""
-        if self.requested and now.objective is not None and now.stage != WRITING:
+        if self.requested and now.objective is not None and now.stage != DRAFT_STAGE:
             raise KeyboardInterrupt
 
     def close(self) -> None:

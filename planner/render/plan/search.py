@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.solution import StopReason
+from gpuplan.models.plan.solution import DRAFT_STAGE, StopReason
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.io.search_log import SearchFinished, SearchRecord, SearchStarted
     from gpuplan.planner.render.style import Style
 
-WRITING: Final = "draft"
-"""The stage after the search, in which the plan file is written."""
-
-_DOING: Final = {"place": "placing", "repack": "repacking", WRITING: "writing the plan"}
+_DOING: Final = {"place": "placing", "repack": "repacking", DRAFT_STAGE: "writing the plan"}
 """Stages shown by their activity; the others are shown by their names."""
 
 _MOST_ROWS: Final = 20
@@ -50,7 +47,7 @@ def progress_lines(now: Milestone, *, seconds: float, limit: float, style: Style
     if now.objective is not None:
         known.append(gap_or_unknown(now.objective, now.gap))
     clock = [f"{seconds:.0f} s used"]
-    if now.stage != WRITING:
+    if now.stage != DRAFT_STAGE:
         clock.append(f"{max(0.0, limit - seconds):.0f} s left")
         if now.objective is not None:
             clock.append("Ctrl-C keeps this plan")

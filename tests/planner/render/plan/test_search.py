@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.plan.solution import Milestone
+from gpuplan.models.plan.solution import DRAFT_STAGE, Milestone
 from gpuplan.planner.io.search_log import SearchRecord
-from gpuplan.planner.render.plan.search import WRITING, progress_lines, search_text
+from gpuplan.planner.render.plan.search import progress_lines, search_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 
@@ -50,7 +50,7 @@ def test_before_the_first_plan_there_is_none_to_keep():
 
 
 def test_while_the_plan_is_written_the_search_is_over():
-    assert now(replace(MILESTONES[-1], stage=WRITING))[-1] == "2 s used"
+    assert now(replace(MILESTONES[-1], stage=DRAFT_STAGE))[-1] == "2 s used"
 
 
 def test_after_the_limit_nothing_is_left():
@@ -65,7 +65,7 @@ def test_what_was_found_but_is_no_better_is_not_told():
     st.builds(
         Milestone,
         seconds=st.floats(0, 1e5),
-        stage=st.sampled_from(["greedy", "relaxation", "milp", "place", "neighbourhoods", WRITING]),
+        stage=st.sampled_from(["greedy", "relaxation", "milp", "place", "neighbourhoods", DRAFT_STAGE]),
         objective=st.none() | st.integers(-(10**15), 10**15),
         bound=st.integers(-(10**15), 10**15),
         found=st.none() | st.integers(-(10**15), 10**15),
