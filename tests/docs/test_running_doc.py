@@ -53,7 +53,7 @@ def test_every_outcome_is_explained(outcome):
 
 def test_every_event_is_named():
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "planner" / "service").glob("*.py"))
-    events = {event for source in sources for event in re.findall(r'\btell\(\s*_LOG,\s*"(\w+)"', source)}
+    events = {event for source in sources for event in re.findall(r'\blog_event\(\s*_LOG,\s*"(\w+)"', source)}
 
     assert {event for event in events if f"`{event}`" not in TEXT} == set()
     assert len(events) > 8
