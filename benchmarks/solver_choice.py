@@ -143,7 +143,7 @@ class Course:
     def had(self, seconds: float, hint: int) -> tuple[int, int | None]:
         """Most points and least bound known after `seconds`."""
         points = [value for at, value in self.points if at <= seconds]
-        bounds = [value for at, value in self.lower_bounds if at <= seconds]
+        bounds = [value for at, value in self.bounds if at <= seconds]
         return max([hint, *points]), min(bounds, default=None)
 
 
@@ -161,7 +161,7 @@ def watched(
         elif answer.values is not None and not formulation.violated_rows(answer.values):
             course.points.append((at, formulation.points(answer.values)))
         if answer.bound is not None:
-            course.lower_bounds.append((at, answer.bound + formulation.constant))
+            course.bounds.append((at, answer.bound + formulation.constant))
         both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         course.peak_mib = max(resource.getrusage(usage).ru_maxrss for usage in both) / 1024
         report(course)

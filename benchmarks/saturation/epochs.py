@@ -162,7 +162,7 @@ def fill(
         began = time.monotonic()
         before = world.allocated_milli
         solution = solve(world.snapshot(), policy, seed=seed)
-        moved = world.perform_steps(solution.target.placements)
+        moved = world.carry_out(solution.target.placements)
         placed = sum(job.running is not None for job in world.jobs.values())
         epochs.append(
             Epoch(

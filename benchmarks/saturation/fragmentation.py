@@ -38,19 +38,17 @@ class Fragmentation:
         # Most frequent first; the larger shape first if frequencies are equal.
         ranked = sorted(counts, key=lambda shape: (counts[shape], shape), reverse=True)
         covered = np.cumsum([counts[shape] for shape in ranked]) >= popular * total
-        self.initial_replicas = ranked[: int(covered.argmax()) + 1]
-        weight = np.array([counts[shape] for shape in self.initial_replicas])
+        self.typical = ranked[: int(covered.argmax()) + 1]
+        weight = np.array([counts[shape] for shape in self.typical])
         self.weight = weight / weight.sum()
-        self._cpu = np.array([shape.cpu_milli for shape in self.initial_replicas])
-        self._gpus = np.array([shape.gpus for shape in self.initial_replicas])
-        self._sizes, self._size = np.unique(
-            [shape.gpu_milli for shape in self.initial_replicas], return_inverse=True
-        )
+        self._cpu = np.array([shape.cpu_milli for shape in self.typical])
+        self._gpus = np.array([shape.gpus for shape in self.typical])
+        self._sizes, self._size = np.unique([shape.gpu_milli for shape in self.typical], return_inverse=True)
         self._needs_gpu = self._gpus > 0
 
     def accepted(self, model: str) -> Bools:
         """Typical pods that accept a GPU model."""
-        return np.array([not shape.models or model in shape.models for shape in self.initial_replicas])
+        return np.array([not shape.models or model in shape.models for shape in self.typical])
 
     def of(self, cpu: Ints, gpu: Ints, accepted: Bools) -> Floats:
         """F in thousandths of GPUs; rows are node states, `accepted` has a column per typical pod."""

@@ -177,7 +177,7 @@ class Metrics(PlanBase):
     hourly_cost_before: float | None = None
     """Cost of the nodes before the plan."""
     jobs: JobCounts
-    """Numbers of jobs after the plan."""
+    """Jobs after the plan, by state."""
 
 
 class Plan(PlanBase):

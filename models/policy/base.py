@@ -27,4 +27,4 @@ class PolicyBase(Policy):
     """Some settings of a policy, each valid by itself."""
 
     horizon: HorizonBase = Field(default_factory=HorizonBase)
-    """Some settings of the horizon."""
+    """How far a plan looks ahead, and which starts it promises."""

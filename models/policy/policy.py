@@ -295,7 +295,7 @@ class Policy(Noun):
     solvers: tuple[SolverName, ...] = (SolverName.MILP, SolverName.CPSAT)
     """Exact solvers in the order in which they are tried; an empty list means greedy only."""
     drift: Drift = Drift.STRICT
-    """Changes of the cluster that are tolerated between plan and apply."""
+    """How much the cluster may change between plan and apply."""
     prices: Prices = Field(default_factory=Prices)
     """Prices of what a plan should avoid, in points."""
     disruption: Disruption = Field(default_factory=Disruption)

@@ -82,7 +82,7 @@ def test_a_plan_that_moves_a_pod_is_carried_out_and_counted():
     def on(node):
         return [Placement(job="pod", replicas=(Replica(node=node, gpus=(GpuShare(index=0, milli=1000),)),))]
 
-    assert [world.perform_steps(on(node)) for node in ("0000-a", "0000-a", "0001-b")] == [0, 0, 1]
+    assert [world.carry_out(on(node)) for node in ("0000-a", "0000-a", "0001-b")] == [0, 0, 1]
     assert world.jobs["pod"].placement == on("0001-b")[0]
     assert world.allocated_milli == 1000
 

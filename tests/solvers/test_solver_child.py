@@ -73,7 +73,7 @@ def test_where_nothing_that_waits_can_start_nothing_is_asked_apart(asked_apart):
 
 @pytest.mark.parametrize(
     ("limit", "value"),
-    [("_SMALL", 0), ("_FEW_COLUMNS", 0), ("_ITERATIONS_HERE", 0), ("_VERY_FEW_COLUMNS", 0)],
+    [("_FEW_CHOICES", 0), ("_FEW_COLUMNS", 0), ("_ITERATIONS_HERE", 0), ("_VERY_FEW_COLUMNS", 0)],
 )
 def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(monkeypatch, asked_apart, limit, value):
     monkeypatch.setattr(solver_child, limit, value)

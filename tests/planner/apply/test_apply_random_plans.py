@@ -66,7 +66,7 @@ def after(world, plan, *, cut=None):
         TemporaryDirectory() as folder,
         SimulatedCluster.create(Path(folder) / "cluster.db", world) as live,
     ):
-        told = {"who": "ann@login1", "now": lambda: NOW}
+        told = {"actor": "ann@login1", "now": lambda: NOW}
         log, done = AuditLog(Path(folder) / "audit.jsonl"), itertools.count()
         if cut is not None:
             with pytest.raises(PlannerError, match="told to stop"):

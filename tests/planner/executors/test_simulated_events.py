@@ -132,9 +132,9 @@ def test_what_ends_in_the_second_in_which_a_node_fails_has_ended(live):
 @pytest.mark.parametrize(
     ("deed", "node", "told"),
     [
-        ("fail", "n9", "found none named 'n9'"),
-        ("bring_back", "n9", "found none named 'n9'"),
-        ("bring_back", "n0", "expected a node that is down, found n0 up"),
+        ("fail_node", "n9", "found none named 'n9'"),
+        ("return_node", "n9", "found none named 'n9'"),
+        ("return_node", "n0", "expected a node that is down, found n0 up"),
     ],
 )
 def test_what_makes_no_sense_is_refused(live, deed, node, told):

@@ -201,7 +201,7 @@ class Rolling:
         for each in self.told.get(job.name, ()):
             if job.running is not None or each.start <= self.now:
                 if self.now > each.start or job.running is None:
-                    self.missed_second.append((job.name, each, self.now))
+                    self.late.append((job.name, each, self.now))
                 else:
                     self.met += 1
         if job.running is not None:

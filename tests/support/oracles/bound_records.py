@@ -51,7 +51,7 @@ class Record:
     def tightened(self, found):
         """The record with what has been found."""
         objectives = [each for each in (self.objective, *found.objectives.values()) if each is not None]
-        bounds = [each for each in (self.bound, *found.lower_bounds.values()) if each is not None]
+        bounds = [each for each in (self.bound, *found.bounds.values()) if each is not None]
         return replace(self, objective=max(objectives, default=None), bound=min(bounds, default=None))
 
     def contradicted(self, found):
@@ -63,7 +63,7 @@ class Record:
         ]
         return wrong + [
             f"{name} claims the bound {bound}, and there is a plan of {self.objective}"
-            for name, bound in found.lower_bounds.items()
+            for name, bound in found.bounds.items()
             if self.objective is not None and bound < self.objective
         ]
 
@@ -132,5 +132,5 @@ def search(source, seconds, solvers=("milp",)):
         solution = plan_epoch(snapshot, asked, seed=0, created_at=snapshot.taken_at).solution
         found.objectives["greedy"] = solution.greedy_objective
         found.objectives[solver] = solution.objective
-        found.lower_bounds[solver] = solution.bound
+        found.bounds[solver] = solution.bound
     return found

@@ -75,7 +75,11 @@ def _running(draw, node):
     return found
 
 
-CROWDED = {"none": {}, "some": {"MOST_PER_NODE": 2}, "all": {"MOST_IN_ALL": 0, "MOST_ON_AVERAGE": 0}}
+CROWDED = {
+    "none": {},
+    "some": {"MAX_PATTERNS_PER_NODE": 2},
+    "all": {"MAX_PATTERNS": 0, "MAX_AVERAGE_PATTERNS": 0},
+}
 """Which nodes are, of those that a job may leave: limits of departures."""
 
 

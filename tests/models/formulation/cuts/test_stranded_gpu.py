@@ -143,7 +143,9 @@ def is_heavy(kind, gpus, cores, weights):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", [{}, {"MOST_PER_NODE": 2}, {"MOST_IN_ALL": 0, "MOST_ON_AVERAGE": 0}])
+@pytest.mark.parametrize(
+    "limits", [{}, {"MAX_PATTERNS_PER_NODE": 2}, {"MAX_PATTERNS": 0, "MAX_AVERAGE_PATTERNS": 0}]
+)
 def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monkeypatch):
     for limit, value in limits.items():
         monkeypatch.setattr(eviction_patterns, limit, value)

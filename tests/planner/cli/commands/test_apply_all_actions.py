@@ -20,8 +20,8 @@ def made_by_hand(tmp_path, monkeypatch):
 
 
 KINDS = (
-    "3 starts, 1 growth, 1 shrink, 2 migrations, 1 preemption, 1 MIG layout {to change}, 1 node {to cordon}, "
-    "2 nodes {to drain}, 1 node {to add} and 1 node {to remove}"
+    "3 starts, 1 growth, 1 shrink, 2 migrations, 1 preemption, 1 node {to add}, 1 MIG layout {to change}, "
+    "1 node {to cordon}, 2 nodes {to drain} and 1 node {to remove}"
 )
 
 
