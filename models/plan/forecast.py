@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpuplan.models.placement import Replica
-from gpuplan.models.plan.base import PlanBase
-from gpuplan.models.plan.reason import Reason
+from gpuplan.models.plan.reason import PlanBase, Reason
 from gpuplan.models.units import Name, Seconds, Timestamp
 
 

@@ -19,14 +19,14 @@ from pydantic import Field
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
-from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
+from gpuplan.models.plan.reason import PlanBase
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Timestamp
-from gpuplan.models.validation.finding import DamageFinding
+from gpuplan.models.validation.base import DamageFinding
 
 PLAN_FORMAT: Final = "1.0"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 
 
 class BackfillBase(Backfill):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from gpuplan.models.errors import truncated_names
 from gpuplan.models.mig import is_profile, mig_geometry
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import print_milli
@@ -19,7 +20,6 @@ from gpuplan.models.validation.base import (
     Inconsistency,
     gpu_indices,
 )
-from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

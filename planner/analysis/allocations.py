@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.eligibility.free_resources import FreeResources
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.planner.analysis.node_totals import NodeTotals
 
 if TYPE_CHECKING:

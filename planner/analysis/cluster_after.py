@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.mig_layout import layout_after
+from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
 from gpuplan.planner.analysis.effects import with_layout
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.policy.objective import Goal
-from gpuplan.models.validation.suggestions import truncated_names
+from gpuplan.models.errors import truncated_names
+from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.formatting import join_first_names
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.units import print_milli
 

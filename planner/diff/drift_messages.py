@@ -6,16 +6,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import truncated_names
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.apply.precondition_checks import DriftItem, present_node_drift, unschedulable_drift
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.promise import Promise
+    from gpuplan.models.placement import Placement, Promise, Replica
     from gpuplan.models.snapshot import Snapshot
 
 Holders: TypeAlias = dict[str, dict[str, tuple["Replica", ...]]]

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from gpuplan.models.job import Job
+    from gpuplan.models.placement import Promise
     from gpuplan.models.plan.actions import Change, JobChangeAction, ScaleUp
-    from gpuplan.models.promise import Promise
     from gpuplan.models.snapshot import Snapshot
 
 _LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.timing.learnt_scaling import has_learnt_scaling
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.models.value.job_value import JobValue
 from gpuplan.planner.analysis.prerequisites import Prerequisites

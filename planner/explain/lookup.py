@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.planner.formatting import join_with_and
 
 if TYPE_CHECKING:

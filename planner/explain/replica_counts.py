@@ -11,9 +11,8 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import HeldReplica

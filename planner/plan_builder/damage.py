@@ -9,7 +9,7 @@ from gpuplan.models.plan.actions import Grow, NodeAction, Release, Start
 from gpuplan.models.plan.precondition import JobDamaged
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.finding import DamageFinding, FindingOutcome
+from gpuplan.models.validation.base import DamageFinding, FindingOutcome
 from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.formatting import format_gpu_hours
 

@@ -17,7 +17,7 @@ from gpuplan.models.plan.actions import (
     Wait,
 )
 from gpuplan.models.plan.precondition import Free, JobDamaged, JobRuns, JobWaits
-from gpuplan.models.validation.finding import FindingOutcome
+from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.planner.analysis.job_changes import job_change
 from gpuplan.planner.analysis.requirements import free_preconditions
 from gpuplan.planner.plan_file.integrity_nodes import node_contradictions

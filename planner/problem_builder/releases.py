@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.problem.nodes import ReplicaRelease
+from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:

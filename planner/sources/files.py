@@ -11,9 +11,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.assemble import assemble, is_plan
 from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, validate_noun, validate_snapshot
 from gpuplan.planner.sources.documents.documents import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory
 from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
 from gpuplan.models.plan.actions import Grow, JobAction, Keep, Preempt, Release, Start, Wait
 from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.models.validation.finding import FindingOutcome
 from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from gpuplan.models.base import Noun
-from gpuplan.models.policy.objective import Goal
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 

@@ -10,7 +10,7 @@ from gpuplan.models.plan.forecast import DeadlineOutlook
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
-from gpuplan.models.validation.finding import DamageFinding
+from gpuplan.models.validation.base import DamageFinding
 from gpuplan.planner.explain.answers.contention import QueuePosition
 from gpuplan.planner.explain.answers.remedies import Remedies
 

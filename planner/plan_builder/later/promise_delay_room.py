@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.eligibility.mig_layout import memory_slices
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import (
+    charged_cpu_memory,
+    free_resources_by_node,
+    memory_slices,
+)
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement
 from gpuplan.models.units import MILLI

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuplan.models.job import Job
-    from gpuplan.models.promise import Promise
+    from gpuplan.models.placement import Promise
     from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 

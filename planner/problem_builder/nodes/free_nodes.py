@@ -6,14 +6,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.free_resources import FreeResources
-from gpuplan.models.problem.nodes import FreeNode, MigGpu
+from gpuplan.models.problem.problem import FreeNode, MigGpu
 from gpuplan.planner.analysis.allocations import allocations_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuplan.models.cluster import MigInstance, NodeGpus
-    from gpuplan.models.problem.nodes import ReplicaRelease
+    from gpuplan.models.problem.problem import ReplicaRelease
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
     from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors

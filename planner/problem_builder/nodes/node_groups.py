@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.problem.nodes import NodeGroup
+from gpuplan.models.problem.problem import NodeGroup
 from gpuplan.models.value.disruption_cost import currency_points
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.problem.nodes import PoolOption
+from gpuplan.models.problem.problem import PoolOption
 from gpuplan.models.value.disruption_cost import node_points
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.policy.objective import Goal
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.explain.answers.remedies import RemedyKind

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.validation.base import DamageKind
-from gpuplan.models.validation.finding import DamageFinding, FindingOutcome
+from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
 from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table

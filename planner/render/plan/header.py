@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.solution import StopReason
-from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import BudgetMode, Policy
+from gpuplan.models.policy.settings import Objective
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.analysis.lost_work import lost_gpu_hours
 from gpuplan.planner.analysis.policy_effect import settings_without_effect

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.free_resources import memory_slices
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI

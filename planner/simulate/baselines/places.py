@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.problem.problem import Charges
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.state.assignment import ReplicaSite

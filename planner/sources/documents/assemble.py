@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import Cluster
+from gpuplan.models.errors import Suggestions
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.error_messages import format_value
 from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
 

@@ -16,13 +16,13 @@ from gpuplan.models.base import Noun
 from gpuplan.models.calendar import Reservation, Tariff
 from gpuplan.models.cluster import Dataset, Node, NodePool, RackPower
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.errors import Suggestions
 from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.assemble import FINISHED, JOBS, QUEUES, Assembly
 from gpuplan.planner.sources.documents.error_messages import faults_in, format_value
 from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation

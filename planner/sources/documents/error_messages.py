@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from gpuplan.models.base import Noun
+    from gpuplan.models.errors import Suggestions
     from gpuplan.models.validation.base import Location
-    from gpuplan.models.validation.suggestions import Suggestions
 
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 500

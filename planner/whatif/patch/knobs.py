@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.models.policy.base import PolicyBase
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.answers.sweep import Knob
 from gpuplan.planner.whatif.patch.apply_changes import patch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.models.errors import Suggestions
 from gpuplan.models.policy.policy import Policy, SolverName
 from gpuplan.models.queue import Quota
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.validation.suggestions import Suggestions
 from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.patch.scenario_changes import SolverChoice
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.problem.nodes import ReplicaRelease
+from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots

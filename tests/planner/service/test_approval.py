@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Change, changes_of
-from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import Approval
 from gpuplan.planner.service.approval import approval_reason
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of

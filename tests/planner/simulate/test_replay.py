@@ -9,8 +9,8 @@ import pytest
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate import decide

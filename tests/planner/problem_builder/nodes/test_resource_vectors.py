@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.cluster import Gpu, QosClass
-from gpuplan.models.problem.nodes import MigGpu
+from gpuplan.models.problem.problem import MigGpu
 from tests.support.builders import build
 from tests.support.builders.problem_builders import posed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Cluster, QosClass
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory
 from tests.support.builders import build
 
 CLUSTER = Cluster(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.validation.suggestions import Suggestions, truncated_names
+from gpuplan.models.errors import Suggestions, truncated_names
 
 
 def test_suggestions_stop_after_so_many_questions():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.eligibility.mig_layout import layout_after
+from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
 from tests.support.builders.build import layout
 
