@@ -9,7 +9,7 @@ from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.analysis.allocations import update_allocations_from
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
 from gpuplan.planner.problem_builder.reclaiming import reclaim_pairs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gpuplan.models.placement import Promise
 from gpuplan.models.plan.actions import Start, changes_of
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.formatting import format_count
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from datetime import datetime

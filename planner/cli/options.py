@@ -116,7 +116,7 @@ def progress_label(text: str) -> str:
     """Escape a text so that rich shows it literally beside a spinner or a bar."""
     from rich.markup import escape
 
-    from gpuplan.planner.formatting import on_one_line
+    from gpuplan.planner.text_format import on_one_line
 
     return escape(on_one_line(text))
 

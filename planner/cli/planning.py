@@ -97,7 +97,7 @@ def read_undamaged_request(source: str, **planning: Any) -> PlanRequest:
 def without_damage(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without lost places; prints to standard error how many jobs that concerns."""
     from gpuplan.models.validation.damage import survey_damage
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     found = survey_damage(snapshot)
     if released := sum(loss.released for loss in found.losses.values()):

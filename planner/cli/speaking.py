@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a text of one or more lines; `err` selects standard error."""
-    from gpuplan.planner.formatting import printable
+    from gpuplan.planner.text_format import printable
 
     click.echo(printable(text), err=err, nl=nl)
 
 
 def say_json(text: str, *, nl: bool = True) -> None:
     """Print a JSON text; control characters in it are written as JSON escapes."""
-    from gpuplan.planner.formatting import printable_json
+    from gpuplan.planner.text_format import printable_json
 
     click.echo(printable_json(text), nl=nl)
 
 
 def say_in_colour(told: Callable[[bool], str]) -> None:
     """Print a text in colour if the terminal shows colours and the data has no control characters."""
-    from gpuplan.planner.formatting import printable
+    from gpuplan.planner.text_format import printable
 
     plain = told(False)
     safe = printable(plain)
@@ -49,6 +49,6 @@ class LogLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record without control characters."""
-        from gpuplan.planner.formatting import printable
+        from gpuplan.planner.text_format import printable
 
         return printable(super().format(record))

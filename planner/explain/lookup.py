@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
-from gpuplan.planner.formatting import join_with_and
+from gpuplan.planner.text_format import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

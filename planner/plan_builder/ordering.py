@@ -19,7 +19,7 @@ from gpuplan.planner.plan_builder.step_resources import StepResources
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.planner.analysis.cluster_after import LayoutChange
+    from gpuplan.planner.analysis.effects import LayoutChange
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 

@@ -13,7 +13,7 @@ from gpuplan.models.plan.precondition import (
     JobWaits,
 )
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.requirements import free_preconditions
+from gpuplan.planner.analysis.job_changes import free_preconditions
 from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
 from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
 

@@ -11,17 +11,17 @@ from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.progress import unsaved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import lost_seconds
-from gpuplan.planner.formatting import (
+from gpuplan.planner.plan_builder import node_steps
+from gpuplan.planner.plan_builder.node_steps import NodeStep
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
+from gpuplan.planner.text_format import (
     format_count,
     format_duration,
     format_gpu_hours,
     format_points,
+    format_time,
     join_first_names,
 )
-from gpuplan.planner.plan_builder import node_steps
-from gpuplan.planner.plan_builder.node_steps import NodeStep
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
-from gpuplan.planner.time_format import format_time
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import rack_of
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.formatting import format_gpus
+from gpuplan.planner.text_format import format_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

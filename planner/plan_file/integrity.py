@@ -18,8 +18,7 @@ from gpuplan.models.plan.actions import (
 )
 from gpuplan.models.plan.precondition import Free, JobDamaged, JobRuns, JobWaits
 from gpuplan.models.validation.base import FindingOutcome
-from gpuplan.planner.analysis.job_changes import job_change
-from gpuplan.planner.analysis.requirements import free_preconditions
+from gpuplan.planner.analysis.job_changes import free_preconditions, job_change
 from gpuplan.planner.plan_file.integrity_nodes import node_contradictions
 from gpuplan.planner.plan_file.integrity_times import time_contradictions
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.plan.actions import NodeAction, PoolAction, Repartition, ScaleUp, info_of
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.plan.precondition import GpuLayout, NodeAbsent
-from gpuplan.planner.analysis.cluster_after import layout_changes
+from gpuplan.planner.analysis.effects import layout_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

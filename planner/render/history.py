@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.plan.header import format_gap, short_id
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table
 from gpuplan.planner.service.record import TROUBLE, EpochOutcome
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import on_one_line
+from gpuplan.planner.text_format import on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,7 @@ from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, changes_of
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
-from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.effects import NodesByName, apply_action
+from gpuplan.planner.analysis.effects import NodesByName, apply_action, cluster_after
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.simulate.events import JobEvent, JobEventKind
 from gpuplan.planner.simulate.simulated_job import run_interval

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
-from gpuplan.planner.formatting import format_gpus, join_first_names
+from gpuplan.planner.text_format import format_gpus, join_first_names
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.planner.formatting import format_count, format_gpus, format_milli, join_first_names, replica_size
+from gpuplan.planner.text_format import (
+    format_count,
+    format_gpus,
+    format_milli,
+    join_first_names,
+    replica_size,
+)
 from gpuplan.planner.waiting.room_messages import make_reason, times_prefix
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.planner.formatting import format_count, join_first_names
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_count, format_time, join_first_names
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.planner.formatting import format_count, format_cpus, format_gib, format_gpus, join_with_and
+from gpuplan.planner.text_format import format_count, format_cpus, format_gib, format_gpus, join_with_and
 from gpuplan.planner.waiting.free_capacity import (
     CPU,
     DISK,

@@ -16,7 +16,7 @@ from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
+from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

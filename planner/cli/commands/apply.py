@@ -164,7 +164,7 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
 
 def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
     from gpuplan.planner.apply.promises import promise_step
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     return f"{format_count(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
 
@@ -265,7 +265,7 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
     Records removed at the end leave an intact chain; to detect that, keep the hash that is printed.
     """
     from gpuplan.planner.apply.audit_log import verify_log
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     trail = verify_log(log)
     if as_json:

@@ -204,9 +204,9 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     """
     from gpuplan.models.plan.actions import changes_of
     from gpuplan.planner.apply.verdict import verdict_on
-    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.text_format import format_count
 
     plan = load_plan(plan_file)
     found = verdict_on(plan, load_snapshot(source))

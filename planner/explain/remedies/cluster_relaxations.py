@@ -11,7 +11,7 @@ from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.node_relaxations import node_count_relaxations, uncordon_relaxations
 from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
-from gpuplan.planner.formatting import format_milli
+from gpuplan.planner.text_format import format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
-from gpuplan.planner.formatting import format_count, format_money, node_size
+from gpuplan.planner.text_format import format_count, format_money, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

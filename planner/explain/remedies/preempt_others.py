@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.explain.answers.remedies import Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.preempt_remedy import unsaved_gpu_hours
-from gpuplan.planner.formatting import join_first_names
 from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.text_format import join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.models.value.start_value import StartValue
-from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
+from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation
-from gpuplan.planner.formatting import join_first_names
+from gpuplan.planner.text_format import join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

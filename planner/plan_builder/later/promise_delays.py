@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import rack_of
 from gpuplan.planner.analysis.prerequisites import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.formatting import format_count, format_duration
 from gpuplan.planner.plan_builder.later.promise_delay_room import PromiseDelayRoom
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_time
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
 if TYPE_CHECKING:

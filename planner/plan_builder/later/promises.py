@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.forecast import PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
-from gpuplan.planner.formatting import format_count, format_duration
 from gpuplan.planner.plan_builder.later.promise_delays import PromiseDelays
 from gpuplan.planner.plan_builder.later.start_blockers import StartBlockers
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_time
 
 if TYPE_CHECKING:
     from datetime import datetime

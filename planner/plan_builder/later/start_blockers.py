@@ -8,7 +8,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_time
 from gpuplan.planner.waiting.future_holds import FutureHolds
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from gpuplan.planner.formatting import format_duration
 from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shorten_label
+from gpuplan.planner.text_format import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

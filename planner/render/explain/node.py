@@ -6,10 +6,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import format_count, format_cpus, format_gib, format_gpus, format_money
 from gpuplan.planner.render.explain.layout import explanation_lines
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import (
+    format_count,
+    format_cpus,
+    format_gib,
+    format_gpus,
+    format_money,
+    format_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.planner.formatting import format_count, format_gpus, format_milli
 from gpuplan.planner.render.explain.layout import explanation_lines
 from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Style
+from gpuplan.planner.text_format import format_count, format_gpus, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

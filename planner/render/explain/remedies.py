@@ -8,7 +8,10 @@ from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.explain.answers.remedies import RemedyKind
-from gpuplan.planner.formatting import (
+from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.render.plan.header import format_signed
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
     format_duration,
@@ -17,12 +20,9 @@ from gpuplan.planner.formatting import (
     format_gpus,
     format_milli,
     format_money,
+    format_time,
     join_first_names,
 )
-from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.header import format_signed
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,17 +21,6 @@ from gpuplan.models.plan.actions import (
     Shrink,
     Start,
 )
-from gpuplan.planner.formatting import (
-    format_count,
-    format_gpus,
-    format_mig_layout,
-    format_money,
-    format_points,
-    format_resize,
-    gang_size,
-    node_size,
-    placement_size,
-)
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.grouping import (
     SEVERITY,
@@ -47,6 +36,17 @@ from gpuplan.planner.render.plan.header import lost_text
 from gpuplan.planner.render.plan.timing import kill_note, later_lines, projections
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.text_format import (
+    format_count,
+    format_gpus,
+    format_mig_layout,
+    format_money,
+    format_points,
+    format_resize,
+    gang_size,
+    node_size,
+    placement_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

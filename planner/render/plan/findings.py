@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from gpuplan.models.plan.actions import (
 )
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import format_count, format_mig_layout, format_resize, placement_size
+from gpuplan.planner.text_format import format_count, format_mig_layout, format_resize, placement_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
-from gpuplan.planner.formatting import format_count, format_gpus
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_count, format_gpus, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

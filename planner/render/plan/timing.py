@@ -10,10 +10,15 @@ from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import format_count, format_duration, format_gpus, join_first_names
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import (
+    format_count,
+    format_duration,
+    format_gpus,
+    format_time,
+    join_first_names,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,7 +9,7 @@ from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.formatting import format_milli, join_first_names, join_with_and
+from gpuplan.planner.text_format import format_milli, join_first_names, join_with_and
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:

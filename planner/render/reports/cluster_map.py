@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Level
-from gpuplan.planner.formatting import format_count, format_milli
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.reports.drawing import column
+from gpuplan.planner.text_format import format_count, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.job_changes import PlanChanges
-from gpuplan.planner.formatting import format_cpus, format_gpus, format_milli
 from gpuplan.planner.render.reports.devices import DrawnReplica, GpuPartChange, devices_of, layouts_of
+from gpuplan.planner.text_format import format_cpus, format_gpus, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.actions import ACTIONS
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.formatting import format_count, gang_size
 from gpuplan.planner.render.charts.gap import gap_svg
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.findings import finding_text
@@ -46,6 +45,7 @@ from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, group_by_zone
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.page import HeadlineFigure, Picture, render, terms_of
 from gpuplan.planner.render.reports.usage import model_picture, model_table, queue_picture, queue_table
+from gpuplan.planner.text_format import format_count, gang_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count, format_duration
 from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
 from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import TableRow, table
 from gpuplan.planner.render.whatif.job_outcomes import job_outcome_lines
+from gpuplan.planner.text_format import format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

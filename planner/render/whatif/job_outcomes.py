@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import format_count, format_gpu_hours
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.text_format import format_count, format_gpu_hours
 from gpuplan.planner.whatif.answers.comparison import JobOutcomeKind
 
 if TYPE_CHECKING:

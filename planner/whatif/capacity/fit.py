@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.formatting import gang_size
+from gpuplan.planner.text_format import gang_size
 from gpuplan.planner.whatif.answers.fit import Fit
 from gpuplan.planner.whatif.capacity.fit_upper_bound import count_upper_bound
 from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption

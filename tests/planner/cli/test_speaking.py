@@ -13,8 +13,8 @@ import pytest
 from gpuplan.models.plan.audit import AuditEntry, AuditKind
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.cli import speaking
-from gpuplan.planner.formatting import on_one_line, printable, printable_json
 from gpuplan.planner.service.event_log import JsonLines, TextLines, log_event
+from gpuplan.planner.text_format import on_one_line, printable, printable_json
 from tests.support.builders.build import NOW
 
 EVIL = "x\x1b]0;pwned\x07\x9b31m\u202edaer\u2066\x7f\u200f\u2028é"

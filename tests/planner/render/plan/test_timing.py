@@ -12,7 +12,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.plan.timeline import timeline_chart
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_time
 from tests.support.builders.build import NOW, cluster, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.output.html_pages import page

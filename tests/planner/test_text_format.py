@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.planner.formatting import (
+from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
     format_duration,

@@ -1,9 +1,10 @@
-"""Text formats of numbers with units, the same in reasons, tables and reports."""
+"""Text formats of numbers with units and of times, the same in reasons, tables and reports."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +14,11 @@ from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from gpuplan.models.cluster import MigInstance, Node
     from gpuplan.models.placement import Placement
+
 
 _MIB_PER_GIB: Final = 1024
 _SECONDS_PER_HOUR: Final = 3600
@@ -189,3 +192,13 @@ def node_size(node: Node) -> str:
     if node.gpus is None:
         return format_cpus(node.cpu_milli)
     return f"{node.gpus.count} × {node.gpus.model}"
+
+
+# Text format of times: the time of day, with the date if it is another day.
+
+
+def format_time(moment: datetime, now: datetime) -> str:
+    """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, with seconds only if not 0."""
+    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
+    time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+    return time if moment.date() == now.date() else f"{moment.date()} {time}"

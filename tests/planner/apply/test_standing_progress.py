@@ -8,7 +8,7 @@ from gpuplan.models.job import Running
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.analysis.effects import ClusterView, apply_action
-from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
+from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from tests.support.builders.build import NOW
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import BUSY, BUSY_WORLD, NEW_NODE, busy_plan
