@@ -28,8 +28,8 @@ from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.cli.commands.simulated import simulated_group
 from gpuplan.planner.cli.commands.sweep import sweep_command
 from gpuplan.planner.cli.commands.whatif import whatif_command
+from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
 from gpuplan.planner.cli.documents import schema_command, snapshot_command, validate_command
-from gpuplan.planner.cli.speaking import LogLines, say, say_usage_error
 from gpuplan.planner.cli.workflow import Workflow
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.options import show_spinner, stray_option
-from gpuplan.planner.cli.output_options import json_option, show_json
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
@@ -55,8 +54,7 @@ def snapshot_command(
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.sources.documents.scenario_folder import write_scenario
-    from gpuplan.planner.sources.files import snapshot_text
+    from gpuplan.planner.sources.files import snapshot_text, write_scenario
     from gpuplan.planner.text_format import format_count
 
     for other in sorted(_OPTIONS.keys() - {kind}):

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuplan.planner.cli.options import progress_label, shows_progress, spinner
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.planner.whatif.grid.workers import Workers
+
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -57,3 +60,26 @@ def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Itera
 
     with dask_cluster(scheduler) as engine:
         yield engine
+
+
+# Progress of several plans: a bar on a terminal, nothing elsewhere.
+
+
+@contextmanager
+def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many of `total` are done; yields the function to call with the name of each finished one."""
+    if not shows_progress():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, Elapsed(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def ended(name: str) -> None:
+            progress.update(task, advance=1, description=progress_label(f"{what}: {name} is done"))
+
+        yield ended

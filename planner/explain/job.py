@@ -25,8 +25,7 @@ from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.queue_position import explain_position
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
-from gpuplan.planner.plan_builder.later.deadlines import deadline_outlook
-from gpuplan.planner.plan_builder.later.start_blockers import overlap
+from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
 from gpuplan.planner.text_format import gang_size
 
 if TYPE_CHECKING:

@@ -27,10 +27,9 @@ from gpuplan.planner.waiting.time_messages import window_name
 if TYPE_CHECKING:
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
     from gpuplan.planner.plan_builder.action_value import ActionValue
-    from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries
-    from gpuplan.planner.plan_builder.later.promises import PlanPromises
+    from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries, ReleasedResources
+    from gpuplan.planner.plan_builder.later_starts import PlanPromises
     from gpuplan.planner.plan_builder.ordering import Step
-    from gpuplan.planner.plan_builder.released_resources import ReleasedResources
 
 UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 
 

@@ -11,8 +11,7 @@ from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import TableRow, Tone, table
 from gpuplan.planner.text_format import (
     format_mig_layout,
     format_milli,

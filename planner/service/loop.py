@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.gauges import epoch_gauges
-from gpuplan.planner.service.record import TROUBLE, EpochOutcome
+from gpuplan.planner.service.history import TROUBLE, EpochOutcome
 from gpuplan.planner.service.run_epoch import RunningEpoch
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.service.history import History
+    from gpuplan.planner.service.history import EpochRecord, History
     from gpuplan.planner.service.prometheus import MetricsRegistry
-    from gpuplan.planner.service.record import EpochRecord
     from gpuplan.planner.service.run_epoch import Applier, RunContext
     from gpuplan.planner.service.schedule import EpochSchedule
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.analysis.policy_changes import changed_knobs
-from gpuplan.planner.service.record import KnobChange
+from gpuplan.planner.service.history import KnobChange
 from gpuplan.planner.sources.files import default_policy_path, load_policy
 
 if TYPE_CHECKING:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.models.plan.audit import ActionOutcome
+from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import records_of
-from gpuplan.planner.service.approval import approval_reason
 from gpuplan.planner.warm_start import has_same_rules
 
 if TYPE_CHECKING:
@@ -54,3 +56,23 @@ def resume_refusal(plan: Plan, trail: AppliedSteps, policy: Policy) -> str:
     if why := approval_reason(plan):
         return f"it needs an operator's approval: {why}"
     return ""
+
+
+# Whether the policy's `approval` lets a plan be applied without an operator.
+
+
+def approval_reason(plan: Plan) -> str:
+    """Text with the parts of a plan that need approval under its policy; empty if none do."""
+    rules = plan.policy.approval
+    changes = changes_of(plan.actions)
+    found = Counter[str](change.type for change in changes)
+    reasons = []
+    if kinds := [change for change in changes if change.type in rules.needed_for]:
+        reasons.append(f"{count_by_kind(kinds, done=False)}, which approval.needed_for names")
+    for knob, number, most in (
+        ("changes", len(changes), rules.most_changes),
+        ("preemptions", found[ActionKind.PREEMPT], rules.most_preemptions),
+    ):
+        if most is not None and number > most:
+            reasons.append(f"{number:,} {knob}, more than approval.most_{knob} {most:,}")
+    return "; ".join(reasons)

@@ -15,10 +15,9 @@ from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.service.approval import approval_reason
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.record import EpochOutcome, EpochRecord
-from gpuplan.planner.service.resume import resume_refusal
+from gpuplan.planner.service.history import EpochOutcome, EpochRecord
+from gpuplan.planner.service.resume import approval_reason, resume_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

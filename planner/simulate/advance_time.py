@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.planner.analysis.metrics import gpus_in_use, hourly_cost
-from gpuplan.planner.simulate.events import NOTHING, GpuTimeFlow, JobEvent, JobEventKind
-from gpuplan.planner.simulate.simulated_job import SimulatedJob
+from gpuplan.planner.simulate.simulated_job import NOTHING, GpuTimeFlow, JobEvent, JobEventKind, SimulatedJob
 from gpuplan.planner.simulate.world import REMEMBERED
 from gpuplan.planner.sources.traces.outages import NodeEvent
 

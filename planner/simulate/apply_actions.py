@@ -12,8 +12,7 @@ from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.analysis.effects import NodesByName, apply_action, cluster_after
 from gpuplan.planner.apply.promises import promises_of
-from gpuplan.planner.simulate.events import JobEvent, JobEventKind
-from gpuplan.planner.simulate.simulated_job import run_interval
+from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind, run_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.simulated_job import JobEvent
     from gpuplan.planner.simulate.world import SimulatedWorld
 
 SETTLED: Final = "settled"

@@ -16,7 +16,7 @@ from gpuplan.planner.text_format import (
     format_time,
     join_first_names,
 )
-from gpuplan.planner.waiting.room_messages import make_reason
+from gpuplan.planner.waiting.messages import make_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

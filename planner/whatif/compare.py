@@ -10,7 +10,7 @@ from gpuplan.planner.whatif.answers.comparison import IN_POINTS, Comparison, Pla
 from gpuplan.planner.whatif.grid.workers import run_all_tasks
 from gpuplan.planner.whatif.job_outcomes import job_outcome_changes, lost_by_changes
 from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
-from gpuplan.planner.whatif.patch.scenario_expectations import check_passes
+from gpuplan.planner.whatif.patch.scenario import check_passes
 from gpuplan.planner.whatif.trials import TrialCase, task_of, trial_result
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import click
 
 from gpuplan.planner.cli.arguments import PlanFile
 from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.console_log import say, say_in_colour
 from gpuplan.planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
-from gpuplan.planner.cli.output_options import json_option, show_json
-from gpuplan.planner.cli.speaking import say, say_in_colour
+from gpuplan.planner.cli.outputs import json_option, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

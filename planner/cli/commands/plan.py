@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
+from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.live_search import plan_with_live_view
 from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner, stray_option
-from gpuplan.planner.cli.output_options import (
+from gpuplan.planner.cli.outputs import (
+    NewFile,
+    WritingCommand,
     all_option,
     json_option,
     layout_options,
@@ -19,9 +22,7 @@ from gpuplan.planner.cli.output_options import (
     show_json,
     show_text,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_plan_request
-from gpuplan.planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.planner.cli.options import show_spinner
-from gpuplan.planner.cli.planning import without_damage
+from gpuplan.planner.cli.plan_request import without_damage
 
 if TYPE_CHECKING:
     from gpuplan.planner.whatif.answers.policy_review import PolicyReview

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
-from gpuplan.planner.cli.progress_bar import count_progress
-from gpuplan.planner.cli.worker_options import open_workers, with_worker_options
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand, layout_options, show
+from gpuplan.planner.cli.plan_request import planning_options, read_undamaged_request
+from gpuplan.planner.cli.worker_options import count_progress, open_workers, with_worker_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import TableRow, table
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.units import MILLI
 from gpuplan.planner.render.plan.header import format_gap, format_signed, short_id
-from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import Style, TableRow, Tone, table
 from gpuplan.planner.text_format import format_count, format_gpu_hours, format_milli
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.base import Noun
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.patch.scenario import Scenario
-    from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
+    from gpuplan.planner.whatif.patch.scenario import Expectation, Scenario
     from gpuplan.planner.whatif.world import Faults
 
 

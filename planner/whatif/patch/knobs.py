@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
-from gpuplan.models.policy.base import PolicyBase
 from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.answers.sweep import Knob
 from gpuplan.planner.whatif.patch.apply_changes import patch
@@ -26,6 +25,7 @@ from gpuplan.planner.whatif.patch.rules import merge_documents
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import (
     AddNodes,
+    PolicyBase,
     ScaleDemand,
     SetPolicy,
     SetPrice,

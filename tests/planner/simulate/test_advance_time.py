@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.job import Running
 from gpuplan.planner.simulate.advance_time import advance_world
-from gpuplan.planner.simulate.events import JobEventKind
+from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import REMEMBERED, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage

@@ -9,7 +9,7 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.advance_time import advance_world
 from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
-from gpuplan.planner.simulate.events import JobEventKind
+from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics, Trace
 from gpuplan.planner.simulate.world import initial_world
 from tests.support.builders.build import NOW, job, node, pool, replica, snapshot

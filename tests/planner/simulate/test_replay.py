@@ -19,9 +19,9 @@ from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
 from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
 from gpuplan.planner.simulate.decide import SETTLED
-from gpuplan.planner.simulate.events import JobEvent, JobEventKind
 from gpuplan.planner.simulate.replay import ReplayProgress, replay
-from gpuplan.planner.simulate.scores.scoring import ScoreKeeper
+from gpuplan.planner.simulate.scorecard import ScoreKeeper
+from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage

@@ -18,7 +18,7 @@ from tests.support.strategies.instance_sizes import Kit
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.simulated_job import JobEvent
 
 LENGTHS = (240, 600, 1800, 3600, 5400, 9000)
 EVERY = 900

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import Approval, HorizonPolicy
-from gpuplan.planner.service.record import EpochOutcome
+from gpuplan.planner.service.history import EpochOutcome
 from tests.support.builders.build import cluster, job, queue, replica, snapshot
 from tests.support.doubles.periodic_service import EVERY, GREEDY
 
