@@ -410,7 +410,7 @@ def whatif(
     from gpuplan.planner.call_arguments import at_least_one, policy_with
     from gpuplan.planner.whatif.compare import compare
     from gpuplan.planner.whatif.grid.workers import Processes, processors
-    from gpuplan.planner.whatif.load_changes import load_scenarios
+    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
     from gpuplan.planner.whatif.patch.scenario import Scenario
 
     engine = Processes(at_least_one("processes", processes) or processors())

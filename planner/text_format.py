@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from datetime import UTC
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from gpuplan.models.cluster import MigInstance, Node
@@ -202,3 +203,46 @@ def format_time(moment: datetime, now: datetime) -> str:
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
     return time if moment.date() == now.date() else f"{moment.date()} {time}"
+
+
+# Compressed node names in the hostlist format of Slurm: `h100-[03-06,09],login`.
+
+
+_LAST_NUMBER: Final = re.compile(r"(.*?)(\d{1,15})(\D*)", re.ASCII)
+
+
+def hostlist(names: Iterable[str]) -> str:
+    """All names, each once; names that differ only in their last number share one bracket."""
+    plain: list[str] = []
+    numbers: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in sorted(set(names)):
+        match = _LAST_NUMBER.fullmatch(name)
+        if match is None:
+            plain.append(name)
+        else:
+            numbers[match[1], match[3]].append(match[2])
+    folded = [
+        f"{prefix}{_bracket(list(_ranges(found)))}{suffix}" for (prefix, suffix), found in numbers.items()
+    ]
+    return ",".join(sorted([*plain, *folded]))
+
+
+def _bracket(ranges: list[str]) -> str:
+    return ranges[0] if len(ranges) == 1 and "-" not in ranges[0] else f"[{','.join(ranges)}]"
+
+
+def _ranges(digits: list[str]) -> Iterator[str]:
+    """`03`, `04`, `05`, `9` as `03-05`, `9`; numbers with leading zeros are grouped by width."""
+    padded = {len(text) for text in digits if text[0] == "0" and len(text) > 1}
+    by_width: dict[int, list[int]] = defaultdict(list)
+    for text in digits:
+        by_width[len(text) if len(text) in padded else 0].append(int(text))
+    for width, found in sorted(by_width.items()):
+        numbers = sorted(found)
+        first = 0
+        for position, number in enumerate(numbers):
+            if position + 1 < len(numbers) and numbers[position + 1] == number + 1:
+                continue
+            run = sorted({numbers[first], number})
+            yield "-".join(f"{end:0{width}d}" if width else str(end) for end in run)
+            first = position + 1

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gpuplan.models.errors import truncated_names
 from gpuplan.models.progress import working_since
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation import cluster, running
-from gpuplan.models.validation import entities as entries
+from gpuplan.models.validation import entities, running
 from gpuplan.models.validation.base import POOLS, Inconsistency, SnapshotView
 
 if TYPE_CHECKING:
@@ -275,26 +274,26 @@ class Section(StrEnum):
 
 
 CHECKS: Final[dict[Check, frozenset[Section]]] = {
-    entries.names_are_unique: frozenset(),
-    entries.gpu_details_fit: frozenset(),
-    entries.mig_layouts_are_legal: frozenset(),
-    cluster.pools_exist: frozenset({Section.CLUSTER}),
-    cluster.templates_take_jobs: frozenset(),
-    cluster.datasets_exist: frozenset({Section.CLUSTER}),
-    cluster.racks_exist: frozenset({Section.CLUSTER}),
-    entries.parents_exist: frozenset({Section.QUEUES}),
-    entries.queues_form_a_tree: frozenset({Section.QUEUES}),
-    entries.guarantees_can_be_kept: frozenset({Section.QUEUES}),
-    entries.queues_exist: frozenset({Section.QUEUES}),
-    entries.profiles_are_offered: frozenset({Section.CLUSTER}),
+    entities.names_are_unique: frozenset(),
+    entities.gpu_details_fit: frozenset(),
+    entities.mig_layouts_are_legal: frozenset(),
+    entities.pools_exist: frozenset({Section.CLUSTER}),
+    entities.templates_take_jobs: frozenset(),
+    entities.datasets_exist: frozenset({Section.CLUSTER}),
+    entities.racks_exist: frozenset({Section.CLUSTER}),
+    entities.parents_exist: frozenset({Section.QUEUES}),
+    entities.queues_form_a_tree: frozenset({Section.QUEUES}),
+    entities.guarantees_can_be_kept: frozenset({Section.QUEUES}),
+    entities.queues_exist: frozenset({Section.QUEUES}),
+    entities.profiles_are_offered: frozenset({Section.CLUSTER}),
     times_are_in_order: frozenset({Section.TAKEN_AT}),
     pool_scaling_is_past: frozenset({Section.TAKEN_AT}),
     finished_jobs_ended: frozenset({Section.TAKEN_AT}),
     hard_deadlines_are_given: frozenset(),
     promises_are_for_waiting_jobs: frozenset(),
-    cluster.reserved_nodes_exist: frozenset({Section.CLUSTER}),
-    cluster.enough_nodes_match: frozenset({Section.CLUSTER}),
-    cluster.owners_exist: frozenset({Section.QUEUES}),
+    entities.reserved_nodes_exist: frozenset({Section.CLUSTER}),
+    entities.enough_nodes_match: frozenset({Section.CLUSTER}),
+    entities.owners_exist: frozenset({Section.QUEUES}),
     dependencies_exist: frozenset({Section.JOBS, Section.FINISHED}),
     no_job_waits_for_itself: frozenset(),
     dependency_count_is_possible: frozenset(),
@@ -312,10 +311,10 @@ DAMAGE_CHECKS: Final[tuple[Check, ...]] = (
     running.placements_are_valid,
     running.mig_use_fits_the_layout,
     running.node_capacity_is_kept,
-    entries.profiles_are_offered,
-    cluster.racks_exist,
-    cluster.reserved_nodes_exist,
-    cluster.enough_nodes_match,
+    entities.profiles_are_offered,
+    entities.racks_exist,
+    entities.reserved_nodes_exist,
+    entities.enough_nodes_match,
 )
 """The checks that find damage."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
 from gpuplan.planner.render.style import TableRow, Tone, table
@@ -17,6 +16,7 @@ from gpuplan.planner.text_format import (
     format_milli,
     format_resize,
     format_time,
+    hostlist,
     placement_size,
 )
 

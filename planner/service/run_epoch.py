@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.service.plan_store import PlanStore
-    from gpuplan.planner.service.policy_reload import PolicyInForce
     from gpuplan.planner.service.resume import AppliedSteps
+    from gpuplan.planner.service.run_files import PlanStore, PolicyInForce
     from gpuplan.planner.service.shutdown import StopSignal
 
 _LOG: Final = logging.getLogger(__name__)

@@ -11,7 +11,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
+from gpuplan.models.base import Noun
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
+from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import write_atomically
@@ -25,13 +29,16 @@ from gpuplan.planner.sources.documents.documents import (
     DocumentFile,
     read_file,
 )
-from gpuplan.planner.sources.documents.error_messages import noun_name
-from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation, locate_problems
+from gpuplan.planner.sources.documents.error_messages import (
+    LocatedProblem,
+    SourceLocation,
+    locate_problems,
+    noun_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuplan.models.base import Noun
     from gpuplan.models.snapshot import Snapshot
 
 
@@ -309,3 +316,12 @@ def _lines(nouns: Iterable[Noun]) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+# Submission: new jobs in one document.
+
+
+class JobBatch(Noun):
+    """Waiting jobs that are new to a cluster."""
+
+    jobs: tuple[Job, ...] = Field(min_length=1)

@@ -74,9 +74,8 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
 def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.sources.files import load_noun
+    from gpuplan.planner.sources.files import JobBatch, load_noun
     from gpuplan.planner.text_format import format_count
-    from gpuplan.planner.whatif.answers.job_batch import JobBatch
 
     submission = load_noun(jobs_file, JobBatch)
     with SimulatedCluster(state) as cluster:

@@ -100,7 +100,7 @@ def whatif_command(
 
 def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]) -> Comparison:
     from gpuplan.planner.whatif.compare import compare
-    from gpuplan.planner.whatif.load_changes import load_scenarios
+    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
 
     with show_spinner("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)

@@ -9,11 +9,10 @@ from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.render.explain.node_queue import explanation_lines
 from gpuplan.planner.render.explain.remedies import position_entries, remedy_lines
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.plan.warnings import finding_text
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.text_format import format_count, format_duration, format_gpu_hours, format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_gpu_hours, format_time, hostlist
 from gpuplan.planner.waiting.time_messages import DONE
 
 if TYPE_CHECKING:

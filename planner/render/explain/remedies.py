@@ -8,7 +8,6 @@ from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.explain.answers.remedies import RemedyKind
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.text_format import (
@@ -21,6 +20,7 @@ from gpuplan.planner.text_format import (
     format_milli,
     format_money,
     format_time,
+    hostlist,
     join_first_names,
 )
 

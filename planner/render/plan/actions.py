@@ -21,7 +21,6 @@ from gpuplan.models.plan.actions import (
     Shrink,
     Start,
 )
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.action_groups import (
     SEVERITY,
     JobActionGroup,
@@ -43,6 +42,7 @@ from gpuplan.planner.text_format import (
     format_points,
     format_resize,
     gang_size,
+    hostlist,
     node_size,
     placement_size,
 )

@@ -11,9 +11,8 @@ from markupsafe import Markup
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.units import MILLI
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.reports.nodes import GpuPartChange
-from gpuplan.planner.text_format import format_count, format_milli
+from gpuplan.planner.text_format import format_count, format_milli, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

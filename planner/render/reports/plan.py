@@ -15,7 +15,6 @@ from gpuplan.models.plan.actions import ACTIONS
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.charts.gap import gap_svg
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.action_groups import (
     SEVERITY,
     group_job_actions,
@@ -45,7 +44,7 @@ from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, group_by_zone
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.page import HeadlineFigure, Picture, render, terms_of
 from gpuplan.planner.render.reports.usage import model_picture, model_table, queue_picture, queue_table
-from gpuplan.planner.text_format import format_count, format_gpus, format_time, gang_size
+from gpuplan.planner.text_format import format_count, format_gpus, format_time, gang_size, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.header import percent, request_lines
 from gpuplan.planner.render.style import Style, TableRow, Tone, table
-from gpuplan.planner.text_format import format_count, format_money, join_first_names
+from gpuplan.planner.text_format import format_count, format_money, hostlist, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import Suggestions
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
-from gpuplan.planner.sources.documents.error_messages import format_value
-from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
+from gpuplan.planner.sources.documents.error_messages import LocatedProblem, SourceLocation, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

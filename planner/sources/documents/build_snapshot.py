@@ -24,8 +24,12 @@ from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
 from gpuplan.planner.sources.documents.assemble import FINISHED, JOBS, QUEUES, Assembly
-from gpuplan.planner.sources.documents.error_messages import faults_in, format_value
-from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
+from gpuplan.planner.sources.documents.error_messages import (
+    LocatedProblem,
+    SourceLocation,
+    faults_in,
+    format_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

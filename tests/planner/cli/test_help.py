@@ -9,7 +9,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from gpuplan.planner.cli import cli
-from gpuplan.planner.cli.workflow import SECTIONS
+from gpuplan.planner.cli import SECTIONS
 
 
 def commands():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
-from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import SimulatedWorld, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.text_format import hostlist
 
 
 @pytest.mark.parametrize(

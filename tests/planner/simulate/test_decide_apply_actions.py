@@ -8,7 +8,7 @@ from gpuplan.models.plan.actions import Grow, Migrate, Preempt, ScaleUp, Shrink,
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.advance_time import advance_world
-from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics, Trace
 from gpuplan.planner.simulate.world import initial_world

@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.policy.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
-from gpuplan.planner.service.policy_reload import PolicyInForce, knob_changes, policy_reader
+from gpuplan.planner.service.run_files import PolicyInForce, knob_changes, policy_reader
 from gpuplan.planner.sources.files import load_policy
 
 

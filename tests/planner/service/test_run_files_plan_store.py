@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gpuplan.models.errors import PlannerError, TamperedError
-from gpuplan.planner.service.plan_store import LATEST, PlanStore
+from gpuplan.planner.service.run_files import LATEST, PlanStore
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.service.schedule import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, EpochSchedule
+from gpuplan.planner.service.loop import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, EpochSchedule
 
 EVERY = 60.0
 
