@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
 from gpuplan.planner.cli.console_log import say, say_json
-from gpuplan.planner.cli.options import show_spinner, stray_option
+from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuplan.planner.cli.arguments import PlanFile
 from gpuplan.planner.cli.console_log import say_in_colour, say_json
-from gpuplan.planner.cli.options import ascii_only, terminal_width
+from gpuplan.planner.cli.options import PlanFile, ascii_only, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
 from gpuplan.planner.cli.console_log import say
-from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner
+from gpuplan.planner.cli.options import ANY_PATH, DurationType, FractionType, show_spinner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

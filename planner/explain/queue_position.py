@@ -10,7 +10,7 @@ from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
-from gpuplan.planner.explain.answers.contention import (
+from gpuplan.planner.explain.answers.job import (
     CompetingJob,
     FreeBlock,
     QueuePosition,

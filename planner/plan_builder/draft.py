@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
-    from gpuplan.models.plan.forecast import Waiting
-    from gpuplan.models.plan.plan import LeftOut
+    from gpuplan.models.plan.plan import LeftOut, Waiting
     from gpuplan.models.plan.precondition import Precondition
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.plan.solution import Solution

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.forecast import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
+from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue

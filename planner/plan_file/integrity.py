@@ -22,8 +22,7 @@ from gpuplan.models.plan.actions import (
     Wait,
     info_of,
 )
-from gpuplan.models.plan.forecast import DeadlineState
-from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.plan.plan import DeadlineState, NodeChange
 from gpuplan.models.plan.precondition import Free, GpuLayout, JobDamaged, JobRuns, JobWaits, NodeAbsent
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.cluster import MigInstance, Node
-    from gpuplan.models.plan.forecast import DeadlineOutlook
-    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.plan import DeadlineOutlook, Plan
     from gpuplan.planner.analysis.job_changes import JobChange
 
 

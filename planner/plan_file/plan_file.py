@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from gpuplan.models.plan.actions import Action
-    from gpuplan.models.plan.forecast import Waiting
+    from gpuplan.models.plan.plan import Waiting
 
 
 _STDIN: Final = "-"

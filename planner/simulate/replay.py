@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
 from gpuplan.planner.simulate.decide import BaselineDecider, PlannerDecider
 from gpuplan.planner.simulate.outcome import EpochFigures
 from gpuplan.planner.simulate.scorecard import ScoreKeeper
 from gpuplan.planner.simulate.simulated_job import JobEventKind
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.world import Elapsed, advance_world, initial_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from gpuplan.models.calendar import Tariff
     from gpuplan.models.job import Job
-    from gpuplan.planner.simulate.advance_time import Elapsed
     from gpuplan.planner.simulate.outcome import EpochFigures
     from gpuplan.planner.simulate.simulated_job import IntervalOutcome
     from gpuplan.planner.simulate.trace import Trace
-    from gpuplan.planner.simulate.world import SimulatedWorld
+    from gpuplan.planner.simulate.world import Elapsed, SimulatedWorld
 
 
 SHORTEST: Final = 10

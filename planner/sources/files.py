@@ -1,5 +1,6 @@
 """
-gpuplan's own files: read snapshots (directory, file or standard input) and policies, write snapshots as text.
+gpuplan's own files: read snapshots (directory, file or standard input), policies and new jobs, write
+snapshots as text or as folders.
 
 Reading collects the problems of all files, each with file and line, before it raises.
 """
@@ -19,8 +20,13 @@ from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import write_atomically
-from gpuplan.planner.sources.documents.assemble import assemble, is_plan
-from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, validate_noun, validate_snapshot
+from gpuplan.planner.sources.documents.build_snapshot import (
+    AnyNoun,
+    assemble,
+    is_plan,
+    validate_noun,
+    validate_snapshot,
+)
 from gpuplan.planner.sources.documents.documents import (
     JSON_SUFFIX,
     LARGEST_BYTES,

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import PlanFile
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say, say_in_colour
-from gpuplan.planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.options import PlanFile, ascii_only, is_terminal, progress_label, terminal_width
 from gpuplan.planner.cli.outputs import json_option, show_json
 
 if TYPE_CHECKING:

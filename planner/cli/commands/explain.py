@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import EntityName, PlanFile
 from gpuplan.planner.cli.live_search import plan_with_live_view
-from gpuplan.planner.cli.options import show_spinner, stray_option
+from gpuplan.planner.cli.options import EntityName, PlanFile, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import layout_options, show
 from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
 

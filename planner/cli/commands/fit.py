@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
 from gpuplan.planner.cli.live_search import live_view
+from gpuplan.planner.cli.options import ANY_PATH, EntityName
 from gpuplan.planner.cli.outputs import layout_options, show
 from gpuplan.planner.cli.plan_request import planning_options, read_undamaged_request
 

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
 from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.live_search import plan_with_live_view
-from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner, stray_option
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    DurationType,
+    FractionType,
+    PlanFile,
+    show_spinner,
+    stray_option,
+)
 from gpuplan.planner.cli.outputs import (
     NewFile,
     WritingCommand,

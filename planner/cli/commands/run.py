@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, PLANS
 from gpuplan.planner.cli.commands.apply import audit_option, current_user, drift_option
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say_in_colour, say_json
-from gpuplan.planner.cli.options import DurationType, ascii_only, is_terminal, stray_option, terminal_width
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    PLANS,
+    DurationType,
+    ascii_only,
+    is_terminal,
+    stray_option,
+    terminal_width,
+)
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 from gpuplan.planner.cli.plan_request import planning_options
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import DurationType, progress_label, show_spinner, shows_progress, spinner
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    DurationType,
+    progress_label,
+    show_spinner,
+    shows_progress,
+    spinner,
+)
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.render.explain.node_queue import explanation_lines

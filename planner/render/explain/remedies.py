@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
-from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.planner.explain.answers.job import RemedyKind
 from gpuplan.planner.render.plan.header import format_signed
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.text_format import (
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.planner.explain.answers.contention import (
+    from gpuplan.planner.explain.answers.job import (
+        Explanation,
         FreeBlock,
         QueuePosition,
         QuotaLevel,
+        Remedies,
+        Remedy,
         ResourceHolder,
         Urgency,
     )
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.remedies import Remedies, Remedy
     from gpuplan.planner.render.style import Style
 
 _SECONDS_PER_HOUR: Final = 3600

@@ -6,7 +6,7 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.plan.actions import Start
-    from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
-    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.plan import DeadlineOutlook, Plan, PlannedStart, Waiting
     from gpuplan.planner.render.style import Style
 
 

@@ -1,4 +1,4 @@
-"""Validation errors of pydantic as gpuplan's messages: subject, value found, value expected."""
+"""Validation errors of pydantic as gpuplan's messages: place, subject, value found, value expected."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gpuplan.models.job import Running
 from gpuplan.models.placement import Promise
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.desired_state import LaterStart
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.desired_state import LaterStart
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain import explain
 from gpuplan.planner.plan_file.integrity import contradictions

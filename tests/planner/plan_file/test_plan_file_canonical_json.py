@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.plan.actions import Keep, Wait
-from gpuplan.models.plan.forecast import Waiting
+from gpuplan.models.plan.plan import Waiting
 from gpuplan.models.plan.precondition import NodeEmpty
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy

@@ -7,11 +7,10 @@ from datetime import timedelta
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulate.advance_time import advance_world
 from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics, Trace
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.world import advance_world, initial_world
 from tests.support.builders.build import NOW, job, node, pool, replica, snapshot
 
 PHYSICS = Physics(checkpoint_every=600, checkpoint=60, restart=120)

@@ -16,8 +16,7 @@ from gpuplan.models.policy.settings import Objective
 from gpuplan.models.progress import Progress
 from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.planner.explain import explain
-from gpuplan.planner.explain.answers.job import Explanation
-from gpuplan.planner.explain.answers.remedies import Remedies
+from gpuplan.planner.explain.answers.job import Explanation, Remedies
 from gpuplan.planner.render.explain.job import explanation_text
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted

@@ -9,10 +9,9 @@ import pytest
 
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.job import Running
-from gpuplan.planner.simulate.advance_time import advance_world
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
-from gpuplan.planner.simulate.world import REMEMBERED, initial_world
+from gpuplan.planner.simulate.world import REMEMBERED, advance_world, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.builders.build import NOW, job, node, replica, snapshot
 
