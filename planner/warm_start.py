@@ -11,7 +11,7 @@ from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
-from gpuplan.planner.problem_builder.reclaiming import reclaim_pairs
+from gpuplan.planner.problem_builder.reclaim import reclaim_pairs
 
 if TYPE_CHECKING:
     from gpuplan.models.base import Noun

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import rack_of
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
 from gpuplan.planner.text_format import format_gpus
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Rack, RackPower
     from gpuplan.models.placement import Replica
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
-    from gpuplan.planner.plan_builder.ordering import Step
+    from gpuplan.planner.plan_builder.step_order import Step
 
 
 class Beneficiaries:

@@ -43,13 +43,12 @@ from gpuplan.planner.analysis.metrics import compute_metrics
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_builder import node_steps
-from gpuplan.planner.plan_builder.action_value import ActionValue
 from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries, ReleasedResources
 from gpuplan.planner.plan_builder.damage import after_releases, damage_findings, release_actions
 from gpuplan.planner.plan_builder.later_starts import PlanPromises, deadline_outlooks
 from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, order_steps
-from gpuplan.planner.plan_builder.reasons import UNCHANGED, Reasons
+from gpuplan.planner.plan_builder.reasons import UNCHANGED, ActionValue, Reasons
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, order_steps
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.problem_builder.left_out import left_out
 from gpuplan.planner.waiting import waiting_reasons
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.validation.damage import DamageSurvey
     from gpuplan.planner.analysis.job_changes import JobChange
-    from gpuplan.planner.plan_builder.ordering import Step
+    from gpuplan.planner.plan_builder.step_order import Step
 
 
 def draft(

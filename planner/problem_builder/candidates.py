@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.planner.epoch_cache import EpochCache, JobFacts
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.reclaim import Claims
 
 
 Filters: TypeAlias = "tuple[Hashable, ...]"

@@ -78,8 +78,7 @@ def sweep_command(
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
     from gpuplan.planner.render.whatif.sweep import sweep_text
-    from gpuplan.planner.whatif.grid.sweep import sweep
-    from gpuplan.planner.whatif.patch.knobs import build_sweep_worlds, read_knobs
+    from gpuplan.planner.whatif.grid.sweep import build_sweep_worlds, read_knobs, sweep
 
     read = read_knobs(knobs)
     question = read_undamaged_request(source, **planning)

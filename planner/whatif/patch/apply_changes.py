@@ -13,7 +13,7 @@ from gpuplan.models.validation.checks import CHECKS
 from gpuplan.models.validation.entities import profiles_are_offered
 from gpuplan.planner.sources.documents.error_messages import LocatedProblem, locate_problems
 from gpuplan.planner.sources.files import made_of, read_noun
-from gpuplan.planner.whatif.patch import jobs, nodes, rules
+from gpuplan.planner.whatif.patch import snapshot_changes
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import (
     AddJobs,
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 
 
 _MAKERS: Final[dict[type[Noun], Callable[[SnapshotSections, Any], Faults]]] = {
-    AddNodes: nodes.add_nodes,
-    RemoveNodes: nodes.remove_nodes,
-    FailNodes: nodes.fail_nodes,
-    DrainNodes: nodes.drain_nodes,
-    ReplaceGpus: nodes.replace_gpus,
-    SetPool: nodes.set_pool,
-    SetPrice: rules.set_price,
-    SetQuota: rules.set_quota,
-    SetJobs: jobs.set_jobs,
-    AddJobs: jobs.add_jobs,
-    RemoveJobs: jobs.remove_jobs,
-    ScaleDemand: jobs.scale_demand,
-    SetPolicy: rules.set_policy,
-    SetSolver: rules.set_solver,
+    AddNodes: snapshot_changes.add_nodes,
+    RemoveNodes: snapshot_changes.remove_nodes,
+    FailNodes: snapshot_changes.fail_nodes,
+    DrainNodes: snapshot_changes.drain_nodes,
+    ReplaceGpus: snapshot_changes.replace_gpus,
+    SetPool: snapshot_changes.set_pool,
+    SetPrice: snapshot_changes.set_price,
+    SetQuota: snapshot_changes.set_quota,
+    SetJobs: snapshot_changes.set_jobs,
+    AddJobs: snapshot_changes.add_jobs,
+    RemoveJobs: snapshot_changes.remove_jobs,
+    ScaleDemand: snapshot_changes.scale_demand,
+    SetPolicy: snapshot_changes.set_policy,
+    SetSolver: snapshot_changes.set_solver,
 }
 
 _CHECKS: Final = tuple(check for check in CHECKS if check is not profiles_are_offered)

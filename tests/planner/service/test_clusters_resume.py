@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.plan.audit import ActionOutcome, AuditEntry, AuditKind, seal
 from gpuplan.planner.plan_file.plan_file import uid_of
-from gpuplan.planner.service.resume import applied_steps
+from gpuplan.planner.service.clusters import applied_steps
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 

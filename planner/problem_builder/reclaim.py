@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
 
+
 _Level: TypeAlias = tuple[str, bool]
 """A queue with all queues below it, or, if true, only the jobs directly in it."""
 

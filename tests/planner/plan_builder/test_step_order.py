@@ -14,7 +14,7 @@ from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.apply.live_view import LiveView
-from gpuplan.planner.plan_builder.ordering import order_steps
+from gpuplan.planner.plan_builder.step_order import order_steps
 from tests.support.builders.build import job, node, placement, pool, replica, snapshot
 from tests.support.builders.solution_builders import drafted, target
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.explain.queue_position import explain_position
+from gpuplan.planner.explain.job import explain_position
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 

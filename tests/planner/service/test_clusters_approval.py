@@ -9,7 +9,7 @@ import pytest
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Change, changes_of
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Approval
-from gpuplan.planner.service.resume import approval_reason
+from gpuplan.planner.service.clusters import approval_reason
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 from tests.support.samples.sample_plans import busy_plan
