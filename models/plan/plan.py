@@ -27,7 +27,7 @@ from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
 from gpuplan.models.validation.base import DamageFinding
 
-# Forecast: what a plan expects of later slots - starts, promises, and the outlook of deadlines.
+# What a plan expects of later slots: starts, promises, and the outlook of deadlines.
 
 
 class Waiting(PlanBase):
@@ -94,7 +94,7 @@ class DeadlineOutlook(PlanBase):
     """Outlook of the deadline."""
 
 
-# Plan: the immutable, self-contained change set of one epoch.
+# The plan itself.
 
 
 PLAN_FORMAT: Final = "1.0"

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from gpuplan.models.base import Noun
 
-# PlanPart: base class of everything that occurs only in plan files.
+# The base class of everything that occurs only in plan files.
 
 
 class PlanBase(Noun):

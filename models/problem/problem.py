@@ -105,7 +105,7 @@ class PoolOption:
     """Number of nodes that may be removed until the pool is at its minimum (without opened ones)."""
 
 
-# Problem: the immutable planning problem of one epoch, in integers.
+# The problem itself, with its queues, caps and charges.
 
 
 @dataclass(frozen=True, slots=True)

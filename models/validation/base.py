@@ -125,7 +125,7 @@ def gpu_indices(count: int) -> str:
     return f"one of its {count} GPUs, 0 to {count - 1}"
 
 
-# Finding: damage found by a plan, and its outcome.
+# Damage found by a plan, and its outcome.
 
 
 class FindingOutcome(StrEnum):

@@ -256,7 +256,7 @@ def promises_are_for_waiting_jobs(view: SnapshotView) -> Iterator[Inconsistency]
             )
 
 
-# Consistency checks of a whole snapshot: names are unique, references are known, nothing is held twice.
+# All checks, with the sections of a snapshot that each of them needs.
 
 
 if TYPE_CHECKING:

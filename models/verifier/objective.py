@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.models.verifier.timeline import Interval
 
 
-# The terms of the objective that depend on time: completion, deadlines and tariffs.
+# Terms that depend on time: completion, deadlines and tariffs.
 
 
 def completion_term(case: Context) -> int:
@@ -119,10 +119,7 @@ def tariff_term(case: Context) -> int:
     )
 
 
-# The terms of the objective, one function each, in points: value and cost of the plan.
-
-
-# The terms of the objective for unmet entitlements of queues, in points.
+# Terms of unmet entitlements of queues.
 
 
 if TYPE_CHECKING:
@@ -195,7 +192,7 @@ def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
     return asked
 
 
-# The terms of the objective, one function each, in points: value and cost of the plan.
+# Terms of changes, places and nodes.
 
 
 def preemption_term(case: Context) -> int:

@@ -140,7 +140,7 @@ def _subject(step: Step) -> str:
     return SUBJECT if isinstance(step, PromiseStep) else action_subject(step)
 
 
-# Carry a plan out: check that it still holds, do its actions one by one, and record each of them.
+# The apply itself.
 
 
 _LOG: Final = logging.getLogger(__name__)

@@ -105,7 +105,7 @@ class EpochRecord(Noun):
     """Ticks that were skipped because this epoch took too long."""
 
 
-# The history of periodic runs: one row per epoch in an SQLite file, written in one transaction.
+# The file of the history.
 
 
 _KIND: Final = DatabaseKind("history", application=0x67706874, version=1)

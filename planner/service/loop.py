@@ -93,7 +93,7 @@ class EpochSchedule:
         return seconds * self._draw.uniform(1 - _JITTER, 1 + _JITTER)
 
 
-# The loop of a periodic run: epochs until a stop is requested, each recorded before the next begins.
+# The loop itself.
 
 
 _LOG: Final = logging.getLogger(__name__)

@@ -324,7 +324,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-# Submission: new jobs in one document.
+# New jobs in one document.
 
 
 class JobBatch(Noun):

@@ -15,7 +15,7 @@ from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 from gpuplan.models.validation.base import DamageFinding
 
-# Standing: the jobs ahead of a waiting job, the jobs that hold what it needs, and its quotas' usage.
+# Position of a waiting job: the jobs ahead, the jobs that hold what it needs, and its quotas' usage.
 
 
 class QuotaLevel(Noun):
@@ -223,7 +223,7 @@ class Remedies(Noun):
     """Waiting jobs that have to start together with it; if there are any, no priority was tried."""
 
 
-# Explanation: everything a plan says about one job, as data.
+# The explanation itself.
 
 
 class ExpectedDuration(Noun):

@@ -167,7 +167,7 @@ def layouts_of(node: Node | None) -> dict[int, _Layout]:
     return {gpu.index: frozenset(gpu.mig) for gpu in details if gpu.mig is not None}
 
 
-# Every node before and after a plan: its change, arriving and leaving jobs, and the use of its GPUs.
+# The nodes of these GPUs.
 
 
 @dataclass(frozen=True, slots=True)

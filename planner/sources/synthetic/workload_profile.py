@@ -74,7 +74,7 @@ class JobShape(Noun):
 _OF_THE_JOB: Final = tuple(field for field in JobShape.model_fields if field not in ("count", "queues"))
 
 
-# WorkloadProfile: the figures from which the generator makes a cluster and its jobs.
+# The profile itself.
 
 
 _Many = Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]

@@ -137,7 +137,7 @@ class Expectation(Noun):
         return stated
 
 
-# Scenario: a named what-if: changes to a snapshot and its policy, and expectations of the plan.
+# The scenario itself.
 
 
 class Scenario(Noun):

@@ -15,7 +15,7 @@ from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
 from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 
-# PartOfPolicy: a subset of the settings of a policy.
+# A subset of the settings of a policy.
 
 
 class BackfillBase(Backfill):
@@ -40,7 +40,7 @@ class PolicyBase(Policy):
     """Some settings of the horizon."""
 
 
-# Changes that a scenario may make to a snapshot and its policy, one class each; `change` names the kind.
+# The changes.
 
 
 _Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
