@@ -8,8 +8,13 @@ import click
 
 from gpuplan.planner.cli.options import ANY_PATH
 from gpuplan.planner.cli.outputs import PICTURE, WritingCommand, layout_options, show
-from gpuplan.planner.cli.plan_request import planning_options, read_undamaged_request
-from gpuplan.planner.cli.worker_options import count_progress, open_workers, with_worker_options
+from gpuplan.planner.cli.plan_request import (
+    count_progress,
+    open_workers,
+    planning_options,
+    read_undamaged_request,
+    with_worker_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
