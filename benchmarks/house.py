@@ -1,8 +1,8 @@
 """
 The structure of the product in figures: sizes, names, words, imports, and what one more feature touches.
 
-Every figure is counted from the sources, beside its goal. Import figures come from the graph that the import rules
-are checked on; files run by a plan are traced in a child process. The reasons are in
+Every figure is counted from the sources, beside its goal. Import figures come from the graph that the import
+rules are checked on; files run by a plan are traced in a child process. The reasons are in
 docs/decisions/0015-the-fields-words-and-packages.md.
 """
 

@@ -26,7 +26,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
-from gpuplan.planner.simulate.scores.contention import UNFAIR
+from gpuplan.planner.simulate.scorecard import UNFAIR
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.starter import starter_texts
 from gpuplan.planner.sources.traces.arrivals import Arrival

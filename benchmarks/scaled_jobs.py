@@ -21,8 +21,8 @@ from benchmarks.records import append
 from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
-from gpuplan.models.policy.objective import Goal
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.records import Record
-    from gpuplan.planner.simulate.scores.scoring import JobLife
+    from gpuplan.planner.simulate.scorecard import JobLife
     from gpuplan.planner.simulate.trace import Trace
 
 NAME: Final = "starvation"

@@ -352,8 +352,7 @@ def explain(plan: Plan, name: str) -> Explanation | QueueExplanation | NodeExpla
     BadInputError
         Nothing in the plan has the name, or things of several kinds have it.
     """
-    from gpuplan.planner.explain.answer import answer
-    from gpuplan.planner.explain.lookup import resolve_name
+    from gpuplan.planner.explain.answer import answer, resolve_name
 
     source = f"plan {plan.plan_id[:8]}"
     kind, meant = resolve_name(plan, name, source=source)
@@ -411,7 +410,7 @@ def whatif(
     from gpuplan.planner.call_arguments import at_least_one, policy_with
     from gpuplan.planner.whatif.compare import compare
     from gpuplan.planner.whatif.grid.workers import Processes, processors
-    from gpuplan.planner.whatif.load_changes import load_scenarios
+    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
     from gpuplan.planner.whatif.patch.scenario import Scenario
 
     engine = Processes(at_least_one("processes", processes) or processors())
@@ -516,8 +515,7 @@ def simulate(
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.validation.damage import survey_damage
     from gpuplan.planner import call_arguments as given
-    from gpuplan.planner.simulate.compare_runs import build_simulation, run_all_cases
-    from gpuplan.planner.simulate.prepare import cases_of, trace_of
+    from gpuplan.planner.simulate.compare_runs import build_simulation, cases_of, run_all_cases, trace_of
     from gpuplan.planner.simulate.trace import Estimates, TraceWindow
     from gpuplan.planner.whatif.grid.workers import processors
 

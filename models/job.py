@@ -13,9 +13,8 @@ from gpuplan.models.cluster import Level, QosClass, Taint, TaintEffect
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.gang import Gang
 from gpuplan.models.mig import profile_milli
-from gpuplan.models.placement import Placement, Replica
+from gpuplan.models.placement import Placement, Promise, Replica
 from gpuplan.models.progress import Progress
-from gpuplan.models.promise import Promise
 from gpuplan.models.units import MILLI, AtLeastOne, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Placement: nodes and GPU indices of the replicas of one job."""
+"""Placement: nodes and GPU indices of the replicas of one job, held now or promised for a later start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from gpuplan.models.base import Noun
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.mig import profile_milli
-from gpuplan.models.units import MILLI, Count, Mib, Milli, Name
+from gpuplan.models.units import MILLI, Count, Mib, Milli, Name, Timestamp
 
 
 class GpuShare(Noun):
@@ -135,3 +135,15 @@ class Placement(Noun):
     def quota_milli(self) -> int:
         """Thousandths of GPUs that count against quotas."""
         return sum(replica.quota_milli for replica in self.replicas)
+
+
+# Promise: the promised start of a pending job, and the places reserved for it.
+
+
+class Promise(Noun):
+    """A promise of an earlier plan to a pending job."""
+
+    start: Timestamp
+    """Promised start: the job starts at this time at the latest, or by the policy's `max_delay` later."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Places reserved for the job; the indices of whole GPUs are fixed only when it starts."""

@@ -17,7 +17,7 @@ from gpuplan.models.plan.actions import (
     Start,
     info_of,
 )
-from gpuplan.planner.formatting import join_with_and
+from gpuplan.planner.text_format import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuplan.models.formulation.rows import Formulation, row
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.solver_versions import library_of
+from gpuplan.planner.io.search_log import library_of
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.worker import solve_in_child

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.mig_layout import memory_slices
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
-from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.cluster import QosClass
+from gpuplan.models.mig import MEDIA_EXTENSIONS, MigGeometry, mig_geometry
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-    from gpuplan.models.cluster import Node
+    from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node
+    from gpuplan.models.job import ResourceRequest
     from gpuplan.models.placement import MigSlice, Placement, Replica
     from gpuplan.models.snapshot import Snapshot
 
@@ -132,3 +132,55 @@ def free_resources_by_node(
                     charged_cpu_memory(replica, job.qos, snapshot.cluster) if snapshot and job else None,
                 )
     return free
+
+
+# MIG layout of a GPU after given instances of it are in use.
+
+
+def layout_after(
+    gpu: Gpu, geometry: MigGeometry | None, used: Collection[MigInstance]
+) -> tuple[MigInstance, ...] | None:
+    """
+    The used instances and the idle ones that can coexist with them, by start; None means that MIG mode stays
+    off.
+
+    Idle instances that conflict with used ones are destroyed: those with overlapping memory slices, and one
+    with media extensions if a used instance has them, since a GPU has media extensions only once.
+    """
+    if gpu.mig is None and not used:
+        return None
+    in_use = set(used)
+    taken = {piece for instance in in_use for piece in memory_slices(instance, geometry)}
+    media = any(instance.profile.endswith(MEDIA_EXTENSIONS) for instance in in_use)
+    stay = {
+        instance
+        for instance in gpu.mig or ()
+        if instance in in_use
+        or (
+            taken.isdisjoint(memory_slices(instance, geometry))
+            and not (media and instance.profile.endswith(MEDIA_EXTENSIONS))
+        )
+    }
+    return tuple(sorted(in_use | stay, key=lambda instance: (instance.start, instance.profile)))
+
+
+def memory_slices(instance: MigInstance | MigSlice, geometry: MigGeometry | None) -> range:
+    """Memory slices of an instance; only the first one if its profile is unknown."""
+    profile = geometry.profiles.get(instance.profile) if geometry else None
+    return range(instance.start, instance.start + (profile.memory_slices if profile else 1))
+
+
+# CPU and memory that a replica counts for on its node under overcommit.
+
+
+def charged_cpu_memory(
+    replica: Replica | ResourceRequest, qos: QosClass, cluster: Cluster
+) -> tuple[int, int]:
+    """Thousandths of cores and MiB of memory that a replica of a QoS class counts for on its node."""
+    ratio = None if qos is QosClass.GUARANTEED else cluster.overcommit.get(qos)
+    if ratio is None:
+        return replica.cpu_milli, replica.memory_mib
+    return (
+        -(-replica.cpu_milli * MILLI // ratio.cpu_milli),
+        -(-replica.memory_mib * MILLI // ratio.memory_milli),
+    )

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from gpuplan.models.cluster import MigInstance, Node
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.plan.precondition import (
     GpuLayout,
     JobDamaged,
@@ -27,7 +26,7 @@ from gpuplan.models.plan.precondition import (
     NodeExists,
     Precondition,
 )
-from gpuplan.models.plan.reason import Reason
+from gpuplan.models.plan.reason import PlanBase, Reason
 from gpuplan.models.units import Name, Seconds, Timestamp
 
 if TYPE_CHECKING:

@@ -17,16 +17,85 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.placement import Placement
+from gpuplan.models.placement import Placement, Replica
 from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
-from gpuplan.models.plan.base import PlanBase
 from gpuplan.models.plan.desired_state import DesiredState, LaterStart
-from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
+from gpuplan.models.plan.reason import PlanBase, Reason
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.units import Count, Mib, Milli, Name, Timestamp
-from gpuplan.models.validation.finding import DamageFinding
+from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.validation.base import DamageFinding
+
+# What a plan expects of later slots: starts, promises, and the outlook of deadlines.
+
+
+class Waiting(PlanBase):
+    """A pending job, the reason why it waits, and its projected start."""
+
+    job: Name
+    """Pending job."""
+    reason: Reason
+    """Reason why it waits."""
+    projected_start: Timestamp | None = None
+    """
+    Expected start; null if the job starts in no slot of the horizon, or the horizon is a single slot.
+    """
+    promised: bool = Field(default=False, exclude_if=not_)
+    """True: the start is promised to the job, and later plans keep it."""
+    earlier_promise: Timestamp | None = Field(default=None, exclude_if=not_)
+    """The start that was promised before this plan."""
+    promise_changed: str = Field(default="", exclude_if=not_)
+    """Reason in words why that promise is postponed or withdrawn; empty if it is not."""
+    waits_for: str = Field(default="", exclude_if=not_)
+    """What its projected start depends on, in words that follow "waits": `until train-a ends`."""
+    remaining: Seconds | None = Field(default=None, exclude_if=not_)
+    """Time from its next start to its end on its fastest allowed GPU model; only for jobs that ran before."""
+
+
+class PlannedStart(PlanBase):
+    """A start in a later slot, with the places for it."""
+
+    job: Name
+    """Job that starts later."""
+    slot: Annotated[int, Field(ge=1)]
+    """Time slot of its start."""
+    start: Timestamp
+    """Beginning of the slot."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Planned places."""
+    promised: bool = True
+    """True: the places are reserved for it from now on."""
+
+
+class DeadlineState(StrEnum):
+    """Outlook of a deadline."""
+
+    MET = "met"
+    CRITICAL = "critical"
+    """The plan meets it, but the job could wait for less than half its duration."""
+    LATE = "late"
+    IMPOSSIBLE = "impossible"
+    """No plan can meet it any more."""
+
+
+class DeadlineOutlook(PlanBase):
+    """Expected completion of a job with a deadline."""
+
+    job: Name
+    """Job with a deadline."""
+    deadline: Timestamp
+    """Its deadline."""
+    hard: bool = False
+    """True: the job has no value after its deadline."""
+    projected_finish: Timestamp | None = None
+    """Expected completion; null if the job is not planned to start within the horizon."""
+    state: DeadlineState
+    """Outlook of the deadline."""
+
+
+# The plan itself.
+
 
 PLAN_FORMAT: Final = "1.0"
 

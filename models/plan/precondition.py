@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.plan.base import PlanBase
+from gpuplan.models.plan.reason import PlanBase
 from gpuplan.models.units import Mib, Milli, Name
 
 

@@ -1,12 +1,23 @@
-"""Reason for an action, or for a job to wait; for people."""
+"""Reason for an action, or for a job to wait; and the base class of all parts of a plan file."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from gpuplan.models.plan.base import PlanBase
+from gpuplan.models.base import Noun
+
+# The base class of everything that occurs only in plan files.
+
+
+class PlanBase(Noun):
+    """Part of a plan file; readers ignore keys that a newer minor version added."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+# Reason for an action, or for a job to wait; for people.
 
 
 class ReasonCode(StrEnum):

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.plan.approval import Approval
-from gpuplan.models.policy.horizon import DurationPolicy, HorizonPolicy
-from gpuplan.models.policy.objective import Goal, Objective
+from gpuplan.models.policy.settings import Approval, DurationPolicy, Goal, HorizonPolicy, Objective
 from gpuplan.models.timing.durations import work_left
 from gpuplan.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.models.policy.horizon import HorizonPolicy
+    from gpuplan.models.policy.settings import HorizonPolicy
 
 
 @dataclass(frozen=True, slots=True)

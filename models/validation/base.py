@@ -1,4 +1,4 @@
-"""Inconsistency and Damage, and the view of a snapshot that the consistency checks share."""
+"""Inconsistency and Damage, the view of a snapshot that the checks share, and damage as a plan states it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from pydantic import Field
+
+from gpuplan.models.errors import Suggestions
 from gpuplan.models.mig import MigGeometry, mig_geometry
-from gpuplan.models.validation.suggestions import Suggestions
+from gpuplan.models.plan.reason import PlanBase
+from gpuplan.models.units import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job, Running
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
+
 
 Location: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from a document's root to one of its entries."""
@@ -118,3 +123,36 @@ def gpu_indices(count: int) -> str:
     if count < 2:
         return "gpu 0, its only one" if count else "no GPU, as the node has none"
     return f"one of its {count} GPUs, 0 to {count - 1}"
+
+
+# Damage found by a plan, and its outcome.
+
+
+class FindingOutcome(StrEnum):
+    """Outcome of a damage."""
+
+    RESTARTED = "restarted"
+    """The job gives up its places, and all its replicas start again in this plan."""
+    WAITING = "waiting"
+    """The job gives up its places and waits again."""
+    CONTINUED = "continued"
+    """The elastic job continues with its remaining replicas."""
+    COMPLETED = "completed"
+    """The elastic job continues with its remaining replicas, and gets new ones in this plan."""
+    LEFT = "left"
+    """Unchanged: the job may not be interrupted, or no job is affected."""
+
+
+class DamageFinding(PlanBase):
+    """A damaged job, node, rack or reservation; planning continued without what is lost."""
+
+    subject: str
+    """Damaged subject, such as `job train-a` or `node n3`."""
+    job: Name | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The job, if the subject is a running job."""
+    kinds: tuple[DamageKind, ...]
+    """Types of damage, each once."""
+    text: str
+    """The damage in words, for people."""
+    outcome: FindingOutcome
+    """Outcome of the damage."""

@@ -11,11 +11,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.errors import truncated_names
 from gpuplan.models.mig import is_profile
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.validation.base import NODES, Damage, DamageKind, Inconsistency, gpu_indices
-from gpuplan.models.validation.suggestions import truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

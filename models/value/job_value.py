@@ -6,8 +6,8 @@ from functools import cached_property
 from math import log1p, log2
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.policy.objective import Goal
 from gpuplan.models.policy.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import Durations, LeftBasis
 from gpuplan.models.units import MILLI
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.gang import Gang
     from gpuplan.models.job import Job
-    from gpuplan.models.policy.objective import QueueObjective
     from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.policy.settings import QueueObjective
     from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600

@@ -7,9 +7,9 @@ here in full. A mistake in a trusted module would be made on both sides, so its 
 own: against cases computed by hand, tables of the manufacturer, or a plain second computation.
 
 Nouns, which hold data and no rule:
-    base units cluster calendar dependency gang job placement promise snapshot plan.actions plan.approval
-    plan.base plan.desired_state plan.precondition plan.reason plan.replica_identity plan.violation
-    policy.horizon policy.objective policy.policy
+    base units cluster calendar dependency gang job placement snapshot plan.actions
+    plan.desired_state plan.precondition plan.reason plan.replica_identity plan.violation
+    policy.policy policy.settings
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),

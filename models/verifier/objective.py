@@ -3,20 +3,196 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import MigSlice
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import currency_points, disruption_points, node_points
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.objective_owed import guarantee_term, nominal_quota_term
-from gpuplan.models.verifier.objective_time import completion_term, deadline_term, tariff_term
+from gpuplan.models.verifier.quota_usage import subtree_totals, usage_of_resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.verifier.context import Context
+    from gpuplan.models.verifier.timeline import Interval
+
+
+# Terms that depend on time: completion, deadlines and tariffs.
+
+
+def completion_term(case: Context) -> int:
+    """
+    Points of jobs after the plan less their points before, over all jobs that change: Σ_j w_j · completed_j.
+
+    Later starts are included. An invalid start earns nothing: a held job, a job placed twice, a wrong slot,
+    or no allowed GPU model.
+    """
+    total = sum(_value(case, stay) for stay in _starts(case))
+    total -= sum(_value_before(case, job) for job in case.stopped)
+    for job, occupant in case.changed:
+        if job.running:
+            total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)
+    return total
+
+
+def points_of_starts(case: Context, name: str | None = None) -> int:
+    """Points of jobs that start, now or later, or grow: of one job, or of all."""
+    total = 0
+    for stay in _starts(case, name):
+        replicas = stay.placement.replicas
+        model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
+        total += _value(case, stay) + case.time.start_value.saved_lateness(stay.job, **when)
+        total -= case.time.start_value.tariff_points(stay.job, model, len(replicas), **when)
+    for job, occupant in case.changed:
+        if occupant.change is Change.GROWN and name in (None, job.name):
+            total += _value(case, case.time.interval_of_placement(occupant, job))
+            total -= _value_before(case, job)
+    return total
+
+
+def _starts(case: Context, name: str | None = None) -> Iterator[Interval]:
+    """Valid starts, now and later, of one job or of all."""
+    times = case.placement_counts
+    for stay in case.time.starting:
+        job = stay.job
+        if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
+            yield from [stay] if _may_run(case, stay) else ()
+    for stay in case.time.later:
+        if name in (None, stay.job.name):
+            yield from [stay] if _may_run(case, stay) else ()
+
+
+def _may_run(case: Context, stay: Interval) -> bool:
+    """True if the job needs no GPU, or all its replicas are on one GPU model that it may use."""
+    job, models = stay.job, case.gpu_models(stay.placement.replicas)
+    known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
+    return known or not job.request.needs_gpu
+
+
+def _value(case: Context, stay: Interval) -> int:
+    replicas = stay.placement.replicas
+    model = case.time.gpu_model(stay.job, replicas)
+    return case.time.start_value.completion(
+        stay.job, model, len(replicas), start=stay.start, seconds=stay.seconds
+    )
+
+
+def _value_before(case: Context, job: Job) -> int:
+    """Points that a running job would earn if it stayed."""
+    replicas = job.running.replicas if job.running else ()
+    model, seconds = case.time.gpu_model(job, replicas), case.time.durations.remaining(job)
+    return case.time.start_value.completion(job, model, len(replicas), seconds=seconds)
+
+
+def deadline_term(case: Context) -> int:
+    """Lateness avoided by starts, less that of preempted jobs."""
+    if case.time.slots.count == 1:
+        return 0
+    earnings, durations = case.time.start_value, case.time.durations
+    saved = sum(
+        earnings.saved_lateness(stay.job, start=stay.start, seconds=stay.seconds) for stay in _starts(case)
+    )
+    lost = sum(
+        earnings.saved_lateness(job, start=0, seconds=durations.remaining(job)) for job in case.stopped
+    )
+    return saved - lost
+
+
+def tariff_term(case: Context) -> int:
+    """Cost of tariffs for starts, by their time."""
+    if case.time.slots.count == 1 or not case.snapshot.cluster.tariffs:
+        return 0
+    return -sum(
+        case.time.start_value.tariff_points(
+            stay.job,
+            case.time.gpu_model(stay.job, stay.placement.replicas),
+            len(stay.placement.replicas),
+            start=stay.start,
+            seconds=stay.seconds,
+        )
+        for stay in _starts(case)
+    )
+
+
+# Terms of unmet entitlements of queues.
+
+
+if TYPE_CHECKING:
+    Owed: TypeAlias = dict[tuple[str, str], int]
+    """Thousandths of GPUs by queue and resource."""
+
+
+def guarantee_term(case: Context) -> int:
+    """
+    The price of each GPU (rounded up) missing from the guarantee of a queue and all queues below it.
+
+        missing = max(0, min(guarantee, demand) − held)
+
+    for all GPUs, and for each model. Demand is what its running jobs held, plus the requests of those of its
+    pending jobs with a minimum size that fits within the guarantee.
+    """
+    queues = case.snapshot.queues
+    resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
+    owed = {
+        (queue.name, resource): quota.guarantee
+        for queue in queues
+        for resource in resources
+        if (quota := queue.quota_for(resource)) and quota.guarantee
+    }
+    return -case.policy.owed(case.policy.prices.guarantee) * _missing(case, owed)
+
+
+def nominal_quota_term(case: Context) -> int:
+    """
+    The same for nominal quotas that exceed the guarantee and are contested.
+
+    A quota is contested while a pending job may reclaim what other queues borrow: quotas of its own queue, of
+    queues above it that have room for it, and of the borrowing queues.
+    """
+    price, entitlements = case.policy.owed(case.policy.prices.nominal), case.entitlements
+    if not price:
+        return 0
+    owed = {
+        key: entitled
+        for key in entitlements.contested
+        if (entitled := entitlements.entitled(*key)) > entitlements.guarantee(*key)
+    }
+    return -price * _missing(case, owed)
+
+
+def _missing(case: Context, owed: Owed) -> int:
+    """Whole GPUs by which queues hold less than their entitlement, as far as they have demand."""
+    if not owed:
+        return 0
+    queues, missing = case.snapshot.queues, 0
+    for resource in sorted({resource for _, resource in owed}):
+        held = subtree_totals(queues, usage_of_resource(case.usage_after, resource))
+        before = subtree_totals(queues, usage_of_resource(case.usage_before, resource))
+        for (queue, counted), amount in owed.items():
+            if counted == resource:
+                asked = subtree_totals(queues, _asked(case, resource, amount))
+                due = min(amount, before[queue] + asked[queue]) - held[queue]
+                missing += -(-max(0, due) // MILLI)
+    return missing
+
+
+def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
+    """Maximum usage of a resource by pending jobs directly in each queue, if their minimum fits an amount."""
+    asked: dict[str, int] = defaultdict(int)
+    for job in case.snapshot.waiting:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        milli = job.request.total_gpu_milli
+        if usable and not job.held and milli * job.gang.minimum <= amount:
+            asked[job.queue] += milli * job.gang.maximum
+    return asked
+
+
+# Terms of changes, places and nodes.
 
 
 def preemption_term(case: Context) -> int:

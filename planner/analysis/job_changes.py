@@ -1,23 +1,35 @@
-"""What a target changes by job, GPU and node; without the order of actions and without texts."""
+"""
+What a target changes by job, GPU and node, the capacity that each change requires, and the work that it
+loses; without the order of actions and without texts.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.precondition import Free
 from gpuplan.models.plan.replica_identity import unmatched
+from gpuplan.models.progress import unsaved_seconds
+from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of
-from gpuplan.planner.analysis.cluster_after import LayoutChange, cluster_after, layout_changes
+from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, layout_changes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+    from gpuplan.models.plan.actions import Action
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.analysis.allocations import Allocations
 
@@ -186,3 +198,78 @@ def job_change(job: Job, after: Placement | None) -> JobChange:
             f"{len(before.replicas)} replicas and {len(after.replicas)} elsewhere"
         )
     return JobChange(job, ActionKind.MIGRATE, before, after, before.replicas, after.replicas)
+
+
+# Capacity that a change of a job requires to be free, by node.
+
+
+# Each name contains a space, so that it differs from all names of countable resources.
+_OWN_FIELDS: Final = ("cpu milli", "memory mib", "disk mib")
+
+
+def free_preconditions(change: JobChange, cluster: Cluster) -> tuple[Free, ...]:
+    """Return what a job takes on each node beyond what it gives up there itself, sorted by node."""
+    taken: dict[str, list[Replica]] = defaultdict(list)
+    left: dict[str, list[Replica]] = defaultdict(list)
+    for replica in change.arriving:
+        taken[replica.node].append(replica)
+    for replica in change.leaving:
+        left[replica.node].append(replica)
+    return tuple(
+        _free(node, change, taken=taken[node], left=left.get(node, []), cluster=cluster)
+        for node in sorted(taken)
+    )
+
+
+def _free(
+    node: str, change: JobChange, *, taken: list[Replica], left: list[Replica], cluster: Cluster
+) -> Free:
+    needs = _amounts(change, taken, cluster)
+    needs.subtract(_amounts(change, left, cluster))
+    cpu_milli, memory_mib, disk_mib = (max(0, needs.pop(name, 0)) for name in _OWN_FIELDS)
+    return Free(
+        node=node,
+        gpus=_new_gpus(taken, left),
+        cpu_milli=print_milli(cpu_milli),
+        memory_mib=memory_mib,
+        disk_mib=disk_mib,
+        resources={name: amount for name, amount in sorted(needs.items()) if amount > 0},
+    )
+
+
+def _amounts(change: JobChange, replicas: Iterable[Replica], cluster: Cluster) -> Counter[str]:
+    """Demand of replicas except for their GPUs."""
+    amounts: Counter[str] = Counter()
+    for replica in replicas:
+        own = (*charged_cpu_memory(replica, change.job.qos, cluster), replica.disk_mib)
+        amounts.update(dict(zip(_OWN_FIELDS, own, strict=True)))
+        amounts.update(replica.resources)
+    return amounts
+
+
+def _new_gpus(taken: Iterable[Replica], left: Iterable[Replica]) -> tuple[GpuShare | MigSlice, ...]:
+    """The GPUs, shares and MIG instances taken that the job does not give up at the same time."""
+    own = Counter(held for replica in left for held in replica.gpus)
+    found = []
+    for replica in taken:
+        for held in replica.gpus:
+            if own[held]:
+                own[held] -= 1
+            else:
+                found.append(held)
+    return tuple(found)
+
+
+# Work that a plan loses: the unsaved work of the jobs that it stops, shrinks or migrates.
+
+
+def lost_gpu_hours(actions: Iterable[Action]) -> float:
+    """Sum the GPU-hours that actions lose, as stated in their reasons; rounded to a thousandth."""
+    return round(sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in actions), 3)
+
+
+def unsaved_gpu_milli_seconds(job: Job, now: datetime) -> int:
+    """Return a job's unsaved work, in thousandths of GPUs times seconds; 0 for a waiting job."""
+    if job.running is None:
+        return 0
+    return unsaved_seconds(job, now) * sum(replica.quota_milli for replica in job.running.replicas)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.plan import JobCounts, Metrics
-from gpuplan.planner.analysis.allocations import allocations_of
-from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable, gpus_used
+from gpuplan.planner.analysis.allocations import REFERENCE_GPUS, allocations_of, gpus_startable, gpus_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

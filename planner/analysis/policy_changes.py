@@ -1,13 +1,18 @@
-"""Settings that differ between two policies."""
+"""Settings that differ between two policies, and settings of a policy that affect no job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.models.errors import truncated_names
+from gpuplan.models.policy.settings import Goal
+from gpuplan.planner.text_format import join_first_names
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 def changed_knobs(old: Policy, new: Policy) -> Iterator[tuple[str, Any, Any]]:
@@ -28,3 +33,23 @@ def _knobs(document: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield from _knobs(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
+
+
+# Policy settings that affect no job: they cause no error, but a warning tells the policy's author.
+
+
+def settings_without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """Yield one sentence for each setting without effect in plans of this snapshot."""
+    objective, chosen = policy.objective, policy.weights
+    known = {queue.name for queue in snapshot.queues}
+    if missing := sorted(objective.queues.keys() - known):
+        yield (
+            f"objective.queues names {join_first_names(missing)}, no queue of the snapshot; known: "
+            f"{truncated_names(known)}"
+        )
+    if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
+        names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
+        yield (
+            f"{' and '.join(names)} without effect: only the goal value uses it, and the goal is "
+            f"{objective.goal}"
+        )

@@ -6,8 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.eligibility.free_resources import FreeResources
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.models.plan.actions import Keep, NodeAction, Release, Wait
 from gpuplan.models.plan.precondition import (
     Free,

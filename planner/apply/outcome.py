@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from gpuplan.planner.formatting import format_count
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

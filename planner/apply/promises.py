@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from gpuplan.models.placement import Promise
 from gpuplan.models.plan.actions import Start, changes_of
-from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.formatting import format_count
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,19 +7,35 @@ this; a log with more steps than the cluster has performed is an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.models.plan.actions import (
+    NodeAction,
+    PoolAction,
+    Release,
+    Repartition,
+    added_nodes,
+    changes_of,
+    removed_nodes,
+)
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
+from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
+from gpuplan.models.validation.damage import survey_damage
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, undo_node_action
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     OtherClusterError,
     UnperformedError,
     unfinished_error,
 )
-from gpuplan.planner.apply.progress import verify_remaining
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.plan_file.plan_file import uid_of
@@ -27,11 +43,15 @@ from gpuplan.planner.plan_file.plan_file import uid_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.audit import AuditRecord
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Drift
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.verifier.verify import Verification
     from gpuplan.planner.apply.promises import Step
+
 
 _NAMED_AT_MOST: Final = 20
 
@@ -164,3 +184,136 @@ def require_valid_order(plan: Plan) -> None:
                 "Run `gpuplan plan` again, and report this plan."
             )
         seen.add(action.id)
+
+
+# Progress of a plan on a cluster, derived only from a snapshot of the cluster.
+
+
+def actions_done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
+    """Ids of the actions with an effect that is visible in the snapshot."""
+    done: set[str] = set()
+    relaid: set[tuple[str, int]] = set()
+    busy = _busy(live)
+    # If the last of several layouts of one GPU is present, the earlier ones are done as well.
+    for change in reversed(changes_of(plan.actions)):
+        gpu = (change.node, change.gpu) if isinstance(change, Repartition) else None
+        if gpu in relaid or shows(change, live, busy):
+            done.add(change.id)
+            if gpu is not None:
+                relaid.add(gpu)
+    return frozenset(done)
+
+
+def _busy(live: Snapshot) -> frozenset[str]:
+    """Names of the nodes with running jobs."""
+    return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
+
+
+def verify_remaining(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
+    """
+    Verify the cluster as the rest of a plan would leave it.
+
+    Damage is left out, as it was when the plan was made. A remaining action breaks a rule only if two checks
+    both report the violation, since each check alone has false alarms:
+
+    - The rest of the plan on the live cluster. The done part can cause violations here: preempted jobs no
+      longer borrow, and nodes that the plan cordoned take no jobs.
+    - The whole plan on the live cluster without the done part. The time since can cause violations here: a
+      job that the plan started is checked as if it started only now.
+    """
+    live = survey_damage(live).sound
+    left = [change for change in changes_of(plan.actions) if change.id not in done]
+    after = ClusterView(live)
+    for change in left:
+        apply_action(after, change)
+    placements = tuple(after.placements[job] for job in sorted(after.placements))
+    found = _judged(plan, live, placements, left)
+    if not done or not found.violations:
+        return found
+    before, undone = _without(plan, live, done)
+    whole = _judged(plan, _before_scaling(plan, before, done), placements, [*undone, *left])
+    broken = {(violation.rule, violation.subject) for violation in whole.violations}
+    both = tuple(each for each in found.violations if (each.rule, each.subject) in broken)
+    return replace(found, violations=both)
+
+
+def _judged(
+    plan: Plan, live: Snapshot, placements: tuple[Placement, ...], changes: Iterable[Change]
+) -> Verification:
+    """
+    Verify the cluster as these changes of a plan leave it.
+
+    If the cluster has changed or time has passed, expected ends have moved. Then of the plan's later slots
+    only the promises are checked. The order of priorities is not checked again, since jobs of higher priority
+    may have been submitted since the plan was made.
+    """
+    changes = tuple(changes)
+    judged = partial(
+        verify,
+        live,
+        plan.policy,
+        placements,
+        added=added_nodes(changes),
+        removed=removed_nodes(changes),
+    )
+    if live == plan.snapshot:
+        return judged(planned=plan.target.planned)
+    found = judged(by_priority=False)
+    now = {broken for broken in found.violations if broken.rule is not Rule.PROMISES}
+    if not plan.planned and not any(job.promise for job in live.jobs):
+        return replace(found, violations=tuple(sorted(now)))
+    later = judged(planned=_still_planned(plan, live), by_priority=False).violations
+    kept = {broken for broken in later if broken.rule is Rule.PROMISES}
+    return replace(found, violations=tuple(sorted(now | kept)))
+
+
+def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[NodeAction]]:
+    """
+    The live cluster with the done changes undone, and the node removals that are then to be done again.
+
+    Added nodes stay, since only the cluster knows when they are ready. Anything that has changed again since
+    stays as well.
+    """
+    jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
+    known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
+    busy = _busy(live)
+    removed: list[NodeAction] = []
+    for change in reversed(changes_of(plan.actions)):
+        if change.id not in done:
+            continue
+        if isinstance(change, NodeAction):
+            gone = change.node not in nodes
+            undo_node_action(nodes, change, base)
+            if gone and change.node in nodes:
+                removed.append(change)
+        elif not isinstance(change, Release) and shows(change, live, busy):
+            # What a release gave up stays lost.
+            jobs[change.job] = known[change.job]
+    cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
+    return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical(), removed
+
+
+def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:
+    """The snapshot with the pools' last scaling times from before the plan, where the plan scaled them."""
+    scaled = {
+        change.pool
+        for change in changes_of(plan.actions)
+        if isinstance(change, PoolAction) and change.id in done
+    }
+    if not scaled:
+        return live
+    before = {pool.name: pool for pool in plan.snapshot.cluster.pools if pool.name in scaled}
+    pools = tuple(pool.with_scaling_times_of(before.get(pool.name, pool)) for pool in live.cluster.pools)
+    return live.model_copy(update={"cluster": live.cluster.model_copy(update={"pools": pools})})
+
+
+def _still_planned(plan: Plan, live: Snapshot) -> tuple[LaterStart, ...]:
+    """The plan's later starts of jobs that still exist, in the slots that begin at these times from now."""
+    edges = TimeSlots.of(plan.policy.horizon, live.taken_at).edges[:-1]
+    slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
+    free = {job.name for job in live.jobs if not job.held}
+    return tuple(
+        LaterStart(each.job, slot_at[each.start], each.replicas, promised=each.promised)
+        for each in plan.planned
+        if each.start in slot_at and each.job in free
+    )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import unnamed_damage
-from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
 from gpuplan.planner.apply.promises import with_promises_of
+from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan

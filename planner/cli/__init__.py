@@ -11,7 +11,7 @@ import logging
 import sqlite3
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -28,15 +28,41 @@ from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.cli.commands.simulated import simulated_group
 from gpuplan.planner.cli.commands.sweep import sweep_command
 from gpuplan.planner.cli.commands.whatif import whatif_command
+from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
 from gpuplan.planner.cli.documents import schema_command, snapshot_command, validate_command
-from gpuplan.planner.cli.speaking import LogLines, say, say_usage_error
-from gpuplan.planner.cli.workflow import Workflow
 
 if TYPE_CHECKING:
     from gpuplan.models.errors import BadInputError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "Begin": ("init", "snapshot", "validate", "doctor"),
+    "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log"),
+    "Apply": ("apply", "run", "history", "audit", "simulated"),
+    "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
+    "Look up": ("schema",),
+}
+"""Commands by purpose."""
+
+
+class Workflow(click.Group):
+    """A command group that lists its commands by section."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write one list of commands for each section; a command in no section is an error."""
+        commands = dict(self.commands)
+        widest = max(map(len, commands))
+        for title, names in SECTIONS.items():
+            rows = [
+                (name.ljust(widest), commands.pop(name).get_short_help_str(formatter.width - 6 - widest))
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        if commands:
+            raise LookupError(f"expected each command in a section, found {', '.join(commands)} in none")
 
 
 @click.group(

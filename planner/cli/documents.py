@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import show_spinner, stray_option
-from gpuplan.planner.cli.output_options import json_option, show_json
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.console_log import say, say_json
+from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
@@ -54,10 +52,9 @@ def snapshot_command(
     out: Path | None,
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
-    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.sources.documents.scenario_folder import write_scenario
-    from gpuplan.planner.sources.files import snapshot_text
+    from gpuplan.planner.sources.files import snapshot_text, write_scenario
+    from gpuplan.planner.text_format import format_count
 
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
@@ -114,8 +111,8 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     """
     from gpuplan.models.errors import BadInputError
     from gpuplan.models.validation.input_warnings import input_warnings
-    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.sources.files import default_policy_path, inspect_snapshot, load_policy
+    from gpuplan.planner.text_format import format_count
 
     try:
         with show_spinner("reading"):
@@ -159,8 +156,7 @@ def schema_command(document: str, *, markdown: bool) -> None:
     """Print the JSON Schema of a document."""
     import json
 
-    from gpuplan.planner.render.reference import reference_page
-    from gpuplan.planner.schemas import schema
+    from gpuplan.planner.schemas import reference_page, schema
 
     made = schema(document)
     if markdown:

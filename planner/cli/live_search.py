@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import shows_progress, spinner
-from gpuplan.planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def plan_with_live_view(
     from functools import partial
 
     from gpuplan.planner.epoch import limits_of, plan_epoch
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     waiting = sum(job.running is None for job in snapshot.jobs)
     what = (
@@ -58,7 +58,7 @@ def plan_with_live_view(
 
         if log is None:
             return plan_it(watch=show)
-        from gpuplan.planner.io.search_log_writer import search_started, write_search_log
+        from gpuplan.planner.io.search_log import search_started, write_search_log
 
         with write_search_log(log, search_started(snapshot, limits)) as lines:
 

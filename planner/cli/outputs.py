@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuplan.planner.cli.arguments import PlanFile
+from gpuplan.planner.cli.console_log import say_in_colour, say_json
+from gpuplan.planner.cli.options import PlanFile, ascii_only, terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.base import Noun
+
 
 _STDIN = "-"
 
@@ -44,7 +49,7 @@ class NewFile(click.ParamType[Path]):
         """Return the files that are written for a path."""
         if not (self._folder and path.is_dir()):
             return [path]
-        from gpuplan.planner.sources.documents.scenario_folder import SCENARIO_FILES
+        from gpuplan.planner.sources.files import SCENARIO_FILES
 
         return [path / name for name in SCENARIO_FILES]
 
@@ -115,3 +120,44 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
         found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
         return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
     return None
+
+
+# Options for the form of output, and the functions that print results.
+
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text."),
+    click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII."),
+)
+
+json_option = _OPTIONS[0]
+
+all_option = click.option("-a", "--all", "everything", is_flag=True, help="One line for every action.")
+
+
+def layout_options(command: _Command) -> _Command:
+    """Add the output options to a command; `show` takes them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def show_json(document: Any) -> None:
+    """Print one JSON document of plain types."""
+    say_json(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:
+    """Print a result as one JSON document or as text."""
+    if as_json:
+        say_json(found.model_dump_json(indent=2))
+    else:
+        show_text(found, text, plain=plain, **about)
+
+
+def show_text(found: Noun, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
+    """Print a result as text that fits the terminal."""
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: text(found, width=width, colour=colour, ascii_only=narrow, **about))

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
-from gpuplan.models.plan.actions import Wait
-from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
+from gpuplan.models.plan.actions import JobAction, Wait, changes_of
+from gpuplan.models.plan.diff import (
+    Diff,
+    Drifted,
+    GpuModelDiff,
+    JobDiff,
+    LayoutDiff,
+    NodeDiff,
+    PromiseChange,
+    PromiseDiff,
+    QueueDiff,
+)
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after, nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.diff.drift_diff import drift_items, stale_reasons
-from gpuplan.planner.diff.promise_diff import promise_diffs
+from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
+from gpuplan.planner.diff.drift import drift
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
+    from gpuplan.models.base import Noun
     from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
@@ -162,3 +175,127 @@ def _gpu_models(plan: Plan, cluster: Cluster) -> tuple[GpuModelDiff, ...]:
         )
         for model in sorted(usable_before.keys() | usable_after.keys())
     )
+
+
+# How a newer snapshot differs from a plan's own, and whether the plan can still be applied.
+
+
+def drift_items(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
+    """List every job, node, queue and pool that has changed; those that the plan relies on come first."""
+    base = plan.snapshot
+    changes = changes_of(plan.actions)
+    used = {name for change in changes for name in nodes_touched(change)}
+    counted_on = {change.job for change in changes if isinstance(change, JobAction)} | {
+        placement.job
+        for placement in (*base.running_placements, *live.running_placements)
+        if any(replica.node in used for replica in placement.replicas)
+    }
+    found = [
+        *(
+            Drifted(subject=f"job {name}", change=change, touched=name in counted_on)
+            for name, change in _job_changes(base.job_by_name, live.job_by_name)
+        ),
+        *(
+            Drifted(subject=f"node {name}", change=change, touched=name in used)
+            for name, change in _changes(base.cluster.node_by_name, live.cluster.node_by_name)
+        ),
+        *(
+            Drifted(subject=f"queue {name}", change=change, touched=False)
+            for name, change in _changes(
+                {queue.name: queue for queue in base.queues}, {queue.name: queue for queue in live.queues}
+            )
+        ),
+        *(
+            Drifted(subject=f"pool {name}", change=change, touched=False)
+            for name, change in _changes(
+                {pool.name: pool for pool in base.cluster.pools},
+                {pool.name: pool for pool in live.cluster.pools},
+            )
+        ),
+    ]
+    return tuple(sorted(found, key=lambda item: (not item.touched, item.subject, item.change)))
+
+
+def stale_reasons(plan: Plan, live: Snapshot) -> tuple[str, ...]:
+    """List the reasons for which apply would refuse the plan, in the drift mode of its policy."""
+    done = actions_done_in(plan, live)
+    if all(change.id in done for change in changes_of(plan.actions)):
+        return ()
+    if items := drift(plan, live, done=done, mode=plan.policy.drift):
+        return tuple(map(str, items))
+    violations = verify_remaining(plan, live, done).violations
+    return tuple(f"it would break a rule: {broken}" for broken in violations)
+
+
+def _job_changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> Iterator[tuple[str, str]]:
+    for name, change in _changes(before, after):
+        old, new = before.get(name), after.get(name)
+        if old is not None and new is None and old.running is not None:
+            yield name, "has ended"
+        elif old is None or new is None or (old.running is None) == (new.running is None):
+            yield name, change
+        elif new.running is not None:
+            nodes = sorted({replica.node for replica in new.running.replicas})
+            yield name, f"has started on {', '.join(nodes)}"
+        else:
+            yield name, "was stopped and waits again"
+
+
+def _changes(before: Mapping[str, Noun], after: Mapping[str, Noun]) -> Iterator[tuple[str, str]]:
+    """Yield (name, change) of each thing that differs."""
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if new is None:
+            yield name, "is gone"
+        elif old is None:
+            yield name, "is new"
+        elif old != new:
+            yield name, f"changed in {', '.join(_fields_that_differ(old, new))}"
+
+
+def _fields_that_differ(old: Noun, new: Noun) -> list[str]:
+    fields: dict[str, Any] = type(old).model_fields
+    return sorted(
+        field.alias or name for name, field in fields.items() if getattr(old, name) != getattr(new, name)
+    )
+
+
+# Promised starts before and after a plan, and in a newer snapshot.
+
+
+def promise_diffs(plan: Plan, live: Snapshot | None = None) -> tuple[PromiseDiff, ...]:
+    """List the jobs with a promised start before the plan, after it, or in the newer snapshot; by job."""
+    before, now = _promised(plan.snapshot), _promised(live) if live else {}
+    after = {each.job: each.start for each in plan.planned if each.promised}
+    placed = {placement.job for placement in plan.placements}
+    why = {waiting.job: waiting.promise_changed for waiting in plan.waiting}
+    known = plan.snapshot.job_by_name | (live.job_by_name if live else {})
+    return tuple(
+        PromiseDiff(
+            job=job,
+            queue=known[job].queue,
+            change=_promise_change(before.get(job), after.get(job), starts=job in placed),
+            before=before.get(job),
+            after=after.get(job),
+            live=now.get(job),
+            why=why.get(job, ""),
+        )
+        for job in sorted(before.keys() | after.keys() | now.keys())
+    )
+
+
+def _promised(snapshot: Snapshot) -> dict[str, datetime]:
+    return {job.name: job.promise.start for job in snapshot.jobs if job.promise and job.running is None}
+
+
+def _promise_change(before: datetime | None, after: datetime | None, *, starts: bool) -> PromiseChange:
+    if starts:
+        return PromiseChange.STARTED
+    if before is None or after is None:
+        if before is None:
+            # Both are None if only the newer snapshot has a promise.
+            return PromiseChange.KEPT if after is None else PromiseChange.MADE
+        return PromiseChange.WITHDRAWN
+    if before == after:
+        return PromiseChange.KEPT
+    return PromiseChange.EARLIER if after < before else PromiseChange.LATER

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import FreeResources
-from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory, memory_slices
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI
 

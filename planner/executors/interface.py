@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from gpuplan.models.placement import Promise
     from gpuplan.models.plan.actions import Change
-    from gpuplan.models.promise import Promise
     from gpuplan.models.snapshot import Snapshot
 
 

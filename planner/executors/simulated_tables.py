@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import NodePool
     from gpuplan.models.job import Running
-    from gpuplan.models.promise import Promise
+    from gpuplan.models.placement import Promise
 
 _FINISHED: Final = TypeAdapter(tuple[FinishedJob, ...])
 _REPLICAS: Final = TypeAdapter(tuple[Replica, ...])

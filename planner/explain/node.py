@@ -20,7 +20,7 @@ from gpuplan.planner.explain.answers.node import (
 )
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.formatting import format_cpus, format_gib, format_gpus, format_mig_layout, node_size
+from gpuplan.planner.text_format import format_cpus, format_gib, format_gpus, format_mig_layout, node_size
 from gpuplan.planner.waiting.free_capacity import (
     CPU,
     DISK,

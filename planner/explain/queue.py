@@ -15,8 +15,8 @@ from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse, Reclaimable, WaitingFor
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.verify_trial import TrialVerifier
-from gpuplan.planner.formatting import format_count
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.reclaim import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
+from gpuplan.planner.text_format import format_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from gpuplan.planner.plan_builder.ordering import Step
+    from gpuplan.models.cluster import Rack, RackPower
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
+    from gpuplan.planner.plan_builder.step_order import Step
 
 
 class Beneficiaries:
@@ -131,3 +140,102 @@ class Beneficiaries:
                 for node in step.change.nodes_left:
                     leaving[node].add(step.change.job.name)
         return leaving
+
+
+# Quota or rack power that a job releases for jobs that start at other places.
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedPart:
+    """An amount of quota or power that a job releases, and the jobs that take it."""
+
+    text: str
+    """`4 GPUs of queue research`, `2,800 W of rack r1`."""
+    jobs: tuple[str, ...]
+    """Sorted."""
+    numbers: dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class ReleasedResources:
+    """Quota and rack power that the changes of one plan release."""
+
+    changes: PlanChanges
+
+    def released_part(self, change: JobChange) -> ReleasedPart | None:
+        """Quota or power that other jobs would lack without this change; None if they would lack none."""
+        return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
+
+    def _quota(self, change: JobChange) -> Iterator[ReleasedPart]:
+        left, taken = self._by_model(change.leaving), self._by_model(change.arriving)
+        for model, milli in sorted((left - taken).items()):
+            short = self._room.now(change.job.queue, milli, (model,)).shortage
+            if short is None or (short.gpu_model == ALL_MODELS and taken):
+                continue
+            yield ReleasedPart(
+                f"{format_gpus(milli)} of queue {short.queue}",
+                tuple(sorted(self._who_takes_quota(change, short.queue, short.gpu_model))),
+                {"queue": short.queue, "gpus": print_milli(milli)},
+            )
+
+    def _who_takes_quota(self, change: JobChange, queue: str, gpu_model: str) -> Iterator[str]:
+        for other, takes in self._takers[queue]:
+            if other is not change and (gpu_model == ALL_MODELS or takes[gpu_model]):
+                yield other.job.name
+
+    @cached_property
+    def _takers(self) -> dict[str, list[tuple[JobChange, Counter[str]]]]:
+        """Jobs that take more than they release, with net thousandths by model, by queue and ancestor."""
+        parents = {queue.name: queue.parent for queue in self.changes.snapshot.queues}
+        found: dict[str, list[tuple[JobChange, Counter[str]]]] = defaultdict(list)
+        for change in self.changes.jobs:
+            takes = self._by_model(change.arriving) - self._by_model(change.leaving)
+            name: str | None = change.job.queue if takes else None
+            while name is not None:
+                found[name].append((change, takes))
+                name = parents[name]
+        return found
+
+    def _power(self, change: JobChange) -> Iterator[ReleasedPart]:
+        for cap in self.changes.cluster.rack_power:
+            given = self._drawn(cap, change.leaving) - self._drawn(cap, change.arriving)
+            if given <= 0 or self._drawn_in_all[rack_of(cap)] + given <= cap.watts * MILLI:
+                continue
+            takers = (
+                other.job.name
+                for other in self.changes.jobs
+                if self._drawn(cap, other.arriving) > self._drawn(cap, other.leaving)
+            )
+            watts = given // MILLI
+            yield ReleasedPart(
+                f"{watts:,} W of rack {cap.rack}", tuple(sorted(takers)), {"rack": cap.rack, "watts": watts}
+            )
+
+    def _by_model(self, replicas: Iterable[Replica]) -> Counter[str]:
+        """Thousandths of GPUs that replicas hold, by GPU model."""
+        held: Counter[str] = Counter()
+        for replica in replicas:
+            if model := self.changes.nodes[replica.node].gpu_model:
+                held[model] += replica.quota_milli
+        return +held
+
+    def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:
+        """Thousandths of watts that replicas draw on a rack."""
+        return self._drawn_byrack_of(replicas)[rack_of(cap)]
+
+    @cached_property
+    def _drawn_in_all(self) -> Counter[Rack]:
+        placements = self.changes.target.placements
+        return self._drawn_byrack_of(replica for placement in placements for replica in placement.replicas)
+
+    def _drawn_byrack_of(self, replicas: Iterable[Replica]) -> Counter[Rack]:
+        drawn: Counter[Rack] = Counter()
+        for replica in replicas:
+            node = self.changes.nodes[replica.node]
+            if node.gpus:
+                drawn[rack_of(node)] += node.gpus.watts * replica.quota_milli
+        return drawn
+
+    @cached_property
+    def _room(self) -> QuotaHeadroom:
+        return QuotaHeadroom.holding(self.changes.snapshot.queues, self.changes.allocations_after.usage)

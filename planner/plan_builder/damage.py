@@ -9,9 +9,9 @@ from gpuplan.models.plan.actions import Grow, NodeAction, Release, Start
 from gpuplan.models.plan.precondition import JobDamaged
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.finding import DamageFinding, FindingOutcome
+from gpuplan.models.validation.base import DamageFinding, FindingOutcome
 from gpuplan.planner.analysis.effects import nodes_touched
-from gpuplan.planner.formatting import format_gpu_hours
+from gpuplan.planner.text_format import format_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

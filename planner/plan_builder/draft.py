@@ -8,10 +8,22 @@ explicit `Keep`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuplan.models.base import hash_of
-from gpuplan.models.plan.actions import ActionKind, JobAction
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.actions import (
+    ActionKind,
+    Grow,
+    JobAction,
+    Keep,
+    Migrate,
+    Preempt,
+    Repartition,
+    Shrink,
+    Start,
+    Wait,
+)
 from gpuplan.models.plan.plan import (
     Base,
     FallbackSummary,
@@ -21,35 +33,44 @@ from gpuplan.models.plan.plan import (
     SolutionSummary,
     StageSummary,
 )
+from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits
 from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.value.disruption_cost import recovery_seconds
-from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.analysis.job_changes import PlanChanges, free_preconditions
 from gpuplan.planner.analysis.metrics import compute_metrics
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.plan_builder.action_value import ActionValue
-from gpuplan.planner.plan_builder.actions import action
-from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries
+from gpuplan.planner.plan_builder import node_steps
+from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries, ReleasedResources
 from gpuplan.planner.plan_builder.damage import after_releases, damage_findings, release_actions
-from gpuplan.planner.plan_builder.later.deadlines import deadline_outlooks
-from gpuplan.planner.plan_builder.later.promises import PlanPromises
-from gpuplan.planner.plan_builder.ordering import JobStep, order_steps
-from gpuplan.planner.plan_builder.reasons import Reasons
-from gpuplan.planner.plan_builder.released_resources import ReleasedResources
-from gpuplan.planner.plan_builder.reuse import ReusedParts
+from gpuplan.planner.plan_builder.later_starts import PlanPromises, deadline_outlooks
+from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
+from gpuplan.planner.plan_builder.reasons import UNCHANGED, ActionValue, Reasons
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, order_steps
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.problem_builder.left_out import left_out
 from gpuplan.planner.waiting import waiting_reasons
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
-    from gpuplan.models.plan.plan import LeftOut
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.eligibility.free_resources import FreeResources
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import LeftOut, Waiting
+    from gpuplan.models.plan.precondition import Precondition
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.models.plan.solution import Solution
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.validation.damage import DamageSurvey
+    from gpuplan.planner.analysis.job_changes import JobChange
+    from gpuplan.planner.plan_builder.step_order import Step
 
 
 def draft(
@@ -187,3 +208,146 @@ def _node_states(changes: PlanChanges, kept: ReusedParts) -> tuple[NodeState, ..
         change = NodeChange.ADDED if name in changes.added else NodeChange.KEPT
         states[name] = kept.node(node, free[name], change)
     return tuple(states[name] for name in sorted(states))
+
+
+# Reuse of the last plan's objects for jobs and nodes that do not change.
+#
+# The parts of a plan are frozen. An equal part is taken over together with its cached values, mainly its
+# text. From epoch to epoch this holds for most of a plan.
+
+
+class ReusedParts:
+    """Builds parts of a new plan, or takes equal ones from the `last` plan."""
+
+    def __init__(self, last: Plan | None, cache: EpochCache) -> None:
+        actions = last.actions if last else ()
+        self._keeps = {action.job: action for action in actions if type(action) is Keep}
+        self._waits = {action.job: action for action in actions if type(action) is Wait}
+        self._waiting = {waiting.job: waiting for waiting in (last.waiting if last else ())}
+        self._before = cache.node_states
+        self._nodes: dict[str, tuple[object, NodeState]] = {}
+        cache.node_states = self._nodes
+
+    def keep(self, placement: Placement) -> Keep:
+        """Action of a running job that stays as it is."""
+        known = self._keeps.get(placement.job)
+        if known and known.before is known.after is placement and known.reason is UNCHANGED:
+            return known
+        return Keep(
+            id=f"keep/{placement.job}", job=placement.job, before=placement, after=placement, reason=UNCHANGED
+        )
+
+    def wait(self, name: str, reason: Reason) -> Wait:
+        """Action of a pending job that does not start."""
+        known = self._waits.get(name)
+        if known and known.reason == reason:
+            return known
+        return Wait(id=f"wait/{name}", job=name, reason=reason)
+
+    def waiting(self, found: Waiting) -> Waiting:
+        """A pending job with its projected start."""
+        known = self._waiting.get(found.job)
+        return known if known == found else found
+
+    def node(self, node: Node, left: FreeResources, change: NodeChange) -> NodeState:
+        """State of a node after the plan, with its free resources."""
+        known = self._before.get(node.name)
+        if known is None or known[0] != (node, left, change):
+            known = (node, left, change), _state(node, left, change)
+        self._nodes[node.name] = known
+        return known[1]
+
+
+def _state(node: Node, left: FreeResources, change: NodeChange) -> NodeState:
+    return NodeState(
+        name=node.name,
+        change=change,
+        pool=node.pool,
+        free_gpus=tuple([max(0, milli) for milli in left.gpu_milli]),
+        free_cpu_milli=print_milli(max(0, left.cpu_milli)),  # constructors take cores
+        free_memory_mib=max(0, left.memory_mib),
+        mig=tuple(gpu for gpu in node.gpus.details if gpu.mig is not None) if node.gpus else (),
+    )
+
+
+# Build the action of each step of a plan.
+
+
+def action(
+    step: Step,
+    reason: Reason,
+    changes: PlanChanges,
+    fingerprint: Callable[[str], str],
+    *,
+    promises: PlanPromises,
+    recovery: Callable[[Job], int],
+) -> Change:
+    """
+    The action of a step.
+
+    `fingerprint` maps a job to the fingerprint of its document in the snapshot. `promises` has the kill time
+    of a started job and the restart time of a preempted one. `recovery` gives the seconds before a job that
+    was stopped works again.
+    """
+    common = {
+        "id": step.id,
+        "reason": reason,
+        "preconditions": preconditions_of(step, changes.snapshot.cluster, fingerprint),
+        "after_actions": step.after,
+    }
+    match step:
+        case JobStep(change=change):
+            return _of_job(change, common, promises, recovery)
+        case LayoutStep(change=layout):
+            return Repartition(
+                node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
+            )
+        case NodeStep():
+            return node_steps.action(step, changes, common)
+
+
+def _of_job(
+    change: JobChange,
+    common: dict[str, Any],
+    promises: PlanPromises,
+    recovery: Callable[[Job], int],
+) -> Change:
+    job = {"job": change.job.name, **common}
+    match change.kind:
+        case ActionKind.START:
+            again = recovery(change.job) if change.job.progress else 0
+            return Start(after=change.after, kill_at=promises.kill_at(change.job.name), recovery=again, **job)
+        case ActionKind.PREEMPT:
+            return Preempt(before=change.before, resumes_at=promises.resumes_at(change.job.name), **job)
+        case ActionKind.SHRINK:
+            return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
+        case ActionKind.GROW:
+            return Grow(before=change.before, after=change.after, interruption=recovery(change.job), **job)
+        case ActionKind.MIGRATE:
+            return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
+        case _:
+            raise ValueError(f"expected a change of job {change.job.name!r}, found {change.kind}")
+
+
+# Preconditions of each step; apply checks them directly before it carries out the action.
+
+
+def preconditions_of(
+    step: Step, cluster: Cluster, fingerprint: Callable[[str], str]
+) -> tuple[Precondition, ...]:
+    """Preconditions of a step; `fingerprint` maps a job to that of its document in the snapshot."""
+    match step:
+        case JobStep(change=change):
+            name = change.job.name
+            asked = JobWaits if change.kind is ActionKind.START else JobRuns
+            return asked(job=name, job_fingerprint=fingerprint(name)), *free_preconditions(change, cluster)
+        case LayoutStep(change=layout):
+            destroyed = tuple(
+                instance for instance in layout.before or () if instance not in set(layout.after)
+            )
+            known = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
+            # MIG mode can be switched only while no job holds any part of the GPU.
+            whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
+            return (known, whole) if layout.before is None else (known,)
+        case NodeStep():
+            return (precondition(step),)

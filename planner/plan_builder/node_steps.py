@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.planner.formatting import format_count, format_duration, format_money, join_first_names
+from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -6,13 +6,12 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.eligibility.mig_layout import layout_after, memory_slices
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory, layout_after, memory_slices
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
-from gpuplan.planner.analysis.cluster_after import LayoutChange
+from gpuplan.planner.analysis.effects import LayoutChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,16 +14,22 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from gpuplan.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
+from gpuplan.models.base import canonical_list, canonical_object, canonical_string, fingerprint_of, hash_of
 from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
+from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import write_atomically
-from gpuplan.planner.plan_file.canonical_json import part_texts
 from gpuplan.planner.plan_file.integrity import contradictions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic_core import ErrorDetails
+
+    from gpuplan.models.plan.actions import Action
+    from gpuplan.models.plan.plan import Waiting
+
 
 _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
@@ -264,3 +270,56 @@ def _problem(details: ErrorDetails) -> str:
 
 def _refuse(place: str, message: str) -> NoReturn:
     raise BadInputError((InputProblem(place, f"{message}\n  {_MAKE_A_PLAN}"),))
+
+
+# Canonical JSON of the parts of a plan, with all their fields; the plan's id is a hash of it.
+#
+# Most of a plan is about jobs that do not change. The texts of these entries are composed from the texts of
+# their placements and reasons, which are cached because they occur elsewhere too.
+
+
+_OF_TIME: Final = (
+    "projected_start",
+    "promised",
+    "earlier_promise",
+    "promise_changed",
+    "waits_for",
+    "remaining",
+)
+"""Fields that are empty for most pending jobs."""
+
+
+def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
+    """Texts of the entries of a plan's long lists, by the name of the list."""
+    return {
+        "actions": map(_action, plan.actions),
+        "placements": (placement.full_text for placement in plan.placements),
+        "nodes": (state.full_text for state in plan.nodes),
+        "waiting": map(_waiting, plan.waiting),
+    }
+
+
+def _action(action: Action) -> str:
+    if type(action) is Keep and action.before is action.after:
+        return _at_rest(action, action.before.full_text)
+    if type(action) is Wait:
+        return _at_rest(action, "null")
+    return action.full_text
+
+
+def _at_rest(action: Keep | Wait, place: str) -> str:
+    """Text of an action without a change; `place` is the text of the job's placement, before and after."""
+    if action.preconditions or action.after_actions:
+        return action.full_text
+    return (
+        f'{{"after":{place},"after_actions":[],"before":{place},"id":{canonical_string(action.id)},'
+        f'"job":{canonical_string(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
+        f'"type":"{action.type}"}}'
+    )
+
+
+def _waiting(waiting: Waiting) -> str:
+    if any(getattr(waiting, name) for name in _OF_TIME):
+        return waiting.full_text
+    job, reason = canonical_string(waiting.job), waiting.reason.full_text
+    return f'{{"job":{job},"projected_start":null,"reason":{reason}}}'

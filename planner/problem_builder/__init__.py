@@ -11,16 +11,20 @@ from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
+from gpuplan.planner.problem_builder.free_nodes import (
+    free_nodes,
+    held_milli,
+    pool_options,
+    pool_scalings,
+    power_caps,
+)
 from gpuplan.planner.problem_builder.incumbents import Incumbents, SingleJobClasses, incumbent_options
 from gpuplan.planner.problem_builder.job_classes import Classifier
-from gpuplan.planner.problem_builder.nodes.free_nodes import free_nodes, held_milli
-from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
-from gpuplan.planner.problem_builder.nodes.pools import pool_options, pool_scalings
-from gpuplan.planner.problem_builder.nodes.power import power_caps
-from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
+from gpuplan.planner.problem_builder.node_groups import NodeGroups
 from gpuplan.planner.problem_builder.queues import limited_trees, queue_budgets, queue_guarantees
-from gpuplan.planner.problem_builder.reclaiming import Claims, Reclaiming
+from gpuplan.planner.problem_builder.reclaim import Claims, Reclaiming
 from gpuplan.planner.problem_builder.releases import Releases
+from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
 from gpuplan.planner.problem_builder.start_values import StartValues
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent, JobClass
     from gpuplan.models.problem.problem import AffinityNeighbour
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.pools import PoolScaling
+    from gpuplan.planner.problem_builder.free_nodes import PoolScaling
 
 _THIS_INSTANT: Final = (0, 3600)
 """Slot edges of a problem without later slots; the length of the single slot has no effect."""

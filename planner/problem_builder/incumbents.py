@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
-from gpuplan.planner.problem_builder.running_placements import held_resources
+from gpuplan.planner.problem_builder.candidates import held_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from gpuplan.planner.epoch_cache import EpochCache
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate, RunningCandidate
     from gpuplan.planner.problem_builder.job_classes import Classifier
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
-    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.reclaim import Claims
+    from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.affinity import AffinityTags
     from gpuplan.planner.problem_builder.candidates import JobCandidate
     from gpuplan.planner.problem_builder.earliest_start import EarliestStarts
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
-    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.reclaim import Claims
+    from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 
 

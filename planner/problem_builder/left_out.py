@@ -6,9 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.plan import LeftOut
-from gpuplan.planner.problem_builder.candidates import satisfies_own_locality
+from gpuplan.planner.problem_builder.candidates import placements_of_running, satisfies_own_locality
 from gpuplan.planner.problem_builder.earliest_start import running_predecessors, running_with_dependencies
-from gpuplan.planner.problem_builder.running_placements import placements_of_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

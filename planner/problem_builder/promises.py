@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
     from gpuplan.planner.problem_builder.start_values import StartValues
 
 

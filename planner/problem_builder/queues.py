@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.problem import Guarantee, QueueBudget
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
-from gpuplan.planner.problem_builder.reclaiming import Reclaiming, contested_quotas, min_requested_gpu_milli
+from gpuplan.planner.problem_builder.reclaim import Reclaiming, contested_quotas, min_requested_gpu_milli
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.problem.nodes import ReplicaRelease
+from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.nodes.resource_vectors import ResourceVectors
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 
 

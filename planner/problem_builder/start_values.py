@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import JobCandidate
-    from gpuplan.planner.problem_builder.nodes.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
 
 _Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
 """Points and groups by slot (see `Option.later` and `Option.later_groups`)."""

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.formatting import format_mig_layout, format_milli, format_resize, placement_size
-from gpuplan.planner.render.hostlist import hostlist
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import TableRow, table
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.text_format import (
+    format_mig_layout,
+    format_milli,
+    format_resize,
+    format_time,
+    hostlist,
+    placement_size,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime

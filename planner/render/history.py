@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.plan.header import format_gap, short_id
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import TableRow, table
-from gpuplan.planner.service.record import TROUBLE, EpochOutcome
+from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.service.history import TROUBLE, EpochOutcome
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
     from gpuplan.planner.render.style import Style
-    from gpuplan.planner.service.record import EpochRecord
+    from gpuplan.planner.service.history import EpochRecord
 
 _HEAD: Final = ("EPOCH", "BEGAN", "OUTCOME", "PLAN", "DONE", "OBJECTIVE", "GAP")
 _NUMBERS: Final = (0, 4, 5, 6)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count, format_duration, format_money, join_first_names
-from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import Style, TableRow, Tone, table
+from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,27 +1,35 @@
-"""The live cluster of a run: it gives snapshots and carries out plans."""
+"""The live cluster of a run: its snapshots, plans carried out there, and applies left unfinished."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import ActionKind, changes_of
+from gpuplan.models.plan.audit import ActionOutcome
+from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import verify_log
-from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.standing import key_of, records_of
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.resume import AppliedSteps, applied_steps
+from gpuplan.planner.warm_start import has_same_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from gpuplan.models.plan.audit import AuditRecord
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.models.policy.policy import Drift
+    from gpuplan.models.policy.policy import Drift, Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
+    from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.executors.simulated import SimulatedCluster
+
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -83,3 +91,62 @@ class LiveCluster:
             records,
             performed=lambda step: self.executor.performed(key_of(plan, step)),
         )
+
+
+# Unfinished applies of earlier runs, found from the audit log and the cluster.
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSteps:
+    """Progress of a plan on a cluster."""
+
+    begun: bool
+    done: tuple[str, ...]
+    """Ids of the done steps, in plan order."""
+    failed: bool
+    """True if a step failed; the rest would fail again."""
+
+
+def applied_steps(
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+) -> AppliedSteps:
+    """Trail of a plan on the cluster with this identity; `performed` asks the cluster about a step."""
+    own = records_of(plan, cluster, records)
+    return AppliedSteps(
+        begun=bool(own),
+        done=tuple(step.id for step in steps_of(plan) if own and performed(step)),
+        failed=any(record.outcome is ActionOutcome.FAILED for record in own),
+    )
+
+
+def resume_refusal(plan: Plan, trail: AppliedSteps, policy: Policy) -> str:
+    """Why a run under this policy does not continue a plan; empty if it may, or if all steps are done."""
+    if trail.failed:
+        return "an action of it failed in an earlier run, which could not record that"
+    if len(trail.done) == len(steps_of(plan)):
+        return ""
+    if not has_same_rules(policy, plan.policy):
+        return "the policy has other rules than when it was planned"
+    if why := approval_reason(plan):
+        return f"it needs an operator's approval: {why}"
+    return ""
+
+
+# Whether the policy's `approval` lets a plan be applied without an operator.
+
+
+def approval_reason(plan: Plan) -> str:
+    """Text with the parts of a plan that need approval under its policy; empty if none do."""
+    rules = plan.policy.approval
+    changes = changes_of(plan.actions)
+    found = Counter[str](change.type for change in changes)
+    reasons = []
+    if kinds := [change for change in changes if change.type in rules.needed_for]:
+        reasons.append(f"{count_by_kind(kinds, done=False)}, which approval.needed_for names")
+    for knob, number, most in (
+        ("changes", len(changes), rules.most_changes),
+        ("preemptions", found[ActionKind.PREEMPT], rules.most_preemptions),
+    ):
+        if most is not None and number > most:
+            reasons.append(f"{number:,} {knob}, more than approval.most_{knob} {most:,}")
+    return "; ".join(reasons)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuplan.planner.formatting import printable_json
+from gpuplan.planner.text_format import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.metrics import (
     allocation_ratio,
     fragmentation_ratio,

@@ -22,7 +22,7 @@ from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.record import EpochOutcome
+from gpuplan.planner.service.history import EpochOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.service.gauges import EpochGauges
-    from gpuplan.planner.service.record import EpochRecord
+    from gpuplan.planner.service.history import EpochRecord
 
 _LOG: Final = logging.getLogger(__name__)
 _PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)

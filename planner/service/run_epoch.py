@@ -15,10 +15,9 @@ from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.service.approval import approval_reason
+from gpuplan.planner.service.clusters import approval_reason, resume_refusal
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.record import EpochOutcome, EpochRecord
-from gpuplan.planner.service.resume import resume_refusal
+from gpuplan.planner.service.history import EpochOutcome, EpochRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.service.plan_store import PlanStore
-    from gpuplan.planner.service.policy_reload import PolicyInForce
-    from gpuplan.planner.service.resume import AppliedSteps
+    from gpuplan.planner.service.clusters import AppliedSteps
+    from gpuplan.planner.service.run_files import PlanStore, PolicyInForce
     from gpuplan.planner.service.shutdown import StopSignal
 
 _LOG: Final = logging.getLogger(__name__)

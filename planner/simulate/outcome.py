@@ -215,12 +215,12 @@ class Simulation(Noun):
     # pandas takes half a second to load, which only its tables pay for.
     def epoch_frame(self) -> pd.DataFrame:
         """One row for each epoch of each run: `run`, and the fields of `EpochFigures`."""
-        from gpuplan.planner.simulate.scores.dataframes import series  # noqa: PLC0415 - see above
+        from gpuplan.planner.simulate.dataframes import series  # noqa: PLC0415 - see above
 
         return series(self)
 
     def score_frame(self) -> pd.DataFrame:
         """One row for each score of each run: `run`, `score`, `value`, and whether it is a lower bound."""
-        from gpuplan.planner.simulate.scores.dataframes import scores  # noqa: PLC0415 - see above
+        from gpuplan.planner.simulate.dataframes import scores  # noqa: PLC0415 - see above
 
         return scores(self)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
 from gpuplan.planner.simulate.decide import BaselineDecider, PlannerDecider
-from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.outcome import EpochFigures
-from gpuplan.planner.simulate.scores.scoring import ScoreKeeper
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.scorecard import ScoreKeeper
+from gpuplan.planner.simulate.simulated_job import JobEventKind
+from gpuplan.planner.simulate.world import Elapsed, advance_world, initial_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.simulate.clock import Clock
     from gpuplan.planner.simulate.decide import Decider, EpochDecision
-    from gpuplan.planner.simulate.events import GpuTimeFlow, JobEvent
     from gpuplan.planner.simulate.outcome import Scorecard
-    from gpuplan.planner.simulate.scores.scoring import JobLife
+    from gpuplan.planner.simulate.scorecard import JobLife
+    from gpuplan.planner.simulate.simulated_job import GpuTimeFlow, JobEvent
     from gpuplan.planner.simulate.trace import Trace
     from gpuplan.planner.simulate.world import SimulatedWorld
 

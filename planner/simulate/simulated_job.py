@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.progress import Progress, served_milli
 from gpuplan.models.units import MILLI
@@ -168,3 +169,52 @@ def _model_of(nodes: dict[str, Node], name: str) -> str | None:
 
 def _seconds(later: datetime, earlier: datetime) -> int:
     return int((later - earlier).total_seconds())
+
+
+# Events of jobs in a simulation, and totals of GPU time and cost over a span.
+
+
+class JobEventKind(StrEnum):
+    """Kind of an event of a job."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    PREEMPTED = "preempted"
+    """A plan stopped the job; it is pending again."""
+    INTERRUPTED = "interrupted"
+    """One of its nodes failed; it is pending again."""
+    MOVED = "moved"
+    RESIZED = "resized"
+    FINISHED = "finished"
+    KILLED = "killed"
+    """It reached its kill time, and is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One event of a job."""
+
+    at: datetime
+    kind: JobEventKind
+    job: str
+    held: IntervalOutcome | None = None
+    """The stretch that ends with this event."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTimeFlow:
+    """Totals over a span: GPU time in thousandths of GPUs times seconds, and cost."""
+
+    held: int = 0
+    """GPUs held by jobs."""
+    usable: int = 0
+    """Healthy GPUs of nodes that are up."""
+    cost: float = 0.0
+    """Price of the nodes, busy or idle, in the cluster's currency."""
+
+    def __add__(self, other: GpuTimeFlow) -> GpuTimeFlow:
+        return GpuTimeFlow(self.held + other.held, self.usable + other.usable, self.cost + other.cost)
+
+
+NOTHING: Final = GpuTimeFlow()
+"""Totals of an empty span."""

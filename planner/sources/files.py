@@ -1,5 +1,6 @@
 """
-gpuplan's own files: read snapshots (directory, file or standard input) and policies, write snapshots as text.
+gpuplan's own files: read snapshots (directory, file or standard input), policies and new jobs, write
+snapshots as text or as folders.
 
 Reading collects the problems of all files, each with file and line, before it raises.
 """
@@ -11,11 +12,21 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.errors import BadInputError, InputProblem
+from pydantic import Field
+
+from gpuplan.models.base import Noun
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
+from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.validation.suggestions import Suggestions
-from gpuplan.planner.sources.documents.assemble import assemble, is_plan
-from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, validate_noun, validate_snapshot
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.io.atomic_write import write_atomically
+from gpuplan.planner.sources.documents.build_snapshot import (
+    AnyNoun,
+    assemble,
+    is_plan,
+    validate_noun,
+    validate_snapshot,
+)
 from gpuplan.planner.sources.documents.documents import (
     JSON_SUFFIX,
     LARGEST_BYTES,
@@ -24,13 +35,18 @@ from gpuplan.planner.sources.documents.documents import (
     DocumentFile,
     read_file,
 )
-from gpuplan.planner.sources.documents.field_paths import noun_name
-from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation, locate_problems
+from gpuplan.planner.sources.documents.error_messages import (
+    LocatedProblem,
+    SourceLocation,
+    locate_problems,
+    noun_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gpuplan.models.snapshot import Snapshot
+
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())  # show warnings only if the application has set up a log
@@ -264,3 +280,54 @@ def _read_all(paths: list[str], largest: int) -> list[DocumentFile]:
 
 def _bad(place: str, message: str) -> BadInputError:
     return BadInputError((InputProblem(place, message),))
+
+
+# Scenario folders: a snapshot as readable files that compare well, with one node or job per line.
+
+
+CLUSTER_FILE: Final = "cluster.json"
+QUEUES_FILE: Final = "queues.yaml"
+JOBS_FILE: Final = "jobs.json"
+SCENARIO_FILES: Final = (CLUSTER_FILE, QUEUES_FILE, JOBS_FILE)
+
+
+def write_scenario(snapshot: Snapshot, directory: Path) -> None:
+    """Write the snapshot into a directory and replace the previous content of these files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in scenario_files(snapshot.canonical()).items():
+        write_atomically(directory / name, text)
+
+
+def scenario_files(snapshot: Snapshot) -> dict[str, str]:
+    """The texts by file name; together they contain the whole snapshot."""
+    taken_at = print_timestamp(snapshot.taken_at)
+    head = f'"format_version": {_json(snapshot.format_version)}, "taken_at": {_json(taken_at)}'
+    about = {key: value for key, value in snapshot.cluster.document().items() if key not in ("name", "nodes")}
+    parts = {"name": _json(snapshot.cluster.name)} | {key: _json(value) for key, value in about.items()}
+    parts["nodes"] = _lines(snapshot.cluster.nodes)
+    cluster = ", ".join(f'"{key}": {text}' for key, text in parts.items())
+    # A JSON mapping is also valid YAML, and a queue is easiest to read on one line.
+    queues = "".join(f"\n- {_json(queue.document())}" for queue in snapshot.queues)
+    finished = f', "finished": {_lines(snapshot.finished)}' if snapshot.finished else ""
+    return {
+        CLUSTER_FILE: f'{{{head}, "cluster": {{{cluster}}}}}\n',
+        QUEUES_FILE: f"queues:{queues or ' []'}\n",
+        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}}}\n',
+    }
+
+
+def _lines(nouns: Iterable[Noun]) -> str:
+    return "[\n" + ",\n".join(_json(noun.document()) for noun in nouns) + "\n]"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+# New jobs in one document.
+
+
+class JobBatch(Noun):
+    """Waiting jobs that are new to a cluster."""
+
+    jobs: tuple[Job, ...] = Field(min_length=1)

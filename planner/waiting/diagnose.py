@@ -18,15 +18,19 @@ from gpuplan.models.value.disruption_cost import currency_points, node_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.waiting import messages, room_messages
-from gpuplan.planner.waiting.ahead import FutureStarts
+from gpuplan.planner.waiting import messages
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes, power_left
-from gpuplan.planner.waiting.domain_fit import replicas_in_one_domain
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
-from gpuplan.planner.waiting.empty_nodes import EmptyNodes
-from gpuplan.planner.waiting.free_capacity import ClusterFreeCapacity, FreeCapacity, NodeRoom, replica_needs
+from gpuplan.planner.waiting.free_capacity import (
+    ClusterFreeCapacity,
+    EmptyNodes,
+    FreeCapacity,
+    NodeRoom,
+    replica_needs,
+    replicas_in_one_domain,
+)
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
-from gpuplan.planner.waiting.policy_blocks import PolicyBlocks, with_remarks
+from gpuplan.planner.waiting.policy_blocks import FutureStarts, PolicyBlocks, with_remarks
 from gpuplan.planner.waiting.time_blockers import TimeBlockers
 from gpuplan.planner.waiting.time_messages import co_start_group_waits
 
@@ -148,8 +152,8 @@ class _Examiner:
         empty = self._empty.kinds(match)
         if not empty.count_replicas(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
-                return room_messages.wrong_layout(needs)
-            found = room_messages.too_large(self._empty.all(match), needs)
+                return messages.wrong_layout(needs)
+            found = messages.too_large(self._empty.all(match), needs)
             return with_remarks(found, self._ways_out.closed_pools(job, needs))
         smallest = job.request.total_gpu_milli * job.gang.minimum
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
@@ -178,7 +182,7 @@ class _Examiner:
             # The GPU model that comes closest to enough capacity gives the most useful message.
             first = next(iter(needs), "")
             _, pool = max(counted, key=lambda choice: (choice[0], choice[1].total(first)))
-            found = room_messages.too_little_free(pool, needs, replicas) or room_messages.fragmented(
+            found = messages.too_little_free(pool, needs, replicas) or messages.fragmented(
                 pool, needs, replicas
             )
             forbidden = self._ways_out.forbidden_by_policy(job, needs, pool)

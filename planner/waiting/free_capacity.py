@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.cluster import Cluster, Node, Rack
-    from gpuplan.models.eligibility.free_resources import FreeResources
+    from gpuplan.models.cluster import Cluster, Level, Node, Rack
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.allocations import Allocations
+    from gpuplan.planner.waiting.eligible_nodes import EligibleNodes
 
+
+if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 # Each name contains a space, so that it differs from all names of countable resources.
@@ -247,3 +250,75 @@ class _Part(FreeCapacity):
 
     def _counted(self, dimension: str) -> Ints:
         return self._whole.column(dimension)[self._indices]
+
+
+# How many replicas of a job fit within its required domain and its spread limit.
+
+
+def replicas_in_one_domain(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> tuple[int, str]:
+    """Return how many replicas fit within the best domain under the spread limit, and that domain's name."""
+    level = job.locality.required
+    if level is None or job.gang.minimum == 1:
+        return _spread_out(job, pool, needs), ""
+    found = ((_spread_out(job, domain, needs), name) for name, domain in _domains(pool, level).items())
+    return max(found, default=(0, ""))
+
+
+def _spread_out(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> int:
+    if job.spread is None:
+        return pool.count_replicas(needs, job.gang.minimum)
+    return sum(
+        domain.count_replicas(needs, min(job.spread.most, job.gang.minimum))
+        for domain in _domains(pool, job.spread.level).values()
+    )
+
+
+def _domains(pool: FreeCapacity, level: Level) -> dict[str, FreeCapacity]:
+    """Nodes by domain; a node without a domain is a domain of its own."""
+    members: dict[str, list[NodeRoom]] = defaultdict(list)
+    for place in pool.places:
+        domain = place.node.domain(level)
+        members["/".join(part for part in domain if part) if domain else place.node.name].append(place)
+    return {name: FreeCapacity(places) for name, places in members.items()}
+
+
+# Capacity of empty nodes; nodes that offer the same share one answer.
+
+
+class EmptyNodes:
+    """Pools of a set of nodes without any jobs on them."""
+
+    def __init__(self, nodes: Sequence[Node], mig: MigCapacity) -> None:
+        """Keep the nodes; `mig` is the MIG capacity without placements."""
+        self._nodes, self._mig = nodes, mig
+        first: dict[Hashable, int] = {}
+        alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
+        self._first_alike = np.fromiter(alike, np.int64, len(nodes))
+        self._kinds: dict[EligibleNodes, FreeCapacity] = {}
+        self._all: dict[EligibleNodes, FreeCapacity] = {}
+
+    def kinds(self, match: EligibleNodes) -> FreeCapacity:
+        """Return the matching nodes, one of each kind."""
+        if match not in self._kinds:
+            self._kinds[match] = self._pool(np.unique(self._first_alike[match.indices]).tolist())
+        return self._kinds[match]
+
+    def all(self, match: EligibleNodes) -> FreeCapacity:
+        """Return all matching nodes."""
+        if match not in self._all:
+            self._all[match] = self._pool(match.nodes)
+        return self._all[match]
+
+    def _pool(self, indices: Iterable[int]) -> FreeCapacity:
+        nodes = (self._nodes[index] for index in indices)
+        return FreeCapacity([NodeRoom(node, FreeResources.of(node), self._mig) for node in nodes])
+
+
+def _offer(node: Node) -> Hashable:
+    """Everything that jobs can use of an empty node."""
+    gpus = node.gpus
+    return (
+        (gpus.model, gpus.count, gpus.details) if gpus else None,
+        (node.cpu_milli, node.memory_mib, node.disk_mib),
+        frozenset(node.resources.items()),
+    )

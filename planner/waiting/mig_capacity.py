@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.free_resources import memory_slices
 from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
 from gpuplan.models.units import MILLI
 

@@ -6,10 +6,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.placement import Placement
+from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.prerequisites import Prerequisites
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import time_messages
-from gpuplan.planner.waiting.future_holds import FutureHolds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import ReservationWindow
+    from gpuplan.planner.analysis.projected_schedule import JobInterval
 
 
 class TimeBlockers:
@@ -145,3 +148,54 @@ class TimeBlockers:
         if job.co_start is None or job.co_start in self._runs_already:
             return ()
         return tuple(sorted(name for name in self._groups[job.co_start] if name != job.name))
+
+
+# Quota and GPUs that are free now but held in later slots.
+
+
+class FutureHolds:
+    """Holdings of one plan in later slots; a job counts in the whole slot in which it ends."""
+
+    def __init__(self, future: ProjectedSchedule) -> None:
+        self._future = future
+        self._rooms: dict[int, QuotaHeadroom] = {}
+        self._free: dict[tuple[str, int], int] = {}
+
+    def room(self, slot: int) -> QuotaHeadroom:
+        """Return usage and limits of the queues in a slot."""
+        if slot not in self._rooms:
+            there = [
+                Placement(job=name, replicas=stay.replicas)
+                for name, stay in sorted(self._future.stays.items())
+                if stay.slot <= slot < stay.until
+            ]
+            self._rooms[slot] = QuotaHeadroom(self._future.snapshot, there, added=self._future.target.added)
+        return self._rooms[slot]
+
+    def places(self, nodes: Iterable[Node], need: int, until: int) -> int:
+        """Upper bound on replicas that fit on nodes up to a slot; each needs `need` thousandths of GPUs."""
+        return sum(self._free_until(node, until) // need for node in nodes)
+
+    def promised(self, nodes: Iterable[Node], until: int) -> list[JobInterval]:
+        """Return the promised starts on nodes before a slot, earliest first."""
+        found = {
+            stay.job.name: stay
+            for node in nodes
+            for stay in self._future.on_node.get(node.name, ())
+            if 0 < stay.slot < until and self._future.planned[stay.job.name].promised
+        }
+        return sorted(found.values(), key=lambda stay: (stay.slot, stay.job.name))
+
+    def _free_until(self, node: Node, until: int) -> int:
+        """Thousandths of a node's GPUs that are free in every slot before `until`."""
+        if node.gpus is None:
+            return 0
+        if (node.name, until) not in self._free:
+            held = [0] * until
+            for stay in self._future.on_node.get(node.name, ()):
+                milli = sum(each.quota_milli for each in stay.replicas if each.node == node.name)
+                for slot in range(stay.slot, min(stay.until, until)):
+                    held[slot] += milli
+            offered = MILLI * sum(gpu.healthy for gpu in node.gpus.by_index.values())
+            self._free[node.name, until] = max(0, offered - max(held))
+        return self._free[node.name, until]

@@ -9,9 +9,14 @@ from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import print_milli
-from gpuplan.planner.formatting import format_count, format_duration, format_milli, join_first_names
-from gpuplan.planner.time_format import format_time
-from gpuplan.planner.waiting.room_messages import make_reason
+from gpuplan.planner.text_format import (
+    format_count,
+    format_duration,
+    format_milli,
+    format_time,
+    join_first_names,
+)
+from gpuplan.planner.waiting.messages import make_reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

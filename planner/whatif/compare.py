@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.value.job_value import has_same_points
-from gpuplan.planner.analysis.policy_effect import settings_without_effect
+from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.whatif.answers.comparison import IN_POINTS, Comparison, PlanFigures, Trial
 from gpuplan.planner.whatif.grid.workers import run_all_tasks
 from gpuplan.planner.whatif.job_outcomes import job_outcome_changes, lost_by_changes
 from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
-from gpuplan.planner.whatif.patch.scenario_expectations import check_passes
+from gpuplan.planner.whatif.patch.scenario import check_passes
 from gpuplan.planner.whatif.trials import TrialCase, task_of, trial_result
 
 if TYPE_CHECKING:

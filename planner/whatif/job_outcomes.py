@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import disruption_points
-from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
-from gpuplan.planner.formatting import format_gpus, join_first_names
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
+from gpuplan.planner.text_format import format_gpus, format_time, join_first_names
 from gpuplan.planner.whatif.answers.comparison import JobOutcomeChange, JobOutcomeKind
 
 if TYPE_CHECKING:

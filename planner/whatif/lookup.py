@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
 from gpuplan.models.job import Job
-from gpuplan.models.validation.suggestions import Suggestions, truncated_names
-from gpuplan.planner.formatting import node_size
 from gpuplan.planner.sources.files import load_noun
+from gpuplan.planner.text_format import node_size
 from gpuplan.planner.whatif.grid.sensitivity import equivalent_nodes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from gpuplan.models.plan.actions import JobAction, Migrate
 from gpuplan.models.plan.plan import Plan
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.verify import verify_target
-from gpuplan.planner.analysis.lost_work import lost_gpu_hours
+from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.whatif.answers.policy_review import (
     PolicyDifference,

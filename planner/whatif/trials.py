@@ -10,8 +10,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import print_milli
-from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.lost_work import lost_gpu_hours
+from gpuplan.planner.analysis.effects import cluster_after
+from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.whatif.answers.comparison import ModelUse, PlanFigures

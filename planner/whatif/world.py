@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import rack_of
+from gpuplan.models.errors import Suggestions, truncated_names
 from gpuplan.models.timing.durations import Durations
-from gpuplan.models.validation.suggestions import Suggestions, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

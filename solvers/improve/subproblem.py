@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.problem.nodes import FreeNode, NodeGroup
-from gpuplan.models.problem.problem import Problem
+from gpuplan.models.problem.problem import FreeNode, NodeGroup, Problem
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 

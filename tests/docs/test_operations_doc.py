@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 

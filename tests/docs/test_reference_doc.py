@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.render.reference import reference_page
-from gpuplan.planner.schemas import KINDS, schema
+from gpuplan.planner.schemas import KINDS, reference_page, schema
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 

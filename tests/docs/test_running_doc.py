@@ -9,9 +9,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuplan.models.plan.approval import Approval
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.service.record import EpochOutcome
+from gpuplan.models.policy.settings import Approval
+from gpuplan.planner.service.history import EpochOutcome
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.metric_names import full_exposition
 from tests.support.output.run_command import run_command

@@ -10,9 +10,8 @@ import yaml
 
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.patch.scenario import Expectation, Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import Change
-from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.structure.parts import ValueTier
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
-    from gpuplan.models.problem.nodes import MigGpu
-    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.problem.problem import MigGpu, Problem
 
 SLICES: Final = 8
 """Memory slices of the largest GPU."""

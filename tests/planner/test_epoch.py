@@ -16,7 +16,7 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, Solve
 from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner import epoch
-from gpuplan.planner.apply.progress import actions_done_in
+from gpuplan.planner.apply.standing import actions_done_in
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.plan_file.integrity import contradictions
 from tests.support.builders import build

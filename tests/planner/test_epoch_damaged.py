@@ -10,13 +10,13 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
 from gpuplan.models.plan.actions import Grow, JobAction, Keep, Preempt, Release, Start, Wait
 from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.models.validation.finding import FindingOutcome
 from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.apply.progress import actions_done_in, verify_remaining
+from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

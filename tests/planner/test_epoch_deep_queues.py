@@ -14,7 +14,7 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.explain.queue import explain_queue, queue_subtree
 from gpuplan.planner.problem_builder.queues import limited_trees
 from gpuplan.planner.render.plan.text import diff_text, plan_text
-from gpuplan.planner.render.plan.unmet_guarantees import missed_guarantees
+from gpuplan.planner.render.plan.warnings import missed_guarantees
 from gpuplan.planner.render.reports.plan import plan_report
 from tests.support.builders.build import NOW, job, queue, replica, snapshot
 

@@ -11,8 +11,8 @@ import pytest
 
 from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.plan.actions import Migrate, Preempt, Start
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.planner.apply.promises import promises_of
 from tests.support.builders import build
 from tests.support.builders.build import job, node, replica, snapshot

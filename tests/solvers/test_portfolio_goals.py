@@ -12,9 +12,8 @@ import pytest
 
 from gpuplan.models.job import Running
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.policy.objective import Blend, Goal, Objective
 from gpuplan.models.policy.policy import Disruption, Policy, SolverName, Weights
+from gpuplan.models.policy.settings import Blend, Goal, HorizonPolicy, Objective
 from gpuplan.models.progress import Progress
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem

@@ -8,8 +8,8 @@ import pytest
 
 from gpuplan.models.gang import Gang
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import Disruption, Policy, SolverName
+from gpuplan.models.policy.settings import Objective
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build
 

@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import BudgetPolicy, Policy, SolverName
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.apply.promises import carry_over_promises
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem

@@ -86,7 +86,8 @@ def test_an_interruption_of_all_processes_leaves_the_child_at_work():
 def test_a_child_does_not_outlive_a_parent_that_was_killed():
     script = textwrap.dedent(f"""
         from gpuplan.solvers import worker
-        worker.run_in_child("{doubles}:tell_pid_and_hang", (), 600.0, lambda pid: pid and print(pid, flush=True))
+        entry, tell = "{doubles}:tell_pid_and_hang", lambda pid: pid and print(pid, flush=True)
+        worker.run_in_child(entry, (), 600.0, tell)
     """)
     path = os.pathsep.join(folder for folder in sys.path if folder)
     with subprocess.Popen(

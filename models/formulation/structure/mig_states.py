@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern, EvictionPatterns
     from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
     from gpuplan.models.formulation.structure.node_classes import NodeClasses
-    from gpuplan.models.problem.nodes import MigGpu
-    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.problem.problem import MigGpu, Problem
 
 Position: TypeAlias = tuple[str, int]
 """(profile, start) of an instance."""

@@ -13,7 +13,7 @@ from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import truncated_names
-from gpuplan.models.verifier.objective_time import points_of_starts
+from gpuplan.models.verifier.objective import points_of_starts
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
 from gpuplan.models.verifier.rules.dependencies import co_start_groups
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.policy.horizon import BackfillMode
+from gpuplan.models.policy.settings import BackfillMode
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.later_slots import (
     INSTANT_RULES,
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
-    from gpuplan.models.promise import Promise
+    from gpuplan.models.placement import Promise, Replica
     from gpuplan.models.verifier.context import Context
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import PlanFile
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
-from gpuplan.planner.cli.output_options import json_option, show_json
-from gpuplan.planner.cli.speaking import say, say_in_colour
+from gpuplan.planner.cli.console_log import say, say_in_colour
+from gpuplan.planner.cli.options import PlanFile, ascii_only, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.outputs import json_option, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,7 +163,7 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
 
 def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
     from gpuplan.planner.apply.promises import promise_step
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     return f"{format_count(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
 
@@ -265,7 +264,7 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
     Records removed at the end leave an intact chain; to detect that, keep the hash that is printed.
     """
     from gpuplan.planner.apply.audit_log import verify_log
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     trail = verify_log(log)
     if as_json:

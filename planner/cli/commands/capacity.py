@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
 from gpuplan.planner.cli.live_search import live_view
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
+from gpuplan.planner.cli.options import ANY_PATH, EntityName
+from gpuplan.planner.cli.outputs import layout_options, show
+from gpuplan.planner.cli.plan_request import planning_options, read_undamaged_request
 
 EXIT_CANNOT = 20
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import EntityName, PlanFile
 from gpuplan.planner.cli.live_search import plan_with_live_view
-from gpuplan.planner.cli.options import show_spinner, stray_option
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_plan_request
+from gpuplan.planner.cli.options import EntityName, PlanFile, show_spinner, stray_option
+from gpuplan.planner.cli.outputs import layout_options, show
+from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuplan.planner.explain.lookup import Kind
+    from gpuplan.planner.explain.answer import Kind
 
 
 @click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
@@ -32,8 +31,7 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     SOURCE is a saved plan, or a snapshot that is planned first; the planning options apply to a snapshot. Use
     job/NAME, queue/NAME or node/NAME if a name is ambiguous.
     """
-    from gpuplan.planner.explain.answer import answer
-    from gpuplan.planner.explain.lookup import resolve_name
+    from gpuplan.planner.explain.answer import answer, resolve_name
     from gpuplan.planner.plan_file.plan_file import load_plan
 
     if not _is_plan(source):
@@ -57,11 +55,11 @@ def _text(kind: Kind) -> Callable[..., str]:
 
             return explanation_text
         case "queue":
-            from gpuplan.planner.render.explain.queue import queue_text
+            from gpuplan.planner.render.explain.node_queue import queue_text
 
             return queue_text
         case "node":
-            from gpuplan.planner.render.explain.node import node_text
+            from gpuplan.planner.render.explain.node_queue import node_text
 
             return node_text
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
 from gpuplan.planner.cli.live_search import live_view
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
+from gpuplan.planner.cli.options import ANY_PATH, EntityName
+from gpuplan.planner.cli.outputs import layout_options, show
+from gpuplan.planner.cli.plan_request import planning_options, read_undamaged_request
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
@@ -42,7 +42,7 @@ def fit_command(
     one more does not fit.
     """
     from gpuplan.planner.epoch import limits_of
-    from gpuplan.planner.render.whatif.fit import fit_text
+    from gpuplan.planner.render.whatif.capacity import fit_text
     from gpuplan.planner.whatif.capacity.fit import MOST, fit
 
     if (job is None) == (job_file is None):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.speaking import say
+from gpuplan.planner.cli.console_log import say
 
 _STARTERS = ("training", "inference", "research", "batch")
 

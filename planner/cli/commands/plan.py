@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
+from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.live_search import plan_with_live_view
-from gpuplan.planner.cli.options import DurationType, FractionType, show_spinner, stray_option
-from gpuplan.planner.cli.output_options import (
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    DurationType,
+    FractionType,
+    PlanFile,
+    show_spinner,
+    stray_option,
+)
+from gpuplan.planner.cli.outputs import (
+    NewFile,
+    WritingCommand,
     all_option,
     json_option,
     layout_options,
@@ -19,13 +28,13 @@ from gpuplan.planner.cli.output_options import (
     show_json,
     show_text,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_plan_request
-from gpuplan.planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.plan_request import planning_options, read_plan_request, without_damage
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
+    from gpuplan.planner.whatif.answers.policy_review import PolicyReview
+
 
 EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
@@ -170,7 +179,6 @@ def diff_command(
     or loses.
     """
     if old_policy is not None:
-        from gpuplan.planner.cli.commands.policy_review import review_policies
         from gpuplan.planner.render.whatif.policy_review import review_text
 
         if source is None:
@@ -204,9 +212,9 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     """
     from gpuplan.models.plan.actions import changes_of
     from gpuplan.planner.apply.verdict import verdict_on
-    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.text_format import format_count
 
     plan = load_plan(plan_file)
     found = verdict_on(plan, load_snapshot(source))
@@ -240,3 +248,40 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     breaks = "breaks" if what == "1 placement" else "break"
     say(f"Verified: {what} {breaks} no rule; objective {found.objective:,} as stated.")
     return 0
+
+
+# `gpuplan diff --policy OLD NEW SOURCE`: the jobs that gain or lose by a change of policy.
+
+
+def review_policies(
+    files: tuple[str, str],
+    source: str,
+    *,
+    time_limit: int | None,
+    solver: str,
+    stop_gap: float | None,
+    seed: int,
+    deterministic: bool,
+) -> PolicyReview:
+    """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
+    from gpuplan.planner.search_options import with_options
+    from gpuplan.planner.sources.files import load_policy, load_snapshot
+    from gpuplan.planner.whatif.grid.workers import Processes, processors, run_all_tasks
+    from gpuplan.planner.whatif.policy_review import plan_of, review_plans
+    from gpuplan.planner.whatif.trials import PLAN, TrialCase, task_of
+
+    with show_spinner("reading"):
+        snapshot = without_damage(load_snapshot(source)).canonical()
+        policies = [
+            with_options(
+                load_policy(file), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic
+            )
+            for file in files
+        ]
+    names = ("old", "new")
+    with show_spinner("planning under both policies"):
+        tasks = [task_of(TrialCase(snapshot, policy, seed), PLAN) for policy in policies]
+        outcomes = run_all_tasks(Processes(min(2, processors())), tasks, names, lambda _: None)
+    old, new = (plan_of(outcome, name) for outcome, name in zip(outcomes, names, strict=True))
+    with show_spinner("comparing"):
+        return review_plans(old, new)

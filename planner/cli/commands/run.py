@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, PLANS
 from gpuplan.planner.cli.commands.apply import audit_option, current_user, drift_option
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.options import DurationType, ascii_only, is_terminal, stray_option, terminal_width
+from gpuplan.planner.cli.console_log import say_in_colour, say_json
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    PLANS,
+    DurationType,
+    ascii_only,
+    is_terminal,
+    stray_option,
+    terminal_width,
+)
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options
-from gpuplan.planner.cli.speaking import say_in_colour, say_json
+from gpuplan.planner.cli.plan_request import planning_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,12 +143,10 @@ def run_command(
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History
-    from gpuplan.planner.service.loop import ServiceLoop
-    from gpuplan.planner.service.plan_store import PlanStore
-    from gpuplan.planner.service.policy_reload import PolicyInForce, policy_reader
+    from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
     from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
     from gpuplan.planner.service.run_epoch import RunContext
-    from gpuplan.planner.service.schedule import EpochSchedule
+    from gpuplan.planner.service.run_files import PlanStore, PolicyInForce, policy_reader
     from gpuplan.planner.service.shutdown import stop_on_signals
     from gpuplan.planner.sources.files import load_snapshot
 

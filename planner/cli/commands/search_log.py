@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import ascii_only, terminal_width
+from gpuplan.planner.cli.console_log import say_in_colour
+from gpuplan.planner.cli.options import ANY_PATH, ascii_only, terminal_width
 from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
-from gpuplan.planner.cli.speaking import say_in_colour
 
 if TYPE_CHECKING:
     from pathlib import Path

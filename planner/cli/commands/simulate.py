@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import DurationType, progress_label, show_spinner, shows_progress, spinner
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    DurationType,
+    progress_label,
+    show_spinner,
+    shows_progress,
+    spinner,
+)
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +176,7 @@ def simulate_command(
     Each policy runs with each solver over the same jobs. Waiting times, utilization, fairness and cost are
     shown side by side. SOURCE is a snapshot; its jobs run for the durations that they declare.
     """
-    from gpuplan.planner.cli.planning import without_damage
+    from gpuplan.planner.cli.plan_request import without_damage
     from gpuplan.planner.render.simulation import simulation_text
     from gpuplan.planner.simulate.compare_runs import build_simulation, run_all_cases
     from gpuplan.planner.sources.files import load_snapshot
@@ -218,7 +223,7 @@ def _clock(given: dict[str, Any]) -> Clock:
 
 def _cases(source: str, given: dict[str, Any]) -> list[RunCase]:
     """Build each combination of policy and solver, with a short unique name."""
-    from gpuplan.planner.simulate.prepare import cases_of
+    from gpuplan.planner.simulate.compare_runs import cases_of
     from gpuplan.planner.sources.files import default_policy_path, load_policy
 
     files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
@@ -230,7 +235,7 @@ def _cases(source: str, given: dict[str, Any]) -> list[RunCase]:
 
 def _trace(snapshot: Snapshot, cases: Sequence[RunCase], given: dict[str, Any]) -> Trace:
     """Build the events common to all runs; delays are those of the first policy."""
-    from gpuplan.planner.simulate.prepare import trace_of
+    from gpuplan.planner.simulate.compare_runs import trace_of
     from gpuplan.planner.simulate.trace import Estimates, TraceWindow
 
     seed, factor = given["seed"], given["estimates"]
@@ -260,7 +265,7 @@ def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Pa
     if csv_file is None and scores_file is None:
         return
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.simulate.scores.dataframes import scores, series
+    from gpuplan.planner.simulate.dataframes import scores, series
 
     for path, frame in ((csv_file, series), (scores_file, scores)):
         if path is not None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH, EntityName
+from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.documents import STATE
-from gpuplan.planner.cli.options import DurationType
-from gpuplan.planner.cli.output_options import json_option, show_json
-from gpuplan.planner.cli.speaking import say
+from gpuplan.planner.cli.options import ANY_PATH, DurationType, EntityName
+from gpuplan.planner.cli.outputs import json_option, show_json
 
 state_option = click.option(
     "--state",
@@ -33,9 +32,9 @@ def simulated_group() -> None:
 def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
     """Create a simulated cluster in the state of SOURCE."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import format_count
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.text_format import format_count
 
     snapshot = load_snapshot(source)
     make_directory(state.parent)
@@ -55,7 +54,7 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
     """Advance the cluster's clock by DURATION; due jobs finish, and due new nodes become ready."""
     from gpuplan.models.units import print_timestamp
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     with SimulatedCluster(state) as cluster:
         before = len(cluster.finished())
@@ -74,9 +73,8 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
 def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import format_count
-    from gpuplan.planner.sources.files import load_noun
-    from gpuplan.planner.whatif.answers.job_batch import JobBatch
+    from gpuplan.planner.sources.files import JobBatch, load_noun
+    from gpuplan.planner.text_format import format_count
 
     submission = load_noun(jobs_file, JobBatch)
     with SimulatedCluster(state) as cluster:
@@ -99,7 +97,7 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
     With --gpu only that GPU fails. Its jobs stay there, and the next plan reports them.
     """
     from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.formatting import format_count
+    from gpuplan.planner.text_format import format_count
 
     with SimulatedCluster(state) as cluster:
         if gpu is not None:

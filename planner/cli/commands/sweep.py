@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
-from gpuplan.planner.cli.progress_bar import count_progress
-from gpuplan.planner.cli.worker_options import open_workers, with_worker_options
+from gpuplan.planner.cli.options import ANY_PATH
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand, layout_options, show
+from gpuplan.planner.cli.plan_request import (
+    count_progress,
+    open_workers,
+    planning_options,
+    read_undamaged_request,
+    with_worker_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,8 +83,7 @@ def sweep_command(
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
     from gpuplan.planner.render.whatif.sweep import sweep_text
-    from gpuplan.planner.whatif.grid.sweep import sweep
-    from gpuplan.planner.whatif.patch.knobs import build_sweep_worlds, read_knobs
+    from gpuplan.planner.whatif.grid.sweep import build_sweep_worlds, read_knobs, sweep
 
     read = read_knobs(knobs)
     question = read_undamaged_request(source, **planning)

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.options import show_spinner, stray_option
-from gpuplan.planner.cli.output_options import layout_options, show
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
-from gpuplan.planner.cli.planning import planning_options, read_undamaged_request
-from gpuplan.planner.cli.progress_bar import count_progress
-from gpuplan.planner.cli.worker_options import open_workers, with_worker_options
+from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show
+from gpuplan.planner.cli.plan_request import (
+    count_progress,
+    open_workers,
+    planning_options,
+    read_undamaged_request,
+    with_worker_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuplan.planner.cli.planning import PlanRequest
+    from gpuplan.planner.cli.plan_request import PlanRequest
     from gpuplan.planner.whatif.answers.comparison import Comparison
     from gpuplan.planner.whatif.answers.sensitivity import Sensitivity
     from gpuplan.planner.whatif.grid.workers import Workers
@@ -76,8 +78,8 @@ def whatif_command(
     A scenario is a file with a name, changes, and expectations of its plan. `gpuplan schema scenario` prints
     its format. Ends with 1 if an expectation is not met or a scenario cannot be planned.
     """
+    from gpuplan.planner.render.whatif.capacity import sensitivity_text
     from gpuplan.planner.render.whatif.comparison import comparison_text
-    from gpuplan.planner.render.whatif.sensitivity import sensitivity_text
 
     if bool(scenarios) == values_nodes:
         raise click.UsageError("Give at least one scenario, or --sensitivity without any.")
@@ -102,7 +104,7 @@ def whatif_command(
 
 def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]) -> Comparison:
     from gpuplan.planner.whatif.compare import compare
-    from gpuplan.planner.whatif.load_changes import load_scenarios
+    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
 
     with show_spinner("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)

@@ -1,18 +1,229 @@
-"""Explanation: everything a plan says about one job, as data."""
+"""Explanation: everything a plan says about one job, as data, with its position and its remedies."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from enum import StrEnum
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from gpuplan.models.base import Noun
 from gpuplan.models.dependency import DependencyKind
-from gpuplan.models.plan.forecast import DeadlineOutlook
+from gpuplan.models.plan.plan import DeadlineOutlook
 from gpuplan.models.plan.reason import Reason
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
-from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
-from gpuplan.models.validation.finding import DamageFinding
-from gpuplan.planner.explain.answers.contention import QueuePosition
-from gpuplan.planner.explain.answers.remedies import Remedies
+from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
+from gpuplan.models.validation.base import DamageFinding
+
+# Position of a waiting job: the jobs ahead, the jobs that hold what it needs, and its quotas' usage.
+
+
+class QuotaLevel(Noun):
+    """One quota limit between a job's queue and the root of the queue tree."""
+
+    queue: Name
+    gpu_model: str
+    """Empty for the limit over all models together."""
+    used_milli: Milli = Field(alias="used")
+    """GPUs that count against this limit once the plan is applied."""
+    limit_milli: Milli = Field(alias="limit")
+    needed_milli: Milli = Field(alias="needed")
+    """GPUs the job would add here; a queue below may cover a part from quota that it does not lend."""
+    binds: bool
+    """True if the job would exceed the limit."""
+
+
+class FreeBlock(Noun):
+    """The eligible node with the most free capacity for a job, without what is promised to other jobs."""
+
+    node: Name
+    gpus: Count
+    """GPUs that are wholly free."""
+    largest_share_milli: Milli = Field(alias="largest_share")
+    """Largest free part of one GPU."""
+    cpu_milli: Milli = Field(alias="cpus")
+    memory_mib: Mib
+
+
+class Urgency(Noun):
+    """The figures that decide the place of one job in the order of waiting jobs."""
+
+    priority: Count
+    points: NonNegativeInt
+    """Value of its work, on its fastest GPU model."""
+    gpu_milli: Milli = Field(alias="gpus")
+    """The most GPUs it asks for."""
+    weight_milli: Milli = Field(alias="weight")
+    goal: Goal
+    """The goal that sets its value; the figure that the goal uses is one of those below."""
+    left_seconds: CountedSeconds
+    """Time to its end, as its goal estimates it."""
+    left_basis: LeftBasis
+    """Source of `left_seconds`."""
+    served_gpu_seconds: NonNegativeInt
+    """GPUs held so far, times how long."""
+    rho: NonNegativeFloat
+    """Time since submission and to its end, divided by that time with an equal share of the cluster."""
+    waited_seconds: CountedSeconds
+
+
+class CompetingJob(Urgency):
+    """A waiting job that is ahead of the explained job and waits for the same quota or nodes."""
+
+    job: Name
+    queue: Name
+
+
+class ResourceHolder(Noun):
+    """A job that runs once the plan is applied, and holds quota or nodes that the explained job needs."""
+
+    job: Name
+    queue: Name
+    user: Name
+    priority: Count
+    gpu_milli: Milli = Field(alias="gpus")
+    """GPUs on nodes that the explained job could use."""
+    nodes: tuple[Name, ...]
+    ends_at: Timestamp
+    """Expected end."""
+    may_be_stopped: bool
+    """True if the planner may preempt it for the explained job at its present priority."""
+
+
+class QueuePosition(Noun):
+    """Position of a waiting job among the other jobs."""
+
+    points: NonNegativeInt
+    """Value of its work, on its fastest GPU model."""
+    urgency: Urgency
+    """The job's own figures."""
+    replicas_fitting: Count
+    """Replicas that its eligible nodes have capacity for now; quotas are not considered."""
+    replicas_needed: Count
+    matching_nodes: Count
+    largest_free: FreeBlock | None = None
+    """None if no node is eligible."""
+    quotas: tuple[QuotaLevel, ...] = ()
+    """From its queue up to the root."""
+    ahead: tuple[CompetingJob, ...] = ()
+    """The first few: by priority where priorities are tiers, then by points per GPU."""
+    ahead_in_all: Count = 0
+    holders: tuple[ResourceHolder, ...] = ()
+    """The first few to end."""
+    holders_in_all: Count = 0
+
+
+# Remedies: the smallest changes after which a waiting job starts, and what each of them costs.
+
+
+class RemedyKind(StrEnum):
+    """What is changed."""
+
+    RELEASE = "release"
+    """The job is no longer held."""
+    BEGIN = "begin"
+    """The job may start before its `not_before`."""
+    QUOTA = "quota"
+    GPU_MODEL = "gpu_model"
+    """The job may also run on this model."""
+    SELECTOR = "selector"
+    """The job drops a condition on nodes."""
+    TOLERATION = "toleration"
+    """The job tolerates a taint."""
+    LOCALITY = "locality"
+    """Its replicas may be further apart."""
+    SPREAD = "spread"
+    """More of its replicas may be in one domain."""
+    REPLICAS = "replicas"
+    CPUS = "cpus"
+    """CPUs of one replica."""
+    MEMORY = "memory"
+    """Memory of one replica, in MiB."""
+    POLICY = "policy"
+    """A policy switch is turned on."""
+    PRIORITY = "priority"
+    """Priority of the job, so that the plan may preempt others for it."""
+    STOP = "stop"
+    """A running job is stopped and waits."""
+    DEFER = "defer"
+    """A job that the plan starts waits instead."""
+    NODE = "node"
+    """The cluster gets more nodes."""
+    UNCORDON = "uncordon"
+    POWER = "power"
+    """The power cap of a rack is raised."""
+    WAIT = "wait"
+    """Nothing is changed; the job waits until running jobs have ended."""
+
+
+class RemedyPart(Noun):
+    """One change of a remedy."""
+
+    kind: RemedyKind
+    subject: Name
+    """A queue, a job, a node, a pool, a rack, a GPU model, or the name of a setting."""
+    job: Name | None = None
+    """Set if another job is changed: one that has to start together with the explained job."""
+    gpu_model: str = ""
+    """GPU model of the quota; empty for the quota of all models."""
+    before: int | float | str | None = None
+    after: int | float | str | None = None
+    text: str
+    """One phrase for people that is complete without the other fields."""
+
+
+class Remedy(Noun):
+    """
+    Changes after which the job starts, with everything else as in the plan.
+
+    The verifier finds no rule broken with the job on these nodes. With one part left out, or one amount a
+    step smaller, the job would not fit.
+    """
+
+    parts: tuple[RemedyPart, ...] = Field(min_length=1)
+    points: int
+    """Objective with the job started, minus the objective of the plan."""
+    nodes: tuple[Name, ...]
+    """Nodes where it would start, together with the jobs of its co-start group; sorted."""
+    stops: tuple[Name, ...] = ()
+    """Running jobs that are stopped; sorted."""
+    by_hand: bool = False
+    """True if the policy or the priorities forbid it to a plan: an operator has to stop these jobs."""
+    lost_gpu_hours: float | None = None
+    """Work of the stopped jobs since their last checkpoints."""
+    price_per_hour: float | None = None
+    """Price of the added nodes, in the cluster's currency."""
+    seconds: CountedSeconds | None = None
+    """Time to wait."""
+    starts_at: Timestamp | None = None
+    """Start, if later than now."""
+
+
+class ImmediateStart(Noun):
+    """A start that is possible with nothing changed: its points and its nodes."""
+
+    points: int
+    nodes: tuple[Name, ...]
+
+
+class Remedies(Noun):
+    """All remedies for one waiting job."""
+
+    fits: ImmediateStart | None = None
+    """Set if the job could start with nothing changed; then no remedy is searched."""
+    found: tuple[Remedy, ...] = ()
+    """Most points first."""
+    more: Count = 0
+    """Number of remedies left out because they bring less than others of their kind."""
+    unconfirmed: Count = 0
+    """Number of remedies that passed the counting test, but got no placement or failed verification."""
+    unplaced: bool = False
+    """True if counts suffice with nothing changed, but no placement was found; then no change is tried."""
+    together_with: tuple[Name, ...] = ()
+    """Waiting jobs that have to start together with it; if there are any, no priority was tried."""
+
+
+# The explanation itself.
 
 
 class ExpectedDuration(Noun):

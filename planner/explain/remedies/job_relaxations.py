@@ -10,10 +10,9 @@ from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Toleration
 from gpuplan.models.units import MILLI, print_milli, print_timestamp
-from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.answers.job import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part, relaxation_for_member
-from gpuplan.planner.formatting import format_cpus, format_gib, gang_size
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_cpus, format_gib, format_time, gang_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,14 +14,13 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.planner.explain.answers.remedies import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
-from gpuplan.planner.explain.remedies.cluster_relaxations import relaxations_of_cluster
+from gpuplan.planner.explain.answers.job import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.cluster_relaxations import new_node_points, relaxations_of_cluster
 from gpuplan.planner.explain.remedies.job_relaxations import relaxations_of_jobs
-from gpuplan.planner.explain.remedies.node_relaxations import new_node_points
-from gpuplan.planner.explain.remedies.preempt_others import priority_remedy
 from gpuplan.planner.explain.remedies.preempt_remedy import (
     jobs_in_the_way,
     preemption_prices,
+    priority_remedy,
     stop_relaxation,
     unsaved_gpu_hours,
 )

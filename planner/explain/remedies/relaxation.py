@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuplan.planner.explain.answers.remedies import RemedyPart
+    from gpuplan.planner.explain.answers.job import RemedyPart
     from gpuplan.planner.explain.hypothesis import Hypothesis
 
 

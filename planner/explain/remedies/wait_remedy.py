@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.placement import Placement
-from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.answers.job import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import fewest_steps
-from gpuplan.planner.formatting import join_first_names
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_time, join_first_names
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:

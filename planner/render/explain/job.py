@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import format_count, format_duration, format_gpu_hours
-from gpuplan.planner.render.explain.layout import explanation_lines
+from gpuplan.planner.render.explain.node_queue import explanation_lines
 from gpuplan.planner.render.explain.remedies import position_entries, remedy_lines
-from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.findings import finding_text
 from gpuplan.planner.render.plan.header import format_signed
+from gpuplan.planner.render.plan.warnings import finding_text
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.time_format import format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_gpu_hours, format_time, hostlist
 from gpuplan.planner.waiting.time_messages import DONE
 
 if TYPE_CHECKING:

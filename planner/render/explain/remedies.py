@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.policy.objective import Goal
+from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import LeftBasis
 from gpuplan.models.units import MILLI
-from gpuplan.planner.explain.answers.remedies import RemedyKind
-from gpuplan.planner.formatting import (
+from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.render.plan.header import format_signed
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
     format_duration,
@@ -17,26 +19,25 @@ from gpuplan.planner.formatting import (
     format_gpus,
     format_milli,
     format_money,
+    format_time,
+    hostlist,
     join_first_names,
 )
-from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.header import format_signed
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.time_format import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.planner.explain.answers.contention import (
+    from gpuplan.planner.explain.answers.job import (
+        Explanation,
         FreeBlock,
         QueuePosition,
         QuotaLevel,
+        Remedies,
+        Remedy,
         ResourceHolder,
         Urgency,
     )
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.remedies import Remedies, Remedy
     from gpuplan.planner.render.style import Style
 
 _SECONDS_PER_HOUR: Final = 3600

@@ -21,19 +21,7 @@ from gpuplan.models.plan.actions import (
     Shrink,
     Start,
 )
-from gpuplan.planner.formatting import (
-    format_count,
-    format_gpus,
-    format_mig_layout,
-    format_money,
-    format_points,
-    format_resize,
-    gang_size,
-    node_size,
-    placement_size,
-)
-from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.plan.grouping import (
+from gpuplan.planner.render.plan.action_groups import (
     SEVERITY,
     JobActionGroup,
     NodeActionGroup,
@@ -43,10 +31,21 @@ from gpuplan.planner.render.plan.grouping import (
     placement_gpu_milli,
     reason_number,
 )
+from gpuplan.planner.render.plan.forecast import kill_note, later_lines, projections
 from gpuplan.planner.render.plan.header import lost_text
-from gpuplan.planner.render.plan.timing import kill_note, later_lines, projections
-from gpuplan.planner.render.style import Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.text_format import (
+    format_count,
+    format_gpus,
+    format_mig_layout,
+    format_money,
+    format_points,
+    format_resize,
+    gang_size,
+    hostlist,
+    node_size,
+    placement_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import NodeAction, Wait
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.render.plan.grouping import Disturbance, Moving
+    from gpuplan.planner.render.plan.action_groups import Disturbance, Moving
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 40

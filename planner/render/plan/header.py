@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.solution import StopReason
-from gpuplan.models.policy.objective import Objective
 from gpuplan.models.policy.policy import BudgetMode, Policy
+from gpuplan.models.policy.settings import Objective
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.analysis.lost_work import lost_gpu_hours
-from gpuplan.planner.analysis.policy_effect import settings_without_effect
-from gpuplan.planner.formatting import format_count, format_gpu_hours, format_money
-from gpuplan.planner.render.plan.timing import horizon_parts
+from gpuplan.planner.analysis.job_changes import lost_gpu_hours
+from gpuplan.planner.analysis.policy_changes import settings_without_effect
+from gpuplan.planner.render.plan.forecast import horizon_parts
 from gpuplan.planner.render.style import Tone
+from gpuplan.planner.text_format import format_count, format_gpu_hours, format_money
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
-    from gpuplan.planner.render.plan.grouping import Moving, SortedActions
+    from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
     from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.answers.comparison import Comparison
     from gpuplan.planner.whatif.answers.sensitivity import Sensitivity

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DRAFT_STAGE, StopReason
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import TableRow, table
+from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.apply.promises import promise_step
 from gpuplan.planner.render.diff_tables import diff_lines
+from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import disturbance_lines, node_lines, start_lines, wait_lines
-from gpuplan.planner.render.plan.findings import findings_lines
-from gpuplan.planner.render.plan.grouping import SortedActions, sort_actions
+from gpuplan.planner.render.plan.forecast import deadline_lines, promise_lines
 from gpuplan.planner.render.plan.header import (
     change_counts,
     gap_text,
@@ -19,8 +19,7 @@ from gpuplan.planner.render.plan.header import (
     metrics_lines,
     waiting_text,
 )
-from gpuplan.planner.render.plan.timing import deadline_lines, promise_lines
-from gpuplan.planner.render.plan.unmet_guarantees import unmet_commitments
+from gpuplan.planner.render.plan.warnings import findings_lines, unmet_commitments
 from gpuplan.planner.render.style import Style, Tone
 
 if TYPE_CHECKING:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Final
 
+from markupsafe import Markup
+
 from gpuplan.models.cluster import Level
-from gpuplan.planner.formatting import format_count, format_milli
-from gpuplan.planner.render.hostlist import hostlist
-from gpuplan.planner.render.reports.drawing import column
+from gpuplan.models.units import MILLI
+from gpuplan.planner.render.reports.nodes import GpuPartChange
+from gpuplan.planner.text_format import format_count, format_milli, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from markupsafe import Markup
+    from gpuplan.planner.render.reports.nodes import GpuSegment, NodePicture, Side
 
-    from gpuplan.planner.render.reports.nodes import NodePicture
 
 MOST_LARGE: Final = 32
 """Nodes drawn large; if there are more, all are drawn small."""
@@ -110,3 +112,155 @@ def _words(nodes: Sequence[NodePicture]) -> str:
     )
     used = after if before == after else f"{before} → {after}"
     return f"{count}, {used} of {offered} GPUs in use"
+
+
+# Nodes as SVG: large, with text on arriving and leaving parts, or small enough to draw a whole data centre.
+#
+# A small node is two strips: a thin one for before, above a thick one for after. Arriving parts are only in
+# the lower strip and leaving parts only in the upper one, so that the drawing can be read without colours.
+
+
+_PER_ROW: Final = 8
+"""GPUs per row."""
+
+
+_CELL: Final = 7
+"""Width of a GPU in a small node."""
+_THIN: Final = 4
+"""Height of the strip for before."""
+_THICK: Final = 9
+"""Height of the strip for after."""
+_STRIPS: Final = _THIN + 1 + _THICK
+_GUTTER: Final = 9
+"""Space left of the nodes of a rack for the sign of a node's change."""
+_NODE_GAP: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawingScale:
+    """Width and height of a GPU in a large node."""
+
+    wide: int
+    tall: int
+
+
+_WHOLE: Final = _DrawingScale(34, 34)
+_SLICED: Final = _DrawingScale(71, 96)
+"""Size for nodes with GPUs in MIG mode, so that each instance has room for its text."""
+_GAP: Final = 3
+_CAPTION: Final = 14
+_READABLE: Final = 9
+"""Least height of a part with text."""
+
+_STATE_SIGNS: Final = {"added": "+", "removed": "−", "down": "×", "to be drained": "!", "cordoned": "!"}
+
+
+def column(nodes: Sequence[NodePicture], label: str) -> Markup:
+    """A column of small nodes."""
+    y, drawn = 0, []
+    width = _GUTTER + max(min(len(node.devices), _PER_ROW) for node in nodes) * (_CELL + 1)
+    for node in nodes:
+        height = -(-len(node.devices) // _PER_ROW) * (_STRIPS + 1) - 1
+        drawn.append(_small_node(node, y, width, height))
+        y += height + _NODE_GAP
+    return _svg("column", width, y - _NODE_GAP, "".join(drawn), label)
+
+
+def _small_node(node: NodePicture, y: int, width: int, height: int) -> str:
+    """Both strips of a node; parts that look the same share one path."""
+    paths: dict[str, list[str]] = defaultdict(list)
+    for number, device in enumerate(node.devices):
+        row, place = divmod(number, _PER_ROW)
+        left = _GUTTER + place * (_CELL + 1)
+        top = y + row * (_STRIPS + 1)
+        _add_cell(paths, device.before, left, top + _THIN, _THIN)
+        _add_cell(paths, device.after, left, top + _STRIPS, _THICK)
+    shapes = "".join(f'<path class="{name}" d="{"".join(d)}"/>' for name, d in paths.items())
+    sign = _STATE_SIGNS.get(node.state, "")
+    text = f'<text x="0" y="{y + height - 3}">{sign}</text>' if sign else ""
+    hover = f'<path class="hover" d="{_rectangle(0, y, width, height)}"/>'
+    return f"<g><title>{escape(node.words)}</title>{hover}{shapes}{text}</g>"
+
+
+def _add_cell(paths: dict[str, list[str]], side: Side | None, left: int, foot: int, tall: int) -> None:
+    if side is None:
+        return
+    if side.usable:
+        paths["free"].append(_rectangle(left, foot - tall, _CELL, tall))
+    else:
+        paths["off"].append(f"M{left} {foot}l{_CELL}-{tall}m0 {tall}l-{_CELL}-{tall}")
+    for part in side.parts:
+        top = foot - tall * (part.start + part.size) / MILLI
+        # Leave a space between MIG instances, so that adjacent ones can be told apart.
+        height = max(0.6, tall * part.size / MILLI - (0.4 if part.profile else 0))
+        paths[part.fate].append(_rectangle(left, top, _CELL, height))
+
+
+def large_node(node: NodePicture) -> Markup:
+    """One large node: before above after, or one drawing if nothing changes."""
+    sides = [side for device in node.devices for side in (device.before, device.after) if side]
+    scale, per_row = (_SLICED, _PER_ROW // 2) if any(side.mig for side in sides) else (_WHOLE, _PER_ROW)
+    rows = [node.devices[start : start + per_row] for start in range(0, len(node.devices), per_row)]
+    y, drawn = 0, []
+    for which in ("before", "after") if node.changes else ("unchanged",):
+        drawn.append(f'<text class="caption" x="0" y="{y + _CAPTION - 4}">{which}</text>')
+        y += _CAPTION
+        for row in rows:
+            for place, device in enumerate(row):
+                side = device.before if which == "before" else device.after
+                drawn.append(_large_cell(device.name, side, (place * (scale.wide + _GAP), y), scale))
+            y += scale.tall + _GAP
+        y += _GAP
+    width = max(map(len, rows)) * (scale.wide + _GAP) - _GAP
+    return _svg("large", max(width, 2 * _WHOLE.wide), y - _GAP, "".join(drawn), node.words)
+
+
+def _large_cell(name: str, side: Side | None, corner: tuple[int, int], scale: _DrawingScale) -> str:
+    left, top = corner
+    wide, tall = scale.wide, scale.tall
+    if side is None:
+        return f'<path class="absent" d="{_rectangle(left, top, wide, tall)}"/>'
+    frame = f'<path class="free" d="{_rectangle(left, top, wide, tall)}"/>'
+    if not side.usable:
+        frame += f'<path class="off" d="M{left} {top}l{wide} {tall}m0-{tall}l-{wide} {tall}"/>'
+    title = f"<title>{escape(name)}: {'free' if side.usable else 'not usable'}</title>"
+    parts = "".join(_large_part(name, part, (left, top + tall), scale) for part in side.parts)
+    return f"<g>{title}{frame}{parts}</g>"
+
+
+def _large_part(name: str, part: GpuSegment, corner: tuple[int, int], scale: _DrawingScale) -> str:
+    left, foot = corner
+    top = foot - scale.tall * (part.start + part.size) / MILLI
+    height = scale.tall * part.size / MILLI
+    inset = 0.7 if part.profile else 0.0
+    shape = _rectangle(left + inset, top + inset, scale.wide - 2 * inset, height - 2 * inset)
+    told = " ".join(word for word in (part.profile, part.job or "idle") if word)
+    text = ""
+    if height >= _READABLE and (word := _word(part)):
+        middle = top + height / 2 + 3
+        text = (
+            f'<text class="on-{part.fate}" x="{left + scale.wide / 2:g}" y="{middle:g}">{escape(word)}</text>'
+        )
+    title = f"<title>{escape(name)}: {escape(told)}</title>"
+    return f'<g>{title}<path class="{part.fate}" d="{shape}"/>{text}</g>'
+
+
+def _word(part: GpuSegment) -> str:
+    """The text on a part: the sign of the action, and the profile of a MIG instance."""
+    sign = part.job[:1] if part.fate in (GpuPartChange.ARRIVES, GpuPartChange.LEAVES) else ""
+    return " ".join(word for word in (sign, part.profile) if word)
+
+
+def _rectangle(left: float, top: float, width: float, height: float) -> str:
+    return f"M{_short(left)} {_short(top)}h{_short(width)}v{_short(height)}h-{_short(width)}z"
+
+
+def _short(length: float) -> str:
+    return f"{round(length, 1):g}"
+
+
+def _svg(kind: str, width: int, height: int, drawn: str, label: str) -> Markup:
+    return Markup(  # noqa: S704 - every text in it was escaped above
+        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">{drawn}</svg>'
+    )

@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.formatting import format_count, node_size
 from gpuplan.planner.render.plan.actions import kind_note, node_words, reason_text, size_and_nodes
+from gpuplan.planner.render.plan.forecast import change_of_promise, changed_start, due_text, finish_text
 from gpuplan.planner.render.plan.header import short_id
-from gpuplan.planner.render.plan.timing import change_of_promise, changed_start, due_text, finish_text
-from gpuplan.planner.render.reports.drawing import large_node
+from gpuplan.planner.render.reports.cluster_map import large_node
+from gpuplan.planner.text_format import format_count, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count, format_duration
 from gpuplan.planner.render.charts.canvas import PAGE
-from gpuplan.planner.render.charts.over_time import Line, Unit, over_time_svg
-from gpuplan.planner.render.charts.spread import WaitDistribution, wait_distribution_svg
+from gpuplan.planner.render.charts.simulation import (
+    Line,
+    Unit,
+    WaitDistribution,
+    over_time_svg,
+    wait_distribution_svg,
+)
 from gpuplan.planner.render.reports.page import Head, HeadlineFigure, Picture, Table, indented, render
 from gpuplan.planner.render.simulation import STOPPED, epoch_interval_text, score_lines, simulation_notes
+from gpuplan.planner.text_format import format_count, format_duration
 
 if TYPE_CHECKING:
     from gpuplan.planner.simulate.outcome import EpochFigures, SimulatedRun, Simulation

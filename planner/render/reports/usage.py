@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.planner.formatting import format_milli
 from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
 from gpuplan.planner.render.diff_tables import DEEPEST_INDENT
 from gpuplan.planner.render.plan.header import percent
 from gpuplan.planner.render.reports.page import INDENT, Head, Picture, Table
+from gpuplan.planner.text_format import format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

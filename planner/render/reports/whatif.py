@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count
 from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
 from gpuplan.planner.render.plan.header import percent
 from gpuplan.planner.render.reports.page import Head, Picture, Table, indented, render
-from gpuplan.planner.render.whatif.comparison import comparison_lines, comparison_warnings, verdicts
-from gpuplan.planner.render.whatif.job_outcomes import job_outcome_cells, job_outcome_counts
+from gpuplan.planner.render.whatif.comparison import (
+    comparison_lines,
+    comparison_warnings,
+    job_outcome_cells,
+    job_outcome_counts,
+    verdicts,
+)
+from gpuplan.planner.text_format import format_count
 from gpuplan.planner.whatif.answers.comparison import BETTER_IF_MORE, IN_POINTS
 
 if TYPE_CHECKING:

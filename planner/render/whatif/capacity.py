@@ -1,18 +1,20 @@
-"""Which nodes to add so that waiting jobs run, as text."""
+"""Answers about capacity as text: nodes to add, copies of a job that fit, and the value of more nodes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.formatting import format_count, format_money, join_first_names
-from gpuplan.planner.render.plan.header import percent
-from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.plan.header import percent, request_lines
+from gpuplan.planner.render.style import Style, TableRow, Tone, table
+from gpuplan.planner.text_format import format_count, format_money, hostlist, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.planner.whatif.answers.capacity import CapacityPlan, Unplaced
+    from gpuplan.planner.whatif.answers.fit import Fit
+    from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step
+
 
 _MOST_REASONS: Final = 10
 
@@ -93,3 +95,105 @@ def _cannot(capacity: CapacityPlan, style: Style) -> Iterator[str]:
         yield from style.wrap(f"{names}: {code}, {text}", 2, hanging=2)
     if (left := len(by_reason) - _MOST_REASONS) > 0:
         yield from style.wrap(f"and for {format_count(left, 'more reason')}; --json has all of them", 2)
+
+
+# How many more copies of a job fit, as text.
+
+
+_MOST_ROWS: Final = 10
+
+
+def fit_text(fit: Fit, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """The number with its proof, the nodes of the copies, and why one more would wait."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    asks = f"Job {fit.job}  {fit.asks_for}  queue {fit.queue}"
+    lines = [style.paint(style.clean(asks), Tone.STRONG), *style.wrap(_fit_answer(fit), 0)]
+    if fit.nodes:
+        lines += ["", *table(list(_nodes(fit)), style, right=(0,))]
+    if fit.limit is not None:
+        lines += ["", *style.wrap(f"One more would wait: {fit.limit.code}, {fit.limit.text}.", 0, hanging=2)]
+    return "\n".join(lines) + "\n"
+
+
+def _fit_answer(fit: Fit) -> str:
+    beside = "beside what runs, disturbing no job"
+    if fit.at_most is None:
+        return f"At least {fit.fits:,} more fit {beside}; no more were counted."
+    if fit.exact and not fit.fits:
+        return f"None fits {beside} (proven by {fit.proof})."
+    if fit.exact:
+        fits, do_not = ("fits", "do not") if fit.fits == 1 else ("fit", "do not")
+        return f"{fit.fits:,} more {fits} {beside}; {fit.fits + 1:,} {do_not} (proven by {fit.proof})."
+    return (
+        f"Between {fit.fits:,} and {fit.at_most:,} more fit {beside}: {fit.fits:,} were placed, "
+        f"{fit.at_most + 1:,} do not fit (proven by {fit.proof})."
+    )
+
+
+def _nodes(fit: Fit) -> Iterator[TableRow]:
+    """Nodes grouped by the number of replicas, most first."""
+    by_count: dict[int, list[str]] = {}
+    for node, count in fit.nodes.items():
+        by_count.setdefault(count, []).append(node)
+    for count in sorted(by_count, reverse=True)[:_MOST_ROWS]:
+        nodes = by_count[count]
+        each = "" if len(nodes) == 1 else f"on each of {format_count(len(nodes), 'node')}: "
+        yield TableRow((f"{count:,}",), note=f"{each}{hostlist(nodes)}")
+    if (left := len(by_count) - _MOST_ROWS) > 0:
+        yield TableRow(("",), note=f"and fewer on others ({left:,} more lines)")
+
+
+# The value of more nodes, as text: marginal values beside values found by planning again.
+
+
+_UNKNOWN = "?"
+
+
+def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """One line per kind of node, and notes that explain the columns."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = [*request_lines("Value of more nodes", found, style), ""]
+    lines += [*_table(found, style), ""] if found.kinds else []
+    for failure in found.failures:
+        lines += [style.paint(line, Tone.STOP) for line in style.wrap(failure, 0, hanging=2)]
+    for note in _notes(found):
+        lines += style.wrap(note, 0, hanging=2)
+    return "\n".join(lines) + "\n"
+
+
+def _table(found: Sensitivity, style: Style) -> list[str]:
+    counts = [step.nodes for step in found.kinds[0].steps]
+    rows = [
+        TableRow(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
+        TableRow(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
+        *(TableRow(_cells(kind)) for kind in found.kinds),
+    ]
+    return table(rows, style, right=range(1, 3 + len(counts)))
+
+
+def _cells(kind: NodeValue) -> tuple[str, ...]:
+    marginal = _UNKNOWN if kind.marginal is None else f"{kind.marginal:+,}"
+    return kind.name, f"{kind.nodes:,}", marginal, *map(_gain, kind.steps)
+
+
+def _gain(step: Step) -> str:
+    return _UNKNOWN if step.gain is None else f"{step.gain:+,}"
+
+
+def _notes(found: Sensitivity) -> list[str]:
+    if not found.kinds:
+        return ["There are neither nodes nor pools that there could be more of."]
+    notes = [
+        "Marginal: points that the linear relaxation gains with one node more; it may place parts of jobs."
+    ]
+    steps = [step for kind in found.kinds for step in kind.steps]
+    if steps:
+        planned = "Planned: points that the plan gains, made anew with so many nodes more"
+        doubts = [step.doubt for step in steps]
+        if any(doubt is None for doubt in doubts):
+            notes.append(f"{planned}; how close these are to the best is not known.")
+        elif doubt := max(doubt for doubt in doubts if doubt is not None):
+            notes.append(f"{planned}; true to within {doubt:,} points, the largest gap of a plan.")
+        else:
+            notes.append(f"{planned} (proven best).")
+    return notes

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.formatting import format_count, format_gpu_hours, format_milli
 from gpuplan.planner.render.plan.header import format_gap, format_signed, short_id
-from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import Style, TableRow, Tone, table
+from gpuplan.planner.text_format import format_count, format_gpu_hours, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

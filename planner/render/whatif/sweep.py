@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
-from gpuplan.planner.render.style import Style, Tone
-from gpuplan.planner.render.table import TableRow, table
+from gpuplan.planner.render.style import Style, TableRow, Tone, table
 from gpuplan.planner.whatif.answers.comparison import IN_POINTS, RATIOS
 
 if TYPE_CHECKING:

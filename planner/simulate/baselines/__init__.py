@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.simulate.baselines import orders, scorers
+from gpuplan.planner.simulate.baselines import orders, places
 from gpuplan.planner.simulate.baselines.backfill import backfill
 from gpuplan.planner.simulate.baselines.contenders import contenders, is_preemptible, may_yield_turn
-from gpuplan.planner.simulate.baselines.listing import serve_in_order, start_in_order
 from gpuplan.planner.simulate.baselines.max_min import max_min
+from gpuplan.planner.simulate.baselines.orders import serve_in_order, start_in_order
 from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.simulate.baselines.contenders import Contender
-    from gpuplan.planner.simulate.baselines.scorers import Scorer
+    from gpuplan.planner.simulate.baselines.places import Scorer
 
     Rule: TypeAlias = Callable[[PlacedJobs, Sequence[Contender]], None]
     """Places pending jobs, given in order of arrival, and takes running jobs off."""
@@ -109,10 +109,10 @@ BASELINES: Final[dict[str, Baseline]] = {
     "least-slack": Baseline(partial(_preempting, key=orders.least_slack, stops=may_yield_turn)),
     "max-min": Baseline(max_min),
     "drf": Baseline(_dominant_share),
-    "first-fit": Baseline(_SKIPPING, scorers.first_fit),
-    "best-fit": Baseline(_SKIPPING, scorers.best_fit),
-    "most-allocated": Baseline(_SKIPPING, scorers.most_allocated),
-    "least-allocated": Baseline(_SKIPPING, scorers.least_allocated),
-    "requested-to-capacity-ratio": Baseline(_SKIPPING, scorers.requested_to_capacity_ratio),
+    "first-fit": Baseline(_SKIPPING, places.first_fit),
+    "best-fit": Baseline(_SKIPPING, places.best_fit),
+    "most-allocated": Baseline(_SKIPPING, places.most_allocated),
+    "least-allocated": Baseline(_SKIPPING, places.least_allocated),
+    "requested-to-capacity-ratio": Baseline(_SKIPPING, places.requested_to_capacity_ratio),
 }
 """By name, in the order of docs/simulation.md."""

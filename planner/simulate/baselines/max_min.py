@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuplan.models.units import MILLI
 from gpuplan.planner.simulate.baselines.contenders import counted_gpus, may_yield_turn
-from gpuplan.planner.simulate.baselines.listing import serve_in_order
+from gpuplan.planner.simulate.baselines.orders import serve_in_order
 from gpuplan.solvers.exact.max_min import max_min_shares
 
 if TYPE_CHECKING:

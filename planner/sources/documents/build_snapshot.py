@@ -1,5 +1,6 @@
 """
-Build the data objects that documents state, or report every problem at once.
+Join the sections of several documents and build the data objects that they state, or report every problem
+at once.
 
 Entries are validated one by one. An invalid entry does not hide problems between the other entries: it is
 left out, and the checks that its absence could mislead are skipped.
@@ -7,6 +8,7 @@ left out, and the checks that its absence could mislead are skipped.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,23 +16,198 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import Noun
 from gpuplan.models.calendar import Reservation, Tariff
-from gpuplan.models.cluster import Dataset, Node, NodePool, RackPower
+from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, RackPower
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.errors import Suggestions
 from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
-from gpuplan.models.validation.suggestions import Suggestions
-from gpuplan.planner.sources.documents.assemble import FINISHED, JOBS, QUEUES, Assembly
-from gpuplan.planner.sources.documents.error_messages import faults_in, format_value
-from gpuplan.planner.sources.documents.source_location import LocatedProblem, SourceLocation
+from gpuplan.planner.sources.documents.error_messages import (
+    LocatedProblem,
+    SourceLocation,
+    faults_in,
+    format_value,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpuplan.models.validation.base import Location
+    from gpuplan.planner.sources.documents.documents import DocumentFile
+
+
+# Join the sections of several documents into one snapshot document.
+
+
+QUEUES: Final[Location] = ("queues",)
+JOBS: Final[Location] = ("jobs",)
+FINISHED: Final[Location] = ("finished",)
+_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS, QUEUES, JOBS, FINISHED)
+_SCALARS: Final[tuple[Location, ...]] = (
+    ("format_version",),
+    ("taken_at",),
+    ("cluster", "name"),
+    ("cluster", "overcommit"),
+)
+_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs", "finished")
+_OF_CLUSTER: Final = tuple(Cluster.model_fields)
+_EXPECTED_DOCUMENT: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
+_OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
+"""Keys that identify a plan file, whatever the file name."""
+_OF_A_RESULT: Final = "plan_id"
+"""Key of a plan, and of gpuplan's output about a plan."""
+_NAMED: Final = 2
+"""Keys of an ignored document that the warning names."""
+_HEADER: Final = frozenset({"format_version"})
+"""Keys that do not identify the type of a document."""
+
+
+@dataclass
+class Assembly:
+    """The sections of all documents as one document, with the origin of each part."""
+
+    scalars: dict[Location, Any] = field(default_factory=dict)
+    lists: dict[Location, list[Any]] = field(default_factory=dict)
+    locations: dict[Location, SourceLocation] = field(default_factory=dict)
+    """Position of each scalar, and of each entry of a list."""
+    problems: list[LocatedProblem] = field(default_factory=list)
+    passed_over: list[LocatedProblem] = field(default_factory=list)
+    """Documents that are not part of a snapshot, each with the reason."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of the snapshot."""
+        document: dict[str, Any] = {}
+        for section, value in (self.scalars | self.lists).items():
+            holder = document.setdefault("cluster", {}) if len(section) > 1 else document
+            holder[section[-1]] = value
+        return document
+
+    def spot(self, location: Location) -> SourceLocation | None:
+        """Position of an entry of the document in its file; None if no file contains it."""
+        for length in (3, 2, 1):
+            if spot := self.locations.get(location[:length]):
+                return spot.inside(location[length:])
+        return None
+
+    def entries(self, section: Location) -> Iterator[tuple[Any, SourceLocation]]:
+        """The entries of a list, each with its position."""
+        for index, entry in enumerate(self.lists.get(section, ())):
+            yield entry, self.locations[*section, index]
+
+    def take(self, document: Any, spot: SourceLocation, *, among_others: bool = False) -> None:
+        """Add the sections of one document; if `among_others` (a directory), ignore results of gpuplan."""
+        if among_others and is_no_part(document):
+            self.passed_over.append(LocatedProblem(spot, _no_part(document)))
+            return
+        if not isinstance(document, dict):
+            self._refuse(spot, f"the document is {format_value(document)}; expected {_EXPECTED_DOCUMENT}.")
+            return
+        if is_plan(document):
+            self._refuse(spot, _is_a_plan(spot.file.argument))
+            return
+        for key, value in document.items():
+            here = spot.inside((key,))
+            if key != "cluster":
+                self._put((key,), value, here)
+            elif isinstance(value, dict):
+                for inner, part in value.items():
+                    self._put((key, inner), part, here.inside((inner,)))
+            else:
+                self._put((key, "nodes"), value, here)
+
+    def extend(self, section: Location, entries: Iterable[tuple[Any, SourceLocation]]) -> None:
+        """Add entries to a list, each with its position."""
+        joined = self.lists.setdefault(section, [])
+        for entry, spot in entries:
+            self.locations[*section, len(joined)] = spot
+            joined.append(entry)
+
+    def _put(self, section: Location, value: Any, spot: SourceLocation) -> None:
+        path = ".".join(map(str, section))
+        if section in _LISTS and isinstance(value, list):
+            self.extend(section, [(entry, spot.inside((index,))) for index, entry in enumerate(value)])
+        elif section in _LISTS:
+            self._refuse(spot, f"the snapshot has {path} = {format_value(value)}; expected a list.")
+        elif section not in _SCALARS:
+            self._refuse(spot, _unknown(section))
+        elif section in self.locations:
+            message = f"the snapshot has {path} a second time; expected it once."
+            self.problems.append(LocatedProblem(spot, message, contradicts=self.locations[section]))
+        else:
+            self.scalars[section] = value
+            self.locations[section] = spot
+
+    def _refuse(self, spot: SourceLocation, message: str) -> None:
+        self.problems.append(LocatedProblem(spot, message))
+
+
+def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> Assembly:
+    """
+    Join all files: lists are concatenated in the order of the files, any other section may occur once.
+
+    In a directory, documents that are not part of a snapshot are ignored.
+    """
+    assembly = Assembly()
+    for file in files:
+        # A document between two `---` may be empty, but a file may not.
+        given = [number for number, document in enumerate(file.documents) if document is not None]
+        for number in given:
+            assembly.take(file.documents[number], SourceLocation(file, (number,)), among_others=of_directory)
+        if not given:
+            assembly.problems.append(
+                LocatedProblem(SourceLocation(file, ()), f"the file is empty; expected {_EXPECTED_DOCUMENT}.")
+            )
+    return assembly
+
+
+def is_plan(document: Any) -> bool:
+    """True if the document is that of a plan file."""
+    return isinstance(document, dict) and document.keys() >= _OF_A_PLAN
+
+
+def is_no_part(document: Any) -> bool:
+    """
+    True if a mapping is not part of a snapshot, for example a plan, a report or a policy.
+
+    False if a section looks misspelled: ignoring such a document would lose its content.
+    """
+    if not isinstance(document, dict) or not document.keys() - _HEADER:
+        return False
+    if _OF_A_RESULT in document:
+        return True
+    near, known = Suggestions(), set(_SECTIONS) - _HEADER
+    return not any(
+        key in known or near.hint(str(key), known) or (key in _OF_CLUSTER and isinstance(value, list))
+        for key, value in document.items()
+        if key not in _HEADER
+    )
+
+
+def _no_part(document: dict[str, Any]) -> str:
+    found = ", ".join(format_value(key) for key in list(document)[:_NAMED])
+    what = "is a result of gpuplan" if _OF_A_RESULT in document else "has no section of a snapshot"
+    more = ", …" if len(document) > _NAMED else ""
+    return f"the document {what} (found {found}{more}); it is passed over."
+
+
+def _is_a_plan(argument: str) -> str:
+    return f"the document is a plan, not a snapshot; see it with `gpuplan show {argument}`."
+
+
+def _unknown(section: Location) -> str:
+    *around, name = section
+    known = _OF_CLUSTER if around else _SECTIONS
+    hint = Suggestions().hint(str(name), known)
+    what = "cluster has unknown field" if around else "snapshot has unknown section"
+    return f"the {what} {format_value(name)}.\n  Known: {', '.join(known)}.{hint}"
+
+
+# Build the data objects that documents state, or report every problem at once.
+
 
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
 

@@ -7,21 +7,34 @@ Lines are looked up only if an entry has a problem, which keeps reading fast.
 from __future__ import annotations
 
 import codecs
+import json
+import math
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import yaml
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.planner.sources.documents.json_reader import json_tokens, read_json
-from gpuplan.planner.sources.documents.tokens import RefusedError, Token, build_documents, entries, lines_of
-from gpuplan.planner.sources.documents.yaml_reader import yaml_tokens
+from gpuplan.planner.sources.documents.tokens import (
+    LONGEST_NUMBER,
+    MOST_VALUES,
+    RefusedError,
+    Token,
+    TokenKind,
+    build_documents,
+    entries,
+    lines_of,
+    too_many_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuplan.models.validation.base import Location
+
 
 STDIN: Final = "-"
 _STDIN_PLACE: Final = "standard input"
@@ -116,3 +129,197 @@ def _parsed(text: str, place: str, suffix: str) -> DocumentFile:
         except RefusedError:
             pass  # YAML in braces, or invalid: the YAML reader below decides
     return DocumentFile(place, build_documents(entries(yaml_tokens(text))), yaml_tokens, text)
+
+
+# JSON, parsed by the standard library for speed, and parsed again token by token if it is rejected.
+#
+# The standard parser does not report the line of a duplicate key or a NaN; the token reader does.
+
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\]:,"]+', re.DOTALL)
+_OPENING: Final = {"{": TokenKind.MAPPING, "[": TokenKind.LIST}
+_LONG_NUMBER = re.compile(rf"[0-9]{{{LONGEST_NUMBER + 1}}}")
+_ESCAPE = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)|\\\\|\\u(d[89a-f]..)", re.IGNORECASE)
+
+
+class _NotStrictError(ValueError):
+    """Input that the standard parser would accept, but that is rejected here."""
+
+
+def read_json(text: str) -> Any:
+    """
+    The document of a JSON text.
+
+    Raises
+    ------
+    RefusedError
+        It is not JSON, or it has duplicate keys, NaN, Infinity, half surrogate pairs, numbers with too many
+        digits or nesting that is too deep.
+    """
+    # Two values have a comma between them. Commas inside texts count too, so the check is a little stricter.
+    if text.count(",") >= MOST_VALUES:
+        raise too_many_values(None)
+    if "\\u" in text:
+        _refuse_half_pairs(text)
+    try:
+        # The standard parser accepts integers of up to 4,300 digits, too large for any calculation here.
+        integer = _integer if _LONG_NUMBER.search(text) else None
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=integer)
+    except json.JSONDecodeError as error:
+        found = f"expected JSON, found an error at column {error.colno}: {error.msg}."
+        raise RefusedError(error.lineno, found) from None
+    except (ValueError, RecursionError):
+        build_documents(entries(json_tokens(text)))
+        # The token reader is the stricter one, so this line should never be reached.
+        raise RefusedError(None, "expected JSON, found something else.") from None
+
+
+def json_tokens(text: str) -> Iterator[Token]:
+    """Tokens of a text that the standard parser accepts as JSON, up to the first value rejected here."""
+    line, end = 1, 0
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", end, match.start())
+        end = match.start()
+        piece = match[0]
+        if piece in _OPENING:
+            yield Token(_OPENING[piece], line)
+        elif piece in ("}", "]"):
+            yield Token(TokenKind.END, line)
+        else:
+            value = _scalar(piece, line)
+            yield Token(TokenKind.SCALAR, line, value, value if isinstance(value, str) else piece)
+
+
+def _scalar(piece: str, line: int) -> Any:
+    if piece[0] != '"' and len(piece) > LONGEST_NUMBER:
+        raise RefusedError(line, f"has a number of {len(piece)} digits; expected at most {LONGEST_NUMBER}.")
+    if piece[0] == '"' and "\\" not in piece:
+        return piece[1:-1]
+    try:
+        return _PIECES.decode(piece)
+    except ValueError:
+        raise RefusedError(line, f"has {piece[:60]}; expected a JSON value.") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise _NotStrictError
+    return mapping
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise _NotStrictError
+    return int(digits)
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise _NotStrictError
+
+
+_PIECES: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _refuse_half_pairs(text: str) -> None:
+    for match in _ESCAPE.finditer(text):
+        if match[3]:
+            line = text.count("\n", 0, match.start()) + 1
+            found = f"has {match[0]}, half of a surrogate pair; expected whole characters."
+            raise RefusedError(line, found)
+
+
+# YAML with the core schema of YAML 1.2, read event by event.
+#
+# PyYAML's own loaders follow YAML 1.1, where `no` is false, `1:30` is 90 and `2026-11-20` is a date. Anchors
+# and tags are rejected, because nested aliases can expand to more data than fits in memory.
+
+
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **{sign + word: float(f"{sign}inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
+}
+_NUMBER_STARTS: Final = frozenset("0123456789+-.")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def yaml_tokens(text: str) -> Iterator[Token]:
+    """Tokens of all documents of a YAML text."""
+    try:
+        events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+        for event in events:
+            line = event.start_mark.line + 1
+            match event:
+                case yaml.ScalarEvent():
+                    _refuse_anchor_and_tag(event, line)
+                    in_quotes = not event.implicit[0]
+                    value = event.value if in_quotes else _plain(event.value, line)
+                    if not event.value.isascii() and _SURROGATE.search(event.value):
+                        raise RefusedError(line, "has half of a surrogate pair; expected whole characters.")
+                    yield Token(TokenKind.SCALAR, line, value, event.value)
+                case yaml.MappingStartEvent():
+                    _refuse_anchor_and_tag(event, line)
+                    yield Token(TokenKind.MAPPING, line)
+                case yaml.SequenceStartEvent():
+                    _refuse_anchor_and_tag(event, line)
+                    yield Token(TokenKind.LIST, line)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    yield Token(TokenKind.END, line)
+                case yaml.AliasEvent():
+                    message = f"has alias *{event.anchor}; expected the value itself, in full."
+                    raise RefusedError(line, message)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error) from None
+    except yaml.YAMLError as error:
+        # Characters that YAML does not allow; PyYAML knows only their offset, not the line.
+        found = str(error).splitlines()[0][:200]
+        raise RefusedError(None, f"expected YAML, found an error: {found}.") from None
+
+
+def _refuse_anchor_and_tag(event: Any, line: int) -> None:
+    if event.anchor is not None:
+        raise RefusedError(line, f"has anchor &{event.anchor}; expected each value written out in full.")
+    if event.tag is not None:
+        raise RefusedError(line, f"has tag {event.tag[:60]!r}; expected plain values (texts in quotes).")
+
+
+def _plain(text: str, line: int) -> Any:
+    """The value of an unquoted scalar."""
+    if text in _WORDS:
+        value = _WORDS[text]
+    elif text[0] in _NUMBER_STARTS:
+        value = _number(text, line)
+    else:
+        return text
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RefusedError(line, f"has number {text[:60]}; expected a finite one.")
+    return value
+
+
+def _number(text: str, line: int) -> int | float | str:
+    """The number that a scalar states; the scalar itself if it is not a number, such as `1h30m`."""
+    is_integer = _INTEGER.fullmatch(text) or _OCTAL_OR_HEX.fullmatch(text)
+    if not is_integer and not _FLOAT.fullmatch(text):
+        return text
+    if len(text) > LONGEST_NUMBER:
+        raise RefusedError(line, f"has a number of {len(text)} digits; expected at most {LONGEST_NUMBER}.")
+    if not is_integer:
+        return float(text)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _syntax_error(error: yaml.MarkedYAMLError) -> RefusedError:
+    mark = error.problem_mark or error.context_mark
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    if mark is None:
+        return RefusedError(None, f"expected YAML, found an error: {problem}.")
+    return RefusedError(
+        mark.line + 1, f"expected YAML, found an error at column {mark.column + 1}: {problem}."
+    )

@@ -1,4 +1,4 @@
-"""Validation errors of pydantic as gpuplan's messages: subject, value found, value expected."""
+"""Validation errors of pydantic as gpuplan's messages: place, subject, value found, value expected."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
+from pydantic import PlainSerializer
+
+from gpuplan.models.base import Noun
+from gpuplan.models.errors import InputProblem
 from gpuplan.models.gang import Gang
-from gpuplan.planner.sources.documents.field_paths import (
-    field_names,
-    in_document_units,
-    noun_at,
-    suggested_field,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from gpuplan.models.base import Noun
+    from gpuplan.models.errors import Suggestions
     from gpuplan.models.validation.base import Location
-    from gpuplan.models.validation.suggestions import Suggestions
+    from gpuplan.planner.sources.documents.documents import DocumentFile
+
 
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 500
@@ -235,3 +236,152 @@ def _path(location: Location) -> str:
 
 def _within(path: str) -> str:
     return f" in {path}" if path else ""
+
+
+# Fields that a document may have at a location, for messages about wrong or unknown fields.
+
+
+def noun_name(noun: type[Noun]) -> str:
+    """The name of a data class in a sentence: `workload profile`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", noun.__name__).lower()
+
+
+def field_names(noun: type[Noun]) -> dict[str, FieldInfo]:
+    """Fields by their names in documents."""
+    return {field.alias or name: field for name, field in noun.model_fields.items()}
+
+
+def noun_at(noun: type[Noun], location: Location) -> type[Noun] | None:
+    """The data class at a location in the document of another; None if there is none."""
+    here: Any = noun
+    for key in location:
+        here = _step(here, key)
+    here = _only_arm(here)
+    return here if _is_noun(here) else None
+
+
+def in_document_units(noun: type[Noun], location: Location, value: Any) -> Any:
+    """A field's value in the units of documents; the objects hold thousandths and other integer units."""
+    holder = noun_at(noun, location[:-1]) if location else None
+    field = field_names(holder).get(str(location[-1])) if holder else None
+    for item in (*field.metadata, *_annotations(field.annotation)) if field else ():
+        if isinstance(item, PlainSerializer):
+            return item.func(value)  # type: ignore[call-arg]
+    return value
+
+
+def _annotations(annotation: Any) -> list[Any]:
+    """The annotations of `X` in `Annotated[X, …] | None`, which pydantic does not report as metadata."""
+    if get_origin(annotation) is Annotated:
+        return list(get_args(annotation)[1:])
+    if get_origin(annotation) in (Union, UnionType):
+        return [item for arm in get_args(annotation) for item in _annotations(arm)]
+    return []
+
+
+def suggested_field(noun: type[Noun], found: str) -> str | None:
+    """The field that an unknown one probably means: one nested deeper, or one with another name."""
+    for name, field in noun.model_fields.items():
+        if name == found and field.alias:
+            return field.alias
+    for name, field in field_names(noun).items():
+        inner = _only_arm(field.annotation)
+        if _is_noun(inner) and found in field_names(inner):
+            return f"{name}.{found}"
+    return None
+
+
+def _step(annotation: Any, key: str | int) -> Any:
+    """The type of one entry; pydantic includes the name of a union member in its locations."""
+    annotation = _only_arm(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        return next((arm for arm in get_args(annotation) if key in _names_of(arm)), None)
+    if _is_noun(annotation):
+        field = field_names(annotation).get(str(key))
+        return field.annotation if field else None
+    arguments = get_args(annotation)
+    return {tuple: arguments[:1], dict: arguments[1:]}.get(get_origin(annotation), (None,))[0]
+
+
+def _names_of(arm: Any) -> tuple[Any, ...]:
+    """The names that pydantic may use for a union member: the class name, or the value of its tag field."""
+    fields = arm.model_fields.values() if _is_noun(arm) else ()
+    tags = [get_args(field.annotation) for field in fields if get_origin(field.annotation) is Literal]
+    return (getattr(arm, "__name__", ""), *(tag[0] for tag in tags if len(tag) == 1))
+
+
+def _only_arm(annotation: Any) -> Any:
+    """`X` for `X | None` and for `Annotated[X, …]`."""
+    if get_origin(annotation) is Annotated:
+        return _only_arm(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        arms = [arm for arm in get_args(annotation) if arm is not NoneType]
+        return _only_arm(arms[0]) if len(arms) == 1 else annotation
+    return annotation
+
+
+def _is_noun(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Noun)
+
+
+# Positions of entries in files, and problems with their file and line.
+
+
+class SourceLocation(NamedTuple):
+    """An entry of a file; the location starts with the index of its document."""
+
+    file: DocumentFile
+    location: Location
+
+    def inside(self, location: Location) -> SourceLocation:
+        """The position of an entry within this one."""
+        return SourceLocation(self.file, (*self.location, *location))
+
+
+class LocatedProblem(NamedTuple):
+    """One problem before its line is looked up."""
+
+    spot: SourceLocation | None
+    """None if no entry caused the problem, for example if a section is missing from all files."""
+    message: str
+    contradicts: SourceLocation | None = None
+    """Position of the earlier, contradicting statement, if there is one."""
+
+
+def locate_problems(
+    problems: Iterable[LocatedProblem], files: Iterable[DocumentFile], source: str
+) -> tuple[InputProblem, ...]:
+    """Problems with their places, sorted by file, line and message."""
+    told = list(problems)
+    order = {file.place: number for number, file in enumerate(files)}
+    wanted: dict[str, tuple[DocumentFile, set[Location]]] = {}
+    for problem in told:
+        for spot in (problem.spot, problem.contradicts):
+            if spot:
+                wanted.setdefault(spot.file.place, (spot.file, set()))[1].add(spot.location)
+    lines = {place: file.lines(locations) for place, (file, locations) in wanted.items()}
+
+    def line(spot: SourceLocation) -> int:
+        """Line of the entry, or of its closest parent with a known line."""
+        known = lines[spot.file.place]
+        return next((known[part] for part in _parts(spot.location) if part in known), 1)
+
+    def place(spot: SourceLocation | None) -> str:
+        return f"{spot.file.place}:{line(spot)}" if spot else source
+
+    def message(problem: LocatedProblem) -> str:
+        first = f"\n  First given at {place(problem.contradicts)}." if problem.contradicts else ""
+        return problem.message + first
+
+    ordered = sorted(
+        told,
+        key=lambda problem: (
+            (order[problem.spot.file.place], line(problem.spot)) if problem.spot else (-1, 0),
+            problem.message,
+        ),
+    )
+    return tuple(InputProblem(place(problem.spot), message(problem)) for problem in ordered)
+
+
+def _parts(location: Location) -> Iterable[Location]:
+    return (location[:length] for length in range(len(location), 0, -1))

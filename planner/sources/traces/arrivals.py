@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.validation.suggestions import truncated_names
+from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
 from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.synthetic.workload_profile import RunningPart

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuplan.models.errors import InputProblem
+from gpuplan.models.errors import InputProblem, truncated_names
 from gpuplan.models.units import Name
-from gpuplan.models.validation.suggestions import truncated_names
 from gpuplan.planner.sources.documents.documents import LARGEST_BYTES
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import BadInputError
-from gpuplan.models.validation.suggestions import truncated_names
+from gpuplan.models.errors import BadInputError, truncated_names
 from gpuplan.planner.sources.traces.csv_rows import CsvFile
 
 if TYPE_CHECKING:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.formatting import gang_size
+from gpuplan.planner.text_format import gang_size
+from gpuplan.planner.waiting.blocked_nodes import power_left
+from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
+from gpuplan.planner.waiting.free_capacity import MIG, FreeCapacity, NodeRoom, profiles_in, replica_needs
+from gpuplan.planner.waiting.mig_capacity import MigCapacity
 from gpuplan.planner.whatif.answers.fit import Fit
-from gpuplan.planner.whatif.capacity.fit_upper_bound import count_upper_bound
 from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.incumbent import Watch
+
 
 MOST: Final = 10_000
 """Default limit of the copies that are counted."""
@@ -96,3 +106,120 @@ def _at_most(plan: Plan, placed: int, offered: int, counted: int) -> tuple[int |
     if proven < min(offered, counted):
         return proven, solution.solver
     return counted, "counting"
+
+
+# Upper bound by counting on the copies of one job that fit beside the running jobs; it needs no solver.
+#
+# Copies are equal, so a node takes a fixed number of their replicas whatever is placed elsewhere.
+
+
+def count_upper_bound(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
+    """Upper bound on the copies of a job that fit, counted up to `most`; the job may be a new one."""
+    match = EligibilityIndex(snapshot.cluster.nodes, [job]).match(job)
+    nodes = [snapshot.cluster.nodes[index] for index in match.nodes]
+    nodes = _without_those_it_avoids(snapshot, job, nodes)
+    replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
+    rooms = QuotaHeadroom(snapshot, snapshot.running_placements)
+    each = job.request.total_gpu_milli * job.gang.minimum
+
+    def within(models: tuple[str, ...], copies: int) -> bool:
+        return rooms.now(job.queue, copies * each, models).shortage is None
+
+    most = min(most, _apart(job, nodes, replicas, most))
+    if not job.request.needs_gpu:
+        return min(most, _gangs(job, nodes, replicas))
+    found = 0
+    # A gang runs on one GPU model; single replicas are counted model by model too, for the quotas.
+    for model in match.gpu_models:
+        there = [node for node in nodes if node.gpu_model == model]
+        found += _largest(min(most, _gangs(job, there, replicas)), partial(within, (model,)))
+    return _largest(min(most, found), partial(within, ()))
+
+
+def _apart(job: Job, nodes: Iterable[Node], replicas: dict[str, int], most: int) -> int:
+    """Number of copies that get a domain of their own, if the job's anti-affinity excludes its own labels."""
+    roomy = [node for node in nodes if replicas[node.name]]
+    for term in job.anti_affinity:
+        if term.labels.items() <= job.labels.items():
+            most = min(most, len(_domains(roomy, term.level)))
+    return most
+
+
+def _without_those_it_avoids(snapshot: Snapshot, job: Job, nodes: list[Node]) -> list[Node]:
+    """Nodes that share no domain with a running job excluded by anti-affinity, in either direction."""
+    shut: set[tuple[Level, object]] = set()
+    for other in snapshot.jobs:
+        there = other.running.replicas if other.running else ()
+        for avoiding, avoided in ((job, other), (other, job)):
+            for term in avoiding.anti_affinity if there else ():
+                if term.labels.items() <= avoided.labels.items():
+                    on = (snapshot.cluster.node_by_name[replica.node] for replica in there)
+                    shut.update((term.level, _domain(node, term.level)) for node in on)
+    levels = {level for level, _ in shut}
+    return [node for node in nodes if not any((level, _domain(node, level)) in shut for level in levels)]
+
+
+def _replicas(
+    snapshot: Snapshot, policy: Policy, job: Job, nodes: Iterable[Node], most: int
+) -> dict[str, int]:
+    """Number of replicas that each node alone can take, by name."""
+    cluster = snapshot.cluster
+    free = free_resources_by_node(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
+    power = power_left(cluster, snapshot.running_placements).by_node
+    mig = MigCapacity(snapshot.running_placements, policy.mig)
+    needs = replica_needs(job, cluster, capped=bool(power))
+    # Placing instances of several profiles is a packing problem, where counting gives no bound.
+    needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
+    return {
+        node.name: FreeCapacity([NodeRoom(node, free[node.name], mig, power.get(node.name))]).count_replicas(
+            needs, most
+        )
+        for node in nodes
+    }
+
+
+def _alike(dimension: str) -> bool:
+    return len(profiles_in(dimension)) == 1
+
+
+def _gangs(job: Job, nodes: Iterable[Node], replicas: dict[str, int]) -> int:
+    """Number of copies that satisfy the job's required domain and its spread limit."""
+    size, level = job.gang.minimum, job.locality.required if job.gang.minimum > 1 else None
+    return sum(_spread_out(job, each, replicas, size) for each in _domains(nodes, level))
+
+
+def _spread_out(job: Job, nodes: list[Node], replicas: dict[str, int], size: int) -> int:
+    rooms = Counter[object]()
+    spread = job.spread
+    for node in nodes:
+        rooms[_domain(node, spread.level) if spread else node.name] += replicas[node.name]
+    each = size if spread is None else min(size, spread.most)
+    # What k copies may put into a domain is concave in k, so every k below a possible one is possible.
+    return _largest(
+        sum(rooms.values()) // size,
+        lambda copies: sum(min(room, each * copies) for room in rooms.values()) >= size * copies,
+    )
+
+
+def _domains(nodes: Iterable[Node], level: Level | None) -> list[list[Node]]:
+    """Nodes by domain; one domain if there is no level, and a node without a domain alone."""
+    found: dict[object, list[Node]] = defaultdict(list)
+    for node in nodes:
+        found[None if level is None else _domain(node, level)].append(node)
+    return list(found.values())
+
+
+def _domain(node: Node, level: Level) -> object:
+    return node.domain(level) or node.name
+
+
+def _largest(most: int, possible: Callable[[int], bool]) -> int:
+    """Largest possible number up to `most`, by bisection; 0 and all below a possible one are possible."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if possible(middle):
+            least = middle
+        else:
+            most = middle - 1
+    return least

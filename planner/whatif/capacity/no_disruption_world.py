@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.job import LocalityPreference
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.policy.objective import Goal, Objective
 from gpuplan.models.policy.policy import (
     POINTS_PER_WEIGHT,
     Ageing,
@@ -21,6 +19,7 @@ from gpuplan.models.policy.policy import (
     SizeBasis,
     Weights,
 )
+from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy as np
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.formatting import node_size
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.text_format import node_size
 from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step, kind_name
 from gpuplan.planner.whatif.grid.workers import WorkerTask, run_all_tasks
 from gpuplan.planner.whatif.patch.apply_changes import patch

@@ -10,9 +10,38 @@ from pydantic import Field, model_validator
 from gpuplan.models.base import Noun
 from gpuplan.models.cluster import Node
 from gpuplan.models.job import Job
-from gpuplan.models.policy.base import PolicyBase
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
 from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
+
+# A subset of the settings of a policy.
+
+
+class BackfillBase(Backfill):
+    """Some settings of backfill; their consistency is checked in the complete policy."""
+
+    @model_validator(mode="after")
+    def _delay_where_allowed(self) -> BackfillBase:
+        return self
+
+
+class HorizonBase(HorizonPolicy):
+    """Some settings of the horizon."""
+
+    backfill: BackfillBase = Field(default_factory=BackfillBase)
+    """Some settings of promised starts."""
+
+
+class PolicyBase(Policy):
+    """Some settings of a policy, each valid by itself."""
+
+    horizon: HorizonBase = Field(default_factory=HorizonBase)
+    """Some settings of the horizon."""
+
+
+# The changes.
+
 
 _Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 _Priority: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=10_000)]

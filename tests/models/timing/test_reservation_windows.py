@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.calendar import Reservation
+from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.value.disruption_cost import lost_seconds

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.timing.time_slots import TimeSlots
 from tests.support.builders import build
 

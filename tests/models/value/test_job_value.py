@@ -9,9 +9,8 @@ import pytest
 
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.policy.objective import Goal, Objective
 from gpuplan.models.policy.policy import Disruption, Policy, job_points
+from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.progress import Progress
 from gpuplan.models.value.start_value import StartValue
 from tests.support.builders import build

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from gpuplan.models.cluster import Overcommit, QosClass
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.planner.analysis.allocations import Allocations, allocations_of, update_allocations_from
+from gpuplan.planner.analysis.allocations import (
+    REFERENCE_GPUS,
+    Allocations,
+    allocations_of,
+    gpus_startable,
+    update_allocations_from,
+)
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
-from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue
 from gpuplan.planner.warm_start import reuse_equal_nouns
 from tests.support.builders import build

@@ -12,8 +12,8 @@ import pytest
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
 from gpuplan.models.job import Running
 from gpuplan.models.policy.policy import Drift
-from gpuplan.planner.apply.progress import verify_remaining
 from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.standing import verify_remaining
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot

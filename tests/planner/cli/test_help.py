@@ -8,8 +8,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from gpuplan.planner.cli import cli
-from gpuplan.planner.cli.workflow import SECTIONS
+from gpuplan.planner.cli import SECTIONS, cli
 
 
 def commands():

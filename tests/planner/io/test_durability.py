@@ -17,7 +17,7 @@ from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.atomic_write import make_directory, write_atomically
 from gpuplan.planner.plan_file.plan_file import save_plan
 from gpuplan.planner.service.history import History
-from gpuplan.planner.service.plan_store import LATEST, PlanStore
+from gpuplan.planner.service.run_files import LATEST, PlanStore
 from tests.support.builders.audit_log_builders import ACTOR, entry, log_of
 from tests.support.builders.build import NOW
 from tests.support.samples.apply_world import PLAN, WORLD, carry_out

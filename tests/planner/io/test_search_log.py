@@ -21,7 +21,7 @@ def test_killed_at_any_moment_it_leaves_whole_lines(tmp_path):
         "import itertools, sys\n"
         "from dataclasses import replace\n"
         "from tests.support.builders.search_log_builders import ASKED, MILESTONES\n"
-        "from gpuplan.planner.io.search_log_writer import write_search_log\n"
+        "from gpuplan.planner.io.search_log import write_search_log\n"
         "with write_search_log(sys.argv[1], ASKED) as log:\n"
         "    for found in itertools.count():\n"
         "        log.milestone(replace(MILESTONES[0], found=found))\n"

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.io.search_log import read_search
-from gpuplan.planner.io.search_log_writer import write_search_log
+from gpuplan.planner.io.search_log import read_search, write_search_log
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 
 

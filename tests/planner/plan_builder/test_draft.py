@@ -19,7 +19,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.solution import Fallback, RejectedAnswer, Solution, SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.plan_file.integrity import contradictions

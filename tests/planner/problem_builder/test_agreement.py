@@ -15,7 +15,7 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.planner.problem_builder.nodes.resource_vectors import POWER
+from gpuplan.planner.problem_builder.resource_vectors import POWER
 from tests.support.builders.problem_builders import quotas_allow
 from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.random_targets import judged, legal_target, nothing_changed, sorted_by_job

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.placement import Promise
 from gpuplan.models.problem.jobs import HeldResources
-from gpuplan.models.promise import Promise
 from tests.support.builders import build
 from tests.support.strategies.time_strategies import HOUR, found, hours, posed, waits
 

@@ -9,13 +9,13 @@ import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.problem.nodes import ReplicaRelease
+from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.planner.problem_builder.nodes.free_nodes import held_milli
+from gpuplan.planner.problem_builder.free_nodes import held_milli
 from tests.support.builders import build
 from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.time_strategies import HOUR, found, hours, posed, runs, waits

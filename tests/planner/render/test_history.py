@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.planner.render.history import history_text
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.service.record import EpochOutcome, EpochRecord, KnobChange
+from gpuplan.planner.service.history import EpochOutcome, EpochRecord, KnobChange
 from tests.support.builders.build import NOW
 
 STYLE = Style(width=80, colour=False, ascii_only=False)

@@ -11,8 +11,15 @@ import pytest
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.io.file_lock import LockedError
-from gpuplan.planner.service.history import _COLUMNS, _TABLE, History, read_history
-from gpuplan.planner.service.record import EpochOutcome, EpochRecord, KnobChange
+from gpuplan.planner.service.history import (
+    _COLUMNS,
+    _TABLE,
+    EpochOutcome,
+    EpochRecord,
+    History,
+    KnobChange,
+    read_history,
+)
 from tests.support.builders.build import NOW
 from tests.support.children.kill_assert import KILLED, in_child
 

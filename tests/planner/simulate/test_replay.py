@@ -9,21 +9,19 @@ import pytest
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate import decide
-from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
-from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
 from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
-from gpuplan.planner.simulate.decide import SETTLED
-from gpuplan.planner.simulate.events import JobEvent, JobEventKind
+from gpuplan.planner.simulate.decide import SETTLED, apply_plan_to_world
 from gpuplan.planner.simulate.replay import ReplayProgress, replay
-from gpuplan.planner.simulate.scores.scoring import ScoreKeeper
+from gpuplan.planner.simulate.scorecard import ScoreKeeper
+from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.world import Elapsed, advance_world, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.builders.build import NOW, by_value, job, node, pool, replica, snapshot
 from tests.support.strategies.random_traces import random_trace

@@ -12,8 +12,8 @@ import pytest
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.simulate.advance_time import advance_world
-from gpuplan.planner.simulate.events import JobEventKind
+from gpuplan.planner.simulate.simulated_job import JobEventKind
+from gpuplan.planner.simulate.world import advance_world
 from tests.support.strategies.random_traces import held_by_gpu, random_trace, steps
 
 SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)

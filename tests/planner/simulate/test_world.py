@@ -10,10 +10,9 @@ from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.simulate.advance_time import advance_world
-from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.trace import Physics, Trace
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.world import advance_world, initial_world
 from tests.support.strategies.random_traces import random_trace
 
 

@@ -9,8 +9,7 @@ from textwrap import dedent
 
 from gpuplan.models.cluster import Gpu, MigInstance, Taint
 from gpuplan.models.job import Running
-from gpuplan.planner.sources.documents.scenario_folder import write_scenario
-from gpuplan.planner.sources.files import load_snapshot, snapshot_text
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
 from tests.support.builders.build import NOW, cluster, job, node, pool, queue, replica, snapshot
 from tests.support.samples.small_document import BASE, JOB
 

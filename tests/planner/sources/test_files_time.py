@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.planner.sources.documents.scenario_folder import write_scenario
-from gpuplan.planner.sources.files import load_snapshot, snapshot_text
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
 from tests.support.builders.build import NOW, job, replica, snapshot
 
 HOUR = timedelta(hours=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.job import Running
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.render.reports.whatif import whatif_report
 from gpuplan.planner.render.whatif.comparison import comparison_text
 from gpuplan.planner.whatif.answers.comparison import JobOutcomeKind

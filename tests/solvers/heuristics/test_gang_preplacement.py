@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs

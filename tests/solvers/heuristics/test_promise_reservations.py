@@ -11,11 +11,11 @@ import pytest
 
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.problem.jobs import HeldResources, Incumbent, Predecessor, Shape
-from gpuplan.models.problem.nodes import ReplicaRelease
-from gpuplan.models.promise import Promise
+from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem

@@ -10,10 +10,10 @@ import pytest
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
 from gpuplan.models.job import LocalityPreference, Spread
-from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.promise import Promise
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts

@@ -12,8 +12,7 @@ import pytest
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.jobs import HeldResources, Incumbent, LocalityRule, Shape
-from gpuplan.models.problem.nodes import MigGpu, ReplicaRelease
-from gpuplan.models.problem.problem import Charges, PowerCap
+from gpuplan.models.problem.problem import Charges, MigGpu, PowerCap, ReplicaRelease
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts
 from gpuplan.solvers.rounding.interval_coloring import color_intervals

@@ -8,8 +8,8 @@ from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, No
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest, Running
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.policy.objective import Goal, Objective
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.settings import Goal, Objective
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.forecast import Waiting
-from gpuplan.models.plan.plan import Base, JobCounts, Metrics, NodeState, Plan, SolutionSummary
+from gpuplan.models.plan.plan import Base, JobCounts, Metrics, NodeState, Plan, SolutionSummary, Waiting
 from gpuplan.models.plan.precondition import Free, JobWaits
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy

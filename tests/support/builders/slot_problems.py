@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.problem.jobs import HeldResources, JobClass, Option, PromisedStart, Shape
-from gpuplan.models.problem.nodes import FreeNode, NodeGroup, ReplicaRelease
-from gpuplan.models.problem.problem import Problem
+from gpuplan.models.problem.problem import FreeNode, NodeGroup, Problem, ReplicaRelease
 
 MODEL = "H100-80GB"
 HOUR = 3600

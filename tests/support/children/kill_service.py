@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.history import History
-from gpuplan.planner.service.plan_store import PlanStore
 from gpuplan.planner.service.prometheus import MetricsRegistry
+from gpuplan.planner.service.run_files import PlanStore
 from tests.support.builders.build import cluster, job, snapshot
 from tests.support.children.kill_apply import die
 from tests.support.doubles.periodic_service import Bench

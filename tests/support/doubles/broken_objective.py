@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from gpuplan.models.verifier import later_slots as MOMENT
+from gpuplan.models.verifier import objective as EARNING
+from gpuplan.models.verifier import objective as OWED
 from gpuplan.models.verifier import objective as TERMS
-from gpuplan.models.verifier import objective_owed as OWED
-from gpuplan.models.verifier import objective_time as EARNING
 from gpuplan.models.verifier import quota_usage as USAGE
 from gpuplan.models.verifier import timeline as TIMELINE
 from gpuplan.models.verifier.rules import dependencies as DEPENDENCIES

@@ -17,12 +17,10 @@ from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.clusters import LiveCluster
 from gpuplan.planner.service.history import History, read_history
-from gpuplan.planner.service.loop import ServiceLoop
-from gpuplan.planner.service.plan_store import PlanStore
-from gpuplan.planner.service.policy_reload import PolicyInForce
+from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
 from gpuplan.planner.service.prometheus import MetricsRegistry
 from gpuplan.planner.service.run_epoch import RunContext
-from gpuplan.planner.service.schedule import EpochSchedule
+from gpuplan.planner.service.run_files import PlanStore, PolicyInForce
 from gpuplan.planner.service.shutdown import StopSignal
 from tests.support.builders import build
 from tests.support.builders.build import NOW, node, queue, snapshot

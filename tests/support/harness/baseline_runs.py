@@ -7,17 +7,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.planner.simulate.advance_time import advance_world
 from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.decide import BaselineDecider
-from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
-from gpuplan.planner.simulate.world import initial_world
+from gpuplan.planner.simulate.world import advance_world, initial_world
 from tests.support.builders.build import NOW, by_value, job, node, snapshot
 
 if TYPE_CHECKING:
-    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.simulated_job import JobEvent
     from gpuplan.planner.simulate.world import SimulatedWorld
 
 MINUTE = 60

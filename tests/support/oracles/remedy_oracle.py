@@ -19,9 +19,9 @@ from gpuplan.models.placement import Placement
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
-from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.planner.explain.answers.job import RemedyKind
 from tests.support.builders.build import NOW
 from tests.support.oracles.brute_force import TooLargeError, _on_node
 from tests.support.strategies.random_targets import judged, sorted_by_job

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.job import Running
+from gpuplan.models.placement import Promise
 from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import Base
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.promise import Promise
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from gpuplan.models.placement import Promise
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.forecast import PlannedStart
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.promise import Promise
+from gpuplan.models.plan.plan import PlannedStart
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import NOW, by_value, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of

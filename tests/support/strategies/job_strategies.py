@@ -6,8 +6,7 @@ from datetime import timedelta
 from zlib import crc32
 
 from gpuplan.models.cluster import Level, QosClass
-from gpuplan.models.eligibility.free_resources import FreeResources
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import (
     AntiAffinity,

@@ -8,8 +8,7 @@ another and keeps those after which the verifier finds nothing wrong.
 from __future__ import annotations
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.eligibility.overcommit import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import charged_cpu_memory, free_resources_by_node
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.desired_state import DesiredState

@@ -8,17 +8,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulate.advance_time import Elapsed, advance_world
-from gpuplan.planner.simulate.apply_actions import apply_plan_to_world
+from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
-from gpuplan.planner.simulate.world import SimulatedWorld, initial_world
+from gpuplan.planner.simulate.world import Elapsed, SimulatedWorld, advance_world, initial_world
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.strategies import instances, job_strategies
 from tests.support.strategies.instance_sizes import Kit
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.simulate.events import JobEvent
+    from gpuplan.planner.simulate.simulated_job import JobEvent
 
 LENGTHS = (240, 600, 1800, 3600, 5400, 9000)
 EVERY = 900

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from tests.support.doubles.rolling_cluster import Rolling
 from tests.support.strategies import instances, job_strategies
 from tests.support.strategies.instance_sizes import Kit

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.models.policy.objective import Goal, Objective
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
+from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from tests.support.builders import build
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 

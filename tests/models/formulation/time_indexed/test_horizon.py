@@ -8,8 +8,8 @@ from gpuplan.models.calendar import Reservation
 from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved

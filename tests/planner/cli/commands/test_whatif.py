@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpuplan.planner.cli.progress_bar import count_progress
+from gpuplan.planner.cli.plan_request import count_progress
 from tests.support.output.terminal_screen import blank
 
 SCENARIOS = ("lose-rack", "more-nodes", "other-quota", "tenfold")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.calendar import Reservation, ReservationKind
-from gpuplan.models.policy.horizon import HorizonPolicy
-from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.models.policy.settings import HorizonPolicy
+from gpuplan.planner.explain.answers.job import RemedyKind
 from tests.support.builders.build import NOW, job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, remedies_of, runs
 

@@ -6,9 +6,8 @@ from collections import Counter
 
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.plan import NodeChange
-from gpuplan.planner.render.reports.devices import GpuPartChange
-from gpuplan.planner.render.reports.drawing import large_node
-from gpuplan.planner.render.reports.nodes import node_pictures
+from gpuplan.planner.render.reports.cluster_map import large_node
+from gpuplan.planner.render.reports.nodes import GpuPartChange, node_pictures
 from tests.support.builders.build import cluster, job, node, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import busy_plan

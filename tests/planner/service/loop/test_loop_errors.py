@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
-from gpuplan.planner.service.history import History
-from gpuplan.planner.service.record import EpochOutcome
+from gpuplan.planner.service.history import EpochOutcome, History
 
 
 class FailingAt:

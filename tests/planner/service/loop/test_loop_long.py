@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.service.history import read_history
-from gpuplan.planner.service.record import EpochOutcome
+from gpuplan.planner.service.history import EpochOutcome, read_history
 from tests.support.doubles.periodic_service import EVERY, Busy, carried_out
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.baselines import BASELINES, decide
 from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.events import JobEventKind
 from gpuplan.planner.simulate.names import BASELINE_NAMES
+from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.harness.baseline_runs import FREE, MINUTE, comes, epochs, scores, starts, trace

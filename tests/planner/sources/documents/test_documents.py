@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources.documents import tokens, yaml_reader
-from gpuplan.planner.sources.documents.documents import read_file
-from gpuplan.planner.sources.documents.json_reader import json_tokens
+from gpuplan.planner.sources.documents import documents, tokens
+from gpuplan.planner.sources.documents.documents import json_tokens, read_file
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ def test_json_is_read_under_any_name(read):
 
 def test_json_is_read_fast_under_a_yaml_name(read):
     assert read('{"a": 1}', "x.yaml").tokens is json_tokens
-    assert read("a: 1", "x.yaml").tokens is yaml_reader.yaml_tokens
+    assert read("a: 1", "x.yaml").tokens is documents.yaml_tokens
 
 
 def test_yaml_in_braces_is_read_under_a_yaml_name(read):
@@ -223,7 +222,7 @@ def test_a_file_beyond_the_limit_is_refused(read, refused):
 @pytest.mark.parametrize(("name", "text"), [("x.yaml", "[1, 2, 3, 4]"), ("x.json", "[1, 2, 3, 4]")])
 def test_a_text_with_too_many_values_is_refused(monkeypatch, read, refused, name, text):
     monkeypatch.setattr(tokens, "MOST_VALUES", 3)
-    monkeypatch.setattr("gpuplan.planner.sources.documents.json_reader.MOST_VALUES", 3)
+    monkeypatch.setattr("gpuplan.planner.sources.documents.documents.MOST_VALUES", 3)
 
     assert "has more than 3 values" in refused(text, name)
     assert read("[1]", name).documents == [[1]]
@@ -269,7 +268,7 @@ def test_lines_are_those_of_keys_and_of_list_entries(read, name, text):
 def test_yaml_reads_the_same_without_the_c_library(monkeypatch, read):
     text = "a: [1, 'x', {b: no}]\nc:\n- d: |\n    e\n"
     fast = read(text)
-    monkeypatch.setattr(yaml_reader, "_LOADER", yaml_reader.yaml.SafeLoader)
+    monkeypatch.setattr(documents, "_LOADER", documents.yaml.SafeLoader)
 
     slow = read(text)
 
@@ -279,7 +278,7 @@ def test_yaml_reads_the_same_without_the_c_library(monkeypatch, read):
 
 @pytest.mark.parametrize("text", ['a: "\\ud800"', "a: &x 1", "a: [", "a: \x80"])
 def test_yaml_is_refused_the_same_without_the_c_library(monkeypatch, refused, text):
-    monkeypatch.setattr(yaml_reader, "_LOADER", yaml_reader.yaml.SafeLoader)
+    monkeypatch.setattr(documents, "_LOADER", documents.yaml.SafeLoader)
 
     assert refused(text).startswith("x.yaml")
 

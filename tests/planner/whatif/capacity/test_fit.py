@@ -12,9 +12,8 @@ from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.render.whatif.fit import fit_text
-from gpuplan.planner.whatif.capacity.fit import fit
-from gpuplan.planner.whatif.capacity.fit_upper_bound import count_upper_bound
+from gpuplan.planner.render.whatif.capacity import fit_text
+from gpuplan.planner.whatif.capacity.fit import count_upper_bound, fit
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
 from tests.support.strategies import instances

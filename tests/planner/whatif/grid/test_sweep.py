@@ -11,8 +11,7 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.render.charts.sweep import sweep_chart
 from gpuplan.planner.render.whatif.sweep import WEIGHABLE, sweep_text
 from gpuplan.planner.whatif.answers.comparison import PlanFigures
-from gpuplan.planner.whatif.grid.sweep import BETTER_LESS, pareto_front, sweep
-from gpuplan.planner.whatif.patch.knobs import build_sweep_worlds, read_knobs
+from gpuplan.planner.whatif.grid.sweep import BETTER_LESS, build_sweep_worlds, pareto_front, read_knobs, sweep
 from tests.support.builders.build import job, node, pool, queue, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 

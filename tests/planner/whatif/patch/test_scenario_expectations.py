@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuplan.planner.whatif.answers.comparison import PlanFigures
-from gpuplan.planner.whatif.patch.scenario_expectations import Expectation, check_passes
+from gpuplan.planner.whatif.patch.scenario import Expectation, check_passes
 
 
 @pytest.mark.parametrize(

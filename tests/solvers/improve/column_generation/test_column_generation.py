@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Policy, Prices
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy

@@ -1,0 +1,191 @@
+"""Groups of settings of a policy: its objective, how far it looks ahead, and approval."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gpuplan.models.base import Noun
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
+from gpuplan.models.units import (
+    MILLI,
+    AtLeastOne,
+    Count,
+    Milli,
+    MinuteOrLonger,
+    Name,
+    PositiveSeconds,
+    Seconds,
+)
+
+
+class BackfillMode(StrEnum):
+    """Effect that backfilled jobs may have on promised starts."""
+
+    CONSERVATIVE = "conservative"
+    """None: every promise is kept."""
+    AGGRESSIVE = "aggressive"
+    """A promised start may be delayed by at most `max_delay`."""
+
+
+class Backfill(Noun):
+    """Promises to pending jobs, and the backfill ahead of them."""
+
+    mode: BackfillMode = BackfillMode.CONSERVATIVE
+    """Effect that jobs which start ahead of a promised start may have on it."""
+    max_delay: Seconds = 0
+    """Maximum delay of a promised start; only with mode `aggressive`."""
+    depth: AtLeastOne | None = None
+    """
+    Number of pending jobs that hold a promise at a time, the first in order; absent means all, 1 is EASY
+    backfilling.
+    """
+    kill: bool = False
+    """True: a job that started ahead of a promise is killed when its expected duration is over."""
+    starving: PositiveSeconds | None = 7 * 24 * 3600
+    """
+    Waiting time after which a job is promised the first possible start, before any other job. With one slot
+    the nodes that first have room for it are reserved, for one job at a time. `null` means never.
+    """
+
+    @model_validator(mode="after")
+    def _delay_where_allowed(self) -> Backfill:
+        if self.max_delay and self.mode is BackfillMode.CONSERVATIVE:
+            raise ValueError("expected max_delay only with mode aggressive, found it with mode conservative")
+        if self.mode is BackfillMode.AGGRESSIVE and not self.max_delay:
+            raise ValueError("expected a max_delay with mode aggressive, found none")
+        return self
+
+
+class HorizonPolicy(Noun):
+    """Time slots that a plan looks ahead; one slot is a plan for this instant only."""
+
+    slots: Annotated[int, Field(strict=True, ge=1, le=96)] = 1
+    """Number of time slots that a plan looks ahead; 1 is a plan for this instant only."""
+    length: MinuteOrLonger = 3600
+    """
+    Length of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is the rest of the
+    current one.
+    """
+    earliness_milli: Annotated[Milli, Field(le=MILLI)] = Field(default=100, alias="earliness")
+    """
+    Fraction of its points that a job loses if it completes at the end of the horizon instead of at once.
+    """
+    backfill: Backfill = Field(default_factory=Backfill)
+    """Promised starts, and the jobs that may start ahead of them."""
+
+
+class DurationPolicy(Noun):
+    """Expected duration of jobs that do not declare one, or run longer than declared."""
+
+    percentile: Annotated[int, Field(strict=True, ge=1, le=100)] = 90
+    """
+    Percentile of the durations of similar finished jobs that is used: 50 is the median, 90 is rarely
+    exceeded.
+    """
+    samples: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
+    """Number of finished jobs needed to learn a duration."""
+    overrun_milli: Milli = Field(default=250, alias="overrun")
+    """
+    A job that runs longer than expected is expected to continue for this fraction of the time it has run.
+    """
+
+
+# Objective: the goals of a plan, as part of the policy.
+
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+class Goal(StrEnum):
+    """Rule by which some jobs have more value than others of the same priority and GPUs."""
+
+    VALUE = "value"
+    """None: value depends on weight, size and waiting time (`weights`)."""
+    COMPLETION = "completion"
+    """Jobs with little work left: shortens the mean completion time."""
+    LEAST_ATTAINED_SERVICE = "least-attained-service"
+    """Jobs with little service so far: for unknown durations."""
+    FAIRNESS = "fairness"
+    """Jobs that are late compared with an equal share of the cluster."""
+    MAKESPAN = "makespan"
+    """Jobs with much work left: all jobs together end soon."""
+    GOODPUT = "goodput"
+    """As `completion`, but a job counts its GPUs at its smallest size, and larger sizes by their speed."""
+    CRITICAL_PATH = "critical-path"
+    """
+    Jobs on which the end of all jobs depends, then jobs with little work left: both the mean completion time
+    and the makespan are short.
+    """
+
+
+class Blend(Noun):
+    """A second goal in addition to the first."""
+
+    goal: Goal
+    """The second goal."""
+    part: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Its fraction of the points, between 0 and 1; the first goal has the rest."""
+
+
+class QueueObjective(Noun):
+    """Goals for the jobs of a queue."""
+
+    goal: Goal = Goal.COMPLETION
+    """The goal, which determines the value of jobs besides priority and GPUs."""
+    blend: Blend | None = None
+    """A second goal; absent means none."""
+
+    @property
+    def words(self) -> str:
+        """The goals in words: `completion`, `fairness and 25.0 % makespan`."""
+        return f"{self.goal} and {100 * self.blend.part:.1f} % {self.blend.goal}" if self.blend else self.goal
+
+
+class Objective(QueueObjective):
+    """Goals of a plan."""
+
+    queues: dict[Name, QueueObjective] = Field(default_factory=dict)
+    """Other goals for the jobs of these queues and all queues below them; the nearest queue counts."""
+    doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
+    """
+    Waiting time that has the same effect as halving the time left, with all goals except `value` and
+    `fairness`; up to 13 times this time counts.
+    """
+    shortest: PositiveSeconds = 60
+    """Jobs with less work left than this have no more value."""
+
+    @property
+    def queue_labels(self) -> str:
+        """Goals of queues in words: `batch: makespan, research: fairness`; empty if no queue has its own."""
+        return ", ".join(f"{queue}: {each.words}" for queue, each in sorted(self.queues.items()))
+
+    @property
+    def goals(self) -> frozenset[Goal]:
+        """All goals that are named, including those of queues and second ones."""
+        named = (self, *self.queues.values())
+        return frozenset(
+            goal for each in named for goal in (each.goal, each.blend and each.blend.goal) if goal
+        )
+
+
+# Approval: which plans of periodic runs need a person's approval before they are applied.
+
+
+def _changing(kind: ActionKind) -> ActionKind:
+    if kind not in ACTIONS:
+        raise ValueError(f"expected an action that changes the cluster, found {kind}")
+    return kind
+
+
+class Approval(Noun):
+    """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
+
+    needed_for: tuple[Annotated[ActionKind, AfterValidator(_changing)], ...] = ()
+    """Types of action: a plan with one of them waits for approval."""
+    most_changes: Count | None = None
+    """A plan with more changes than this waits for approval; absent means no limit."""
+    most_preemptions: Count | None = None
+    """A plan that preempts more running jobs than this waits for approval; absent means no limit."""

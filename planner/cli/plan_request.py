@@ -1,0 +1,187 @@
+"""Options and input that planning commands share, and the engines of those that make several plans."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gpuplan.planner.cli.console_log import say
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    DurationType,
+    FractionType,
+    progress_label,
+    show_spinner,
+    shows_progress,
+    spinner,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.grid.workers import Workers
+
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_OPTIONS = (
+    click.option(
+        "--policy",
+        "policy_file",
+        type=ANY_PATH,
+        help="Policy file; by default policy.yaml in SOURCE, else defaults.",
+    ),
+    click.option(
+        "--time-limit",
+        type=DurationType(),
+        help="Wall clock for each plan, such as 10s; with --deterministic a safety stop at ten times that.",
+    ),
+    click.option(
+        "--solver",
+        type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+        default="auto",
+        show_default=True,
+        help="auto: as the policy says.",
+    ),
+    click.option(
+        "--stop-gap", type=FractionType(), help="Stop at this proven gap to the best plan, such as 1%."
+    ),
+    click.option("--strict", is_flag=True, help="Refuse a snapshot that refers to lost nodes or GPUs."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
+    click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
+)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A snapshot to plan, with its policy and seed."""
+
+    snapshot: Snapshot
+    policy: Policy
+    policy_file: str | None
+    """File of the policy; None for the default policy."""
+    seed: int
+
+
+def planning_options(command: _Command) -> _Command:
+    """Add the planning options to a command; `read_plan_request` takes them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def read_plan_request(
+    source: str,
+    *,
+    policy_file: str | None,
+    time_limit: int | None,
+    solver: str,
+    stop_gap: float | None,
+    seed: int,
+    deterministic: bool,
+    strict: bool = False,
+) -> PlanRequest:
+    """Read a snapshot and its policy, with the overrides of the command line."""
+    from gpuplan.planner.search_options import with_options
+    from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+
+    with show_spinner("reading"):
+        snapshot = load_snapshot(source, strict=strict)
+        policy_file = policy_file or default_policy_path(source)
+        policy = load_policy(policy_file)
+    policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+    return PlanRequest(snapshot, policy, policy_file, seed)
+
+
+def read_undamaged_request(source: str, **planning: Any) -> PlanRequest:
+    """Same as `read_plan_request`, for the snapshot without lost places."""
+    question = read_plan_request(source, **planning)
+    return replace(question, snapshot=without_damage(question.snapshot))
+
+
+def without_damage(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without lost places; prints to standard error how many jobs that concerns."""
+    from gpuplan.models.validation.damage import survey_damage
+    from gpuplan.planner.text_format import format_count
+
+    found = survey_damage(snapshot)
+    if released := sum(loss.released for loss in found.losses.values()):
+        jobs = format_count(released, "running job")
+        say(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
+    return found.sound
+
+
+# Options of commands that make several plans, and the engine that the options select.
+
+
+_WORKER_OPTIONS = (
+    click.option(
+        "--jobs", type=click.IntRange(min=1), help="Plans made in parallel; by default one per processor."
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "dask"]),
+        default="local",
+        show_default=True,
+        help="Make the plans on this machine, or on a Dask cluster (extra `dask`).",
+    ),
+    click.option("--scheduler", help="dask: address of its scheduler, such as tcp://10.0.0.1:8786."),
+)
+
+
+def with_worker_options(command: _Command) -> _Command:
+    """Add the engine options to a command; `open_workers` takes them."""
+    for option in reversed(_WORKER_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Workers]:
+    """Yield the engine that the options select."""
+    from gpuplan.planner.whatif.grid.workers import Processes, processors
+
+    if name == "local":
+        if scheduler is not None:
+            raise click.UsageError("--scheduler is for --engine dask.")
+        yield Processes(jobs or processors())
+        return
+    if scheduler is None:
+        raise click.UsageError("--scheduler is required for --engine dask.")
+    if jobs is not None:
+        raise click.UsageError("--jobs is for --engine local; a Dask cluster sets its own number of workers.")
+    try:
+        from gpuplan.planner.whatif.grid.dask_workers import dask_cluster
+    except ImportError:
+        raise click.UsageError("--engine dask needs the extra `dask`: pip install 'gpuplan[dask]'.") from None
+
+    with dask_cluster(scheduler) as engine:
+        yield engine
+
+
+# Progress of several plans: a bar on a terminal, nothing elsewhere.
+
+
+@contextmanager
+def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many of `total` are done; yields the function to call with the name of each finished one."""
+    if not shows_progress():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, Elapsed(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def ended(name: str) -> None:
+            progress.update(task, advance=1, description=progress_label(f"{what}: {name} is done"))
+
+        yield ended

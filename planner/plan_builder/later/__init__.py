@@ -1,1 +1,0 @@
-"""Parts of a plan about later slots: promises, delays, deadlines, blockers of starts."""

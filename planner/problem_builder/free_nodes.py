@@ -1,0 +1,275 @@
+"""
+Nodes of a problem while all running jobs stay: free capacity, power caps of racks, and nodes that pools may
+change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.problem.problem import FreeNode, MigGpu, PoolOption, PowerCap
+from gpuplan.models.units import MILLI
+from gpuplan.models.value.disruption_cost import node_points
+from gpuplan.planner.analysis.allocations import allocations_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gpuplan.models.cluster import MigInstance, Node, NodeGpus, NodePool, Rack
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import Incumbent
+    from gpuplan.models.problem.problem import ReplicaRelease
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate
+    from gpuplan.planner.problem_builder.node_groups import NodeGroups
+    from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
+
+
+def free_nodes(
+    snapshot: Snapshot,
+    sites: NodeGroups,
+    shapes: ResourceVectors,
+    *,
+    held: Mapping[str, int],
+    closing: Mapping[str, int],
+    returns: Mapping[str, tuple[ReplicaRelease, ...]],
+) -> tuple[FreeNode, ...]:
+    """
+    The nodes in the order of `sites`.
+
+    By node name: `held` has the thousandths of GPUs in use, `closing` the points of removing the node,
+    `returns` the amounts that running jobs release when they end.
+    """
+    free, slices = allocations_of(snapshot).free, _slices(snapshot)
+    found = []
+    for index, node in enumerate(sites.nodes):
+        name = node.name
+        # Nodes that pools may still add are empty.
+        left = free.get(name) or FreeResources.of(node)
+        amounts = shapes.left(node, left, held.get(name, 0))
+        found.append(
+            FreeNode(
+                name=name,
+                gpus=_not_negative(tuple(left.gpu_milli)),
+                amounts=_not_negative(amounts),
+                overdrawn=_overdrawn(amounts),
+                closing_points=closing.get(name),
+                releases=returns.get(name, ()),
+                opens=sites.opens[sites.group_of[index]],
+                **_details(node.gpus, slices.get(name, {})),
+            )
+        )
+    return tuple(found)
+
+
+def _details(gpus: NodeGpus | None, used: Mapping[int, list[MigInstance]]) -> dict[str, Any]:
+    """Per-GPU fields of a node; empty if the node lists no single GPUs."""
+    if gpus is None or not gpus.details:
+        return {}
+    return {
+        "mig": tuple(_mig(gpus, used)),
+        "unhealthy": tuple(gpu.index for gpu in gpus.details if not gpu.healthy),
+        "gpu_groups": _gpu_groups(gpus),
+    }
+
+
+def _not_negative(amounts: tuple[int, ...]) -> tuple[int, ...]:
+    return amounts if min(amounts, default=0) >= 0 else tuple(max(0, amount) for amount in amounts)
+
+
+def _overdrawn(amounts: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(max(0, -amount) for amount in amounts) if min(amounts) < 0 else ()
+
+
+def _mig(gpus: NodeGpus, used: Mapping[int, list[MigInstance]]) -> Iterator[MigGpu]:
+    for gpu in sorted(gpus.details, key=lambda gpu: gpu.index):
+        if gpu.healthy and gpu.mig is not None:
+            in_use = sorted(used.get(gpu.index, ()), key=_position)
+            idle = sorted((one for one in gpu.mig if one not in in_use), key=_position)
+            yield MigGpu(gpu.index, tuple(idle), tuple(in_use))
+
+
+def _position(instance: MigInstance) -> tuple[int, str]:
+    return instance.start, instance.profile
+
+
+def _gpu_groups(gpus: NodeGpus) -> tuple[tuple[int, int], ...]:
+    if all(gpu.nvlink is None and gpu.numa is None for gpu in gpus.details):
+        return ()
+    return tuple(
+        (-1 if gpu.nvlink is None else gpu.nvlink, -1 if gpu.numa is None else gpu.numa)
+        for gpu in gpus.by_index.values()
+    )
+
+
+def _slices(snapshot: Snapshot) -> dict[str, dict[int, list[MigInstance]]]:
+    """MIG instances in use, by node and GPU index."""
+    used: dict[str, dict[int, list[MigInstance]]] = defaultdict(lambda: defaultdict(list))
+    for placement in snapshot.running_placements:
+        for replica in placement.on_mig:
+            for held in replica.mig_slices:
+                used[replica.node][held.index].append(held.instance)
+    return used
+
+
+def held_milli(snapshot: Snapshot) -> dict[str, int]:
+    """Thousandths of GPUs that running jobs hold, by node."""
+    held: dict[str, int] = defaultdict(int)
+    for placement in snapshot.running_placements:
+        for replica in placement.replicas:
+            if replica.gpus:
+                held[replica.node] += replica.quota_milli
+    return held
+
+
+# Power caps of racks; caps of single nodes are a countable resource (see `resource_vectors`).
+
+
+def power_caps(
+    snapshot: Snapshot,
+    nodes: list[Node],
+    held_milli: Mapping[str, int],
+    incumbents: Iterable[Incumbent],
+    returns: Mapping[Rack, tuple[tuple[int, int, int | None], ...]],
+) -> tuple[PowerCap, ...]:
+    """
+    Caps that could bind, over the nodes of the problem.
+
+    `held_milli` has the thousandths of GPUs that running jobs hold, by node name. It includes nodes that take
+    no new replicas, since they draw power too. For `returns` see `PowerCap.releases`.
+    """
+    cluster = snapshot.cluster
+    if not cluster.rack_power:
+        return ()
+    members: dict[Rack, list[int]] = defaultdict(list)
+    for index, node in enumerate(nodes):
+        if node.gpus and node.gpus.watts:
+            members[rack_of(node)].append(index)
+    drawn: dict[Rack, int] = defaultdict(int)
+    for node in cluster.nodes:
+        if node.gpus:
+            drawn[rack_of(node)] += held_milli.get(node.name, 0) * node.gpus.watts
+    elsewhere = _elsewhere(snapshot, {node.name for node in nodes}, incumbents)
+    caps = []
+    for cap in sorted(cluster.rack_power, key=lambda cap: (*rack_of(cap), cap.watts)):
+        rack = rack_of(cap)
+        indices = tuple(members[rack])
+        watts = tuple(gpus.watts for index in indices if (gpus := nodes[index].gpus))
+        left = cap.watts * MILLI - drawn[rack]
+        if left < sum(
+            nodes[index].gpu_count * MILLI * each for index, each in zip(indices, watts, strict=True)
+        ):
+            away = tuple(sorted(elsewhere[rack].items()))
+            caps.append(PowerCap(indices, watts, left, away, returns.get(rack, ())))
+    return tuple(caps)
+
+
+def _elsewhere(
+    snapshot: Snapshot, names: set[str], incumbents: Iterable[Incumbent]
+) -> dict[Rack, dict[int, int]]:
+    """Thousandths of watts that incumbents draw on nodes outside the problem, by rack and incumbent."""
+    drawn: dict[Rack, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for index, incumbent in enumerate(incumbents):
+        placement = snapshot.job_by_name[incumbent.job].placement
+        for replica in placement.replicas if placement else ():
+            node = snapshot.cluster.node_by_name[replica.node]
+            if replica.node not in names and node.gpus and node.gpus.watts:
+                drawn[rack_of(node)][index] += replica.quota_milli * node.gpus.watts
+    return drawn
+
+
+# Node pools: nodes that may be added, and nodes that may be removed.
+
+
+@dataclass(frozen=True, slots=True)
+class PoolScaling:
+    """Possible changes of one pool."""
+
+    pool: NodePool
+    price: int
+    """Points that adding one node costs."""
+    saving: int
+    """Points that removing one node saves; negative if the change costs more than it saves."""
+    opened: tuple[Node, ...]
+    """The nodes that may be added."""
+    spare: frozenset[str]
+    """Names of nodes that may be removed once they are empty."""
+    most_closed: int
+
+
+def pool_scalings(
+    snapshot: Snapshot, policy: Policy, candidates: Iterable[JobCandidate]
+) -> list[PoolScaling]:
+    """All pools with possible changes, by name."""
+    cluster, now = snapshot.cluster, snapshot.taken_at
+    demand = _Demand(candidates)
+    names = {node.name for node in cluster.nodes}
+    found = []
+    for pool in sorted(cluster.pools, key=lambda pool: pool.name):
+        points = node_points(policy, pool)
+        price, saving = points + policy.prices.scaling, points - policy.prices.scaling
+        members = [node for node in cluster.nodes if node.pool == pool.name]
+        room = pool.maximum - len(members) if policy.pools.may_add(pool, now) else 0
+        opened = _opened(pool, names, min(room, demand.replicas(pool.template)) if room > 0 else 0)
+        most_closed = max(0, len(members) - pool.minimum) if policy.pools.may_remove(pool, now) else 0
+        # Removing a node without a saving pays only if fragmentation is priced.
+        pays = most_closed and (saving > 0 or policy.prices.fragmentation)
+        spare = frozenset(node.name for node in members if node.schedulable) if pays else frozenset()
+        if opened or spare:
+            found.append(PoolScaling(pool, price, saving, opened, spare, most_closed if spare else 0))
+    return found
+
+
+def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
+    """New nodes with the first unused names; `names` is updated in place."""
+    opened: list[Node] = []
+    number = 0
+    while len(opened) < count:
+        number += 1
+        name = f"{pool.template.name}-{number}"
+        if name not in names:
+            names.add(name)
+            update = {"name": name, "pool": pool.name, "ready_at": None}
+            opened.append(pool.template.model_copy(update=update))
+    return tuple(opened)
+
+
+class _Demand:
+    """Upper bound on the replicas that a node could take; more added nodes than that stay empty."""
+
+    def __init__(self, candidates: Iterable[JobCandidate]) -> None:
+        self._replicas: Counter[Filters] = Counter()
+        self._first: dict[Filters, Job] = {}
+        for candidate in candidates:
+            self._first.setdefault(candidate.filters, candidate.job)
+            self._replicas[candidate.filters] += candidate.maximum
+
+    def replicas(self, node: Node) -> int:
+        return sum(
+            count
+            for kind, count in self._replicas.items()
+            if (self._first[kind].request.needs_gpu or not node.gpu_count)
+            and ineligibility(self._first[kind], node) is None
+        )
+
+
+def pool_options(
+    scalings: Iterable[PoolScaling], index: dict[str, int], closable: frozenset[str]
+) -> tuple[PoolOption, ...]:
+    """The pools of a problem; `closable` are the nodes that can be emptied."""
+    return tuple(
+        PoolOption(
+            name=scaling.pool.name,
+            nodes=scaling.opened,
+            opening_points=scaling.price,
+            closable=tuple(sorted(index[name] for name in scaling.spare & closable)),
+            most_closed=scaling.most_closed,
+        )
+        for scaling in scalings
+    )

@@ -1,1 +1,0 @@
-"""Nodes of the problem: groups, free capacity, pools, power caps."""

@@ -1,0 +1,254 @@
+"""
+Reclaiming: which queues may reclaim quota that others borrow, as in Kueue and KAI, for the whole queue tree.
+
+A queue is entitled to the sum of its nominal quota and those of all queues below it, or to its guarantee if
+that is more. A job may take the resources of a running job, whatever their priorities, if both conditions
+hold for all GPUs together or for the GPU model of the running job:
+
+- The running job's queue, and each queue above it below their lowest common ancestor, holds more than it is
+  entitled to. A queue without a quota is entitled to nothing.
+- The job's queue, or one above it below that ancestor, is entitled to its usage plus the job's fewest GPUs.
+
+Jobs directly in a queue with child queues count as if they were in one more child, with the queue's own
+nominal quota. Queues without a common ancestor have the cluster in common.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.planner.analysis.allocations import allocations_of
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
+
+
+_Level: TypeAlias = tuple[str, bool]
+"""A queue with all queues below it, or, if true, only the jobs directly in it."""
+
+Holding: TypeAlias = tuple[str, str | None]
+"""The queue of running jobs and the GPU model that they hold."""
+
+
+class _Share(NamedTuple):
+    """Usage and entitlement of one level for one resource, in thousandths of GPUs."""
+
+    held: int
+    entitled: int
+    owed: int
+    """Amount up to which it may reclaim: `entitled`, or only the guarantee if the policy says so."""
+    limited: bool
+    """True if it or a queue below it has a quota for the resource."""
+
+
+class Reclaiming:
+    """Reclaim rules of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._usage = allocations_of(snapshot).usage
+        self._nominal = policy.disruption.reclaim
+        self._shares: dict[str, dict[_Level, _Share]] = {}
+        self._found: dict[tuple[str, int, str], list[_Level]] = {}
+        self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
+
+    def may_take(self, queue: str, milli: int, held: Holding) -> bool:
+        """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
+        return bool(self.levels(queue, milli, held))
+
+    def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
+        """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
+        if milli <= 0 or not self._is_anything_owed or queue == held[0]:
+            return frozenset()
+        key = queue, milli, held
+        if key not in self._known:
+            models = (ALL_MODELS,) if held[1] is None else (ALL_MODELS, held[1])
+            self._known[key] = frozenset(
+                level for resource in models for level in self._levels(queue, milli, held[0], resource)
+            )
+        return self._known[key]
+
+    def _levels(self, queue: str, milli: int, other: str, resource: str) -> Iterator[tuple[str, str]]:
+        rooms = self._rooms(queue, milli, resource)
+        if not rooms:
+            return
+        mine, theirs = self._path(queue), self._path(other)
+        rooms = [level for level in rooms if level not in theirs]
+        giving = [level for level in theirs if level not in mine]
+        if rooms and all(self._lends(level, resource) for level in giving):
+            yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
+
+    def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
+        """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
+        key = queue, milli, resource
+        if key not in self._found:
+            shares = self._shares_of(resource)
+            self._found[key] = [
+                level for level in self._path(queue) if shares[level].held + milli <= shares[level].owed
+            ]
+        return self._found[key]
+
+    def borrows(self, queue: str) -> bool:
+        """True if a queue, with all queues below it, holds more than it is entitled to."""
+        models = {model for model, milli in self._usage.get(queue, {}).items() if milli}
+        return any(self._lends((queue, False), resource) for resource in (ALL_MODELS, *sorted(models)))
+
+    def _lends(self, level: _Level, resource: str) -> bool:
+        """True if a level holds more than it is entitled to; of all GPUs if the model has no quota there."""
+        share = self._shares_of(resource)[level]
+        if not share.limited:
+            share = self._shares_of(ALL_MODELS)[level]
+        return share.held > share.entitled
+
+    def _path(self, queue: str) -> list[_Level]:
+        path: list[_Level] = [(queue, True)] if queue in self._parents else []
+        above: str | None = queue
+        while above is not None:
+            path.append((above, False))
+            above = self._queues[above].parent
+        return path
+
+    @cached_property
+    def _parents(self) -> frozenset[str]:
+        return frozenset(queue.parent for queue in self._queues.values() if queue.parent is not None)
+
+    @cached_property
+    def _is_anything_owed(self) -> bool:
+        quotas = [
+            quota for queue in self._queues.values() for quota in (queue.quota, *queue.gpu_models.values())
+        ]
+        return any(quota and (quota.guarantee or (self._nominal and quota.nominal)) for quota in quotas)
+
+    @cached_property
+    def _leaves_first(self) -> list[Queue]:
+        children: dict[str | None, list[Queue]] = defaultdict(list)
+        for queue in self._queues.values():
+            children[queue.parent].append(queue)
+        found = list(children[None])
+        for queue in found:  # the list grows during the loop
+            found.extend(children[queue.name])
+        return found[::-1]
+
+    def _shares_of(self, resource: str) -> dict[_Level, _Share]:
+        if resource not in self._shares:
+            self._shares[resource] = self._count(resource)
+        return self._shares[resource]
+
+    def _count(self, resource: str) -> dict[_Level, _Share]:
+        own = usage_of_resource(self._usage, resource)
+        held: dict[str | None, int] = defaultdict(int)
+        nominal: dict[str | None, int] = defaultdict(int)
+        limited: set[str | None] = set()
+        shares: dict[_Level, _Share] = {}
+        for queue in self._leaves_first:
+            name, quota = queue.name, queue.quota_for(resource)
+            direct, mine = own.get(name, 0), quota.nominal if quota else 0
+            shares[name, True] = _Share(direct, mine, mine if self._nominal else 0, quota is not None)
+            held[name] += direct
+            nominal[name] += mine
+            guarantee = (quota.guarantee if quota else 0) or 0
+            owed = max(guarantee, nominal[name] if self._nominal else 0)
+            if quota is not None:
+                limited.add(name)
+            entitled = max(guarantee, nominal[name])
+            shares[name, False] = _Share(held[name], entitled, owed, name in limited)
+            held[queue.parent] += held[name]
+            nominal[queue.parent] += nominal[name]
+            if name in limited:
+                limited.add(queue.parent)
+        return shares
+
+    def entitled(self, queue: str, resource: str) -> int:
+        """Thousandths of GPUs that a queue, with all queues below it, is entitled to."""
+        return self._shares_of(resource)[queue, False].entitled
+
+
+class Claims:
+    """Reclaim claims of candidates on what running jobs hold, numbered from 1."""
+
+    def __init__(
+        self, reclaiming: Reclaiming, wanting: Iterable[JobCandidate], runners: Iterable[RunningCandidate]
+    ) -> None:
+        lent = sorted({_holding(runner) for runner in runners if runner.stop or runner.shrink}, key=repr)
+        taken = {
+            asked: frozenset(held for held in lent if reclaiming.may_take(*asked, held))
+            for asked in {(one.job.queue, min_new_gpu_milli(one)) for one in wanting}
+        }
+        numbers = {
+            found: number
+            for number, found in enumerate(
+                sorted({each for each in taken.values() if each}, key=lambda each: sorted(map(repr, each))), 1
+            )
+        }
+        self._of = {asked: numbers.get(found, 0) for asked, found in taken.items()}
+        self._on = {held: tuple(numbers[found] for found in numbers if held in found) for held in lent}
+
+    def of(self, candidate: JobCandidate) -> int:
+        """The claim of a candidate; 0 if it has none or cannot start now."""
+        return self._of.get((candidate.job.queue, min_new_gpu_milli(candidate)), 0)
+
+    def on(self, runner: RunningCandidate) -> tuple[int, ...]:
+        """Claims on the resources of a running job."""
+        return self._on.get(_holding(runner), ())
+
+
+def min_new_gpu_milli(candidate: JobCandidate) -> int:
+    """Fewest thousandths of GPUs that a candidate adds to its queue's usage; 0 for a migration."""
+    return (
+        0 if candidate.role is ClassRole.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
+    )
+
+
+def min_requested_gpu_milli(job: Job) -> int:
+    """Fewest thousandths of GPUs that a pending job can hold."""
+    return job.request.total_gpu_milli * job.gang.minimum
+
+
+def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
+    """Queue and GPU model of a running job; the first of several models, as no plan disturbs such a job."""
+    nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()
+    models = snapshot.cluster.gpu_model_by_node
+    return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
+
+
+def _holding(runner: RunningCandidate) -> Holding:
+    return runner.job.queue, runner.gpu_model
+
+
+def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
+    """(queue of pending jobs, their fewest thousandths of GPUs, holding they may reclaim), each once."""
+    rules = policy.disruption
+    if not (rules.preempt or rules.resize):
+        return
+    reclaiming = Reclaiming(snapshot, policy)
+    asked = sorted({(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.held})
+    models = snapshot.cluster.gpu_model_by_node
+    lent = {
+        (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
+        for job in snapshot.jobs
+        if job.running and rules.may_disturb(job, snapshot.taken_at)
+        for replica in job.running.replicas
+    }
+    for queue, milli in asked:
+        for held in sorted(lent, key=repr):
+            if reclaiming.may_take(queue, milli, held):
+                yield queue, milli, held
+
+
+def contested_quotas(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
+    """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
+    if not policy.disruption.reclaim or not policy.prices.nominal:
+        return frozenset()
+    reclaiming = Reclaiming(snapshot, policy)
+    return frozenset(level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))

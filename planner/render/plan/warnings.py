@@ -1,0 +1,163 @@
+"""Warnings of a plan as lines: the damage that it found, and the obligations that it does not meet yet."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.queue import ALL_MODELS, QueueLimits
+from gpuplan.models.units import MILLI
+from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
+from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_with_and
+from gpuplan.planner.waiting.time_messages import window_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.render.style import Style
+
+
+_MOST: Final = 20
+_OUTCOMES: Final = {
+    FindingOutcome.RESTARTED: "gives up its places and starts again now",
+    FindingOutcome.WAITING: "gives up its places and waits again",
+    FindingOutcome.CONTINUED: "goes on with the replicas that are left",
+    FindingOutcome.COMPLETED: "goes on with the replicas that are left and gets new ones",
+}
+_LEFT: Final = {
+    DamageKind.GPU_UNHEALTHY: "is left there, as it may not be interrupted",
+    DamageKind.NODE_OVERFULL: "takes nothing new until there is enough",
+    DamageKind.RESERVATION_SHORT: "holds for the nodes that are there",
+    DamageKind.RACK_EMPTY: "counts for nothing",
+    DamageKind.PROFILE_NOT_OFFERED: "waits until one does",
+}
+
+
+def findings_lines(findings: Sequence[DamageFinding], style: Style, *, verbose: bool, more: str) -> list[str]:
+    """A heading, then one entry per finding, or per kind if there are many; `more` shows all."""
+    if not findings:
+        return []
+    head = [
+        style.paint(line, Tone.CARE) for line in style.wrap(f"{format_count(len(findings), 'finding')}:", 0)
+    ]
+    if verbose or len(findings) <= _MOST:
+        rows = [
+            TableRow((f"! {each.outcome}", each.subject), finding_text(each), Tone.CARE) for each in findings
+        ]
+        return head + table(rows, style, uncut=verbose)
+    lines = table([_kind_row(kinds, outcome, found) for (kinds, outcome), found in _kinds(findings)], style)
+    return [*head, *lines, *style.wrap(f"Grouped by what happened; each one: {more}", 2)]
+
+
+def finding_text(finding: DamageFinding) -> str:
+    """The damage, and the action that the plan takes."""
+    return f"{finding.text}; {_outcome(finding)}"
+
+
+def _outcome(finding: DamageFinding) -> str:
+    return _OUTCOMES.get(finding.outcome) or _LEFT.get(finding.kinds[0], "is left as it is")
+
+
+def _kinds(findings: Sequence[DamageFinding]) -> list[tuple[tuple[str, FindingOutcome], list[DamageFinding]]]:
+    """Findings by kind of damage and outcome, the most frequent first."""
+    found: dict[tuple[str, FindingOutcome], list[DamageFinding]] = defaultdict(list)
+    for each in findings:
+        found[", ".join(each.kinds), each.outcome].append(each)
+    return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def _kind_row(kinds: str, outcome: FindingOutcome, found: Sequence[DamageFinding]) -> TableRow:
+    jobs = sum(each.job is not None for each in found)
+    what = format_count(jobs, "job") if jobs else format_count(len(found), "other finding")
+    return TableRow((f"! {outcome}", what), note=f"{kinds}; {_outcome(found[0])}", tone=Tone.CARE)
+
+
+# Obligations that a plan does not meet yet: guarantees of queues, drains, and reservation windows.
+
+
+def unmet_commitments(plan: Plan) -> list[str]:
+    """A sentence per missed guarantee, and per node that should be empty and is not."""
+    return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
+
+
+def missed_guarantees(plan: Plan) -> list[str]:
+    """`queue research: 8 of 12 guaranteed GPUs`: GPUs held, of the guarantee that its jobs ask for."""
+    snapshot = plan.snapshot
+    before = usage_by_queue(snapshot, snapshot.running_placements)
+    after = usage_by_queue(snapshot, plan.placements, added=plan.target.added)
+    found = []
+    for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
+        held = _with_all_below(snapshot.queues, usage_of_resource(after, resource))
+        for queue in snapshot.queues:
+            quota = queue.quota_for(resource)
+            if quota is None or not quota.guarantee:
+                continue
+            demand = _demand(snapshot, usage_of_resource(before, resource), resource, quota.guarantee)
+            owed = min(quota.guarantee, _with_all_below(snapshot.queues, demand)[queue.name])
+            if held[queue.name] < owed:
+                model = f"{resource} " if resource else ""
+                gpus = f"{format_milli(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
+                found.append((queue.name, resource, f"{format_milli(held[queue.name])} of {gpus}"))
+    return [f"queue {name}: {text}" for name, _, text in sorted(found)]
+
+
+def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: int) -> dict[str, int]:
+    """Usage of jobs directly in each queue, plus the demand of waiting jobs that fit within `amount`."""
+    demand = Counter(held)
+    for job in snapshot.jobs:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        fits = job.request.total_gpu_milli * job.gang.minimum <= amount
+        if job.running is None and not job.held and usable and fits:
+            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+    return demand
+
+
+def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
+    """Amount of each queue together with all queues below it."""
+    nothing_kept = dict.fromkeys((queue.name for queue in queues), 0)
+    return QueueLimits({queue.name: queue.parent for queue in queues}, nothing_kept, {}).usage(own)
+
+
+def waiting_drains(plan: Plan) -> list[str]:
+    """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
+    draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
+    jobs = plan.snapshot.job_by_name
+    left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        for node in {replica.node for replica in placement.replicas} & draining:
+            left[node][jobs[placement.job].preemptible].append(placement.job)
+    found = []
+    for node, names in sorted(left.items()):
+        # A preemptible job stays if there is no room for it elsewhere or if staying gives more points.
+        told = [
+            f"{join_first_names(names[preemptible])} ({why})"
+            for preemptible, why in ((False, "not preemptible"), (True, "stays"))
+            if names[preemptible]
+        ]
+        found.append(f"node {node}: drain waits for {join_with_and(told)}")
+    return found
+
+
+def waiting_windows(plan: Plan) -> list[str]:
+    """`maintenance m1: train-a is still on h100-2 (stays)`: jobs that a reservation window should move."""
+    if not plan.snapshot.cluster.reservations:
+        return []
+    windows, jobs = (
+        ProjectedSchedule(plan.snapshot, plan.policy, plan.target).windows,
+        plan.snapshot.job_by_name,
+    )
+    found = []
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        job = jobs[placement.job]
+        window = windows.forced_leave_window(job)
+        left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
+        if window is not None and left:
+            why = "stays" if job.preemptible else "not preemptible"
+            found.append(f"{window_name(window)}: {job.name} is still on {join_first_names(left)} ({why})")
+    return sorted(found)
