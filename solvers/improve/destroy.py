@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.subproblem import Neighbourhood
+    from gpuplan.solvers.params.placement import PlacementParams
     from gpuplan.solvers.state.assignment import JobAssignment, ReplicaSite
     from gpuplan.solvers.state.disruption_state import JobDisruption
 
@@ -90,10 +91,12 @@ def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     return DestroyedPart(tuple(each for _, each in placed), tuple(fates))
 
 
-def incumbent_target(asked: Neighbourhood, lifted: DestroyedPart) -> DesiredState | None:
+def incumbent_target(
+    asked: Neighbourhood, lifted: DestroyedPart, params: PlacementParams
+) -> DesiredState | None:
     """The plan's own answer to the question; None if that is not feasible."""
     problem = asked.problem
-    ledger = Ledger(problem)
+    ledger = Ledger(problem, params)
     class_of = {index: at for at, index in enumerate(asked.classes)}
     incumbent_of = {index: at for at, index in enumerate(asked.incumbents)}
     position = {node: at for at, node in enumerate(asked.nodes)}
