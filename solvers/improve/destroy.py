@@ -16,6 +16,7 @@ from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, is_inside
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.place_at import place_on_sites
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.subproblem import Neighbourhood
-    from gpuplan.solvers.params.placement import PlacementParams
     from gpuplan.solvers.state.assignment import JobAssignment, ReplicaSite
     from gpuplan.solvers.state.disruption_state import JobDisruption
 
@@ -92,7 +92,7 @@ def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
 
 
 def incumbent_target(
-    asked: Neighbourhood, lifted: DestroyedPart, params: PlacementParams
+    asked: Neighbourhood, lifted: DestroyedPart, params: PlacementParams = PlacementParams()
 ) -> DesiredState | None:
     """The plan's own answer to the question; None if that is not feasible."""
     problem = asked.problem
