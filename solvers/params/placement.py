@@ -138,7 +138,10 @@ class LedgerParams:
     """Memory and time of the ledger; no plan depends on these numbers."""
 
     max_node_scores: int = 1_024
-    """Node scores kept; each has two numbers per node: 25 MB for all at 1,500 nodes."""
+    """
+    Node scores kept; each has two numbers per node: 25 MB for all at 1,500 nodes. No record of the case that
+    set it.
+    """
 
     max_feasible_nodes: int = 2_048
     """Lists of feasible nodes over a span of slots kept per ledger. No record of the case that set it."""

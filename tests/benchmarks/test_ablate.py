@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-
 import pytest
 from click.testing import CliRunner
 
@@ -12,16 +10,7 @@ from benchmarks.__main__ import main
 from benchmarks.ablate import IMPROVERS, INSTANCES, measure_one, tables, without
 from benchmarks.instances import Instance
 from gpuplan.solvers.params.search import SearchParams
-
-
-def switches(params, path=""):
-    """Paths of all fields of type bool."""
-    for field in fields(params):
-        value = getattr(params, field.name)
-        if is_dataclass(value):
-            yield from switches(value, f"{path}{field.name}.")
-        elif isinstance(value, bool):
-            yield f"{path}{field.name}"
+from tests.support.harness.switches import switches
 
 
 def record(improver, case, loss, seed=1):
