@@ -112,19 +112,17 @@ def measure(
     log: Path | None = None,
 ) -> list[Record]:
     """Losses without each of the improvers, each case and seed in a new process."""
-    found, chosen = list[dict[str, Any]](), tuple(names)
-    numbers = tuple(seeds)
+    found, chosen, numbers = list[dict[str, Any]](), tuple(names), tuple(seeds)
     for instance in instances:
         for seed in numbers:
-            measured = fresh(measure_one, replace(instance, seed=seed), chosen, ticks)
-            for record in measured:
-                append(log, NAME, record)
-            found += measured
+            found += fresh(measure_one, replace(instance, seed=seed), chosen, ticks, log)
     return found
 
 
-def measure_one(instance: Instance, names: tuple[str, ...], ticks: int) -> list[Record]:
-    """The loss without each improver that applies to one instance."""
+def measure_one(
+    instance: Instance, names: tuple[str, ...], ticks: int, log: Path | None = None
+) -> list[Record]:
+    """The loss without each improver that applies to one instance; each is logged as soon as it is known."""
     planned: dict[bool, dict[str, Any]] = {}
     records = []
     for name in names:
@@ -137,17 +135,17 @@ def measure_one(instance: Instance, names: tuple[str, ...], ticks: int) -> list[
         whole = planned[improver.clocked]
         less = plan(instance, without(SearchParams(), improver.parameter), work)
         lost = whole["objective"] - less["objective"]
-        records.append(
-            {
-                "case": instance.title,
-                "seed": instance.seed,
-                "improver": name,
-                "ticks": work,
-                "loss": lost / max(1, whole["objective"] - whole["unchanged"]),
-                "with": whole,
-                "without": less,
-            }
-        )
+        record = {
+            "case": instance.title,
+            "seed": instance.seed,
+            "improver": name,
+            "ticks": work,
+            "loss": lost / max(1, whole["objective"] - whole["unchanged"]),
+            "with": whole,
+            "without": less,
+        }
+        append(log, NAME, record)
+        records.append(record)
     return records
 
 

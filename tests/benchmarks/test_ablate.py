@@ -9,6 +9,7 @@ from benchmarks import ablate
 from benchmarks.__main__ import main
 from benchmarks.ablate import IMPROVERS, INSTANCES, measure_one, tables, without
 from benchmarks.instances import Instance
+from benchmarks.records import read
 from gpuplan.solvers.params.search import SearchParams
 from tests.support.harness.switches import switches
 
@@ -42,18 +43,20 @@ def test_an_improver_of_later_starts_is_not_measured_on_a_single_slot():
     assert IMPROVERS["swap repair"].applies_to(Instance("S", 5))
 
 
-def test_the_loss_is_a_share_of_what_the_plan_brings_beyond_changing_nothing(monkeypatch):
+def test_the_loss_is_a_share_of_what_the_plan_brings_beyond_changing_nothing(monkeypatch, tmp_path):
     def plan(_instance, params, ticks):
         return {"objective": 20 if params == SearchParams() else 5, "unchanged": -130, "ticks": ticks}
 
     monkeypatch.setattr(ablate, "plan", plan)
 
-    found = measure_one(Instance("S", 5), ("swap repair", "pull forward", "column generation"), 7)
+    log = tmp_path / "log.jsonl"
+    found = measure_one(Instance("S", 5), ("swap repair", "pull forward", "column generation"), 7, log)
 
     assert [(each["improver"], each["loss"], each["ticks"]) for each in found] == [
         ("swap repair", 0.1, 7),
         ("column generation", 0.1, None),
     ]
+    assert [each["improver"] for each in read(log, "ablate")] == ["swap repair", "column generation"]
 
 
 def test_a_table_shows_the_median_and_the_worst_and_names_what_earns_too_little():
