@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from benchmarks import (
+    ablate,
     greedy_claim,
     house,
     one_more,
@@ -194,6 +195,38 @@ def solver_choice_command(arguments: tuple[str, ...]) -> None:
     _of_its_own("solver_choice", arguments)
 
 
+@main.command("ablate")
+@_log_option
+@click.option(
+    "--only",
+    type=click.Choice([each.title for each in ablate.INSTANCES]),
+    multiple=True,
+    help="Measure only this case; repeatable.",
+)
+@click.option(
+    "--improver",
+    type=click.Choice(list(ablate.IMPROVERS)),
+    multiple=True,
+    help="Leave out only this improver; repeatable.",
+)
+@click.option("--seeds", default="1,2,3", show_default=True, help="Comma-separated seeds.")
+@click.option(
+    "--ticks",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Work of each solver, in the units of the policy's `budget.ticks`.",
+)
+def ablate_command(
+    log: Path | None, only: tuple[str, ...], improver: tuple[str, ...], seeds: str, ticks: int
+) -> None:
+    """The loss of objective without each improver of the search."""
+    chosen = [each for each in ablate.INSTANCES if not only or each.title in only]
+    numbers = [int(seed) for seed in seeds.split(",")]
+    records = ablate.measure(chosen, improver or ablate.IMPROVERS, numbers, ticks=ticks, log=log)
+    click.echo(ablate.tables(records), nl=False)
+
+
 @main.command("house")
 def house_command() -> None:
     """The structure of the product in figures, beside their goals."""
@@ -207,6 +240,8 @@ def report_command(log: Path) -> None:
     records = read(log)
     if claims := [record for record in records if record["benchmark"] == greedy_claim.NAME]:
         click.echo(f"{greedy_claim.NAME}\n\n{greedy_claim.claim_tables(claims)}")
+    if losses := [record for record in records if record["benchmark"] == ablate.NAME]:
+        click.echo(f"{ablate.NAME}\n\n{ablate.tables(losses)}")
     click.echo(targets.targets_table(records))
     for benchmark, instances in (
         ("sizes", size_table.SIZE_INSTANCES),

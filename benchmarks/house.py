@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import grimp
 
@@ -30,7 +30,44 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 ROOMS: Final = ("models", "solvers", "planner")
 TUNED: Final = ("solvers", "models/formulation")
-"""Where a number at module level is a tuned one, or a sentinel."""
+"""Where a number at module level is a tuned one, unless it is in `EXACT`."""
+EXACT: Final = frozenset(
+    {
+        # Sentinels: beyond all values that occur.
+        "solvers/exact/cpsat.py _NO_LIMIT",
+        "solvers/heuristics/list_scheduling.py _NOW",
+        "solvers/incumbent.py _VIOLATION_PENALTY",
+        "solvers/state/constraints/quota.py UNLIMITED",
+        "solvers/state/feasible_nodes_cache.py _NODE_WITH_GPUS",
+        "solvers/state/node_scoring.py NO_ROOM",
+        "solvers/state/node_scoring.py _TIGHTEST",
+        "solvers/state/resource_timeline.py PLENTY",
+        "solvers/state/resource_timeline.py _NOT_YET",
+        # Positions in arrays.
+        "models/formulation/time_indexed/future_capacity.py (WHOLE, SHARED, SLICES, FIRST_RESOURCE)",
+        # Arithmetic: units of fixed-point numbers, and errors of floating-point ones.
+        "solvers/dual_bound.py _MAX_SUM",
+        "solvers/dual_bound.py _MOST_BITS",
+        "solvers/exact/milp.py _RELATIVE_ERROR",
+        "solvers/exact/milp.py _TOLERANCE",
+        "solvers/improve/column_generation/master.py _TOLERANCE",
+        "solvers/improve/column_generation/pricing.py PRICE_SCALE",
+        "solvers/improve/column_generation/pricing_loop.py _LEAST_GAIN",
+        "solvers/improve/column_generation/pricing_loop.py _RELATIVE_ERROR",
+        "solvers/state/node_scoring.py _COST_SCALE",
+        # Facts of hardware and of the operating system.
+        "models/formulation/structure/node_states.py _MIG_SLICES",
+        "solvers/parent_death_signal.py _PR_SET_PDEATHSIG",
+        # Child processes: how they are watched and ended. No plan is found by these numbers.
+        "solvers/parallel.py _GRACE_SECONDS",
+        "solvers/worker.py GRACE_SECONDS",
+        "solvers/worker.py _GC_THRESHOLD",
+        "solvers/worker.py _HEARTBEAT",
+        "solvers/worker.py _SELF_KILL_SECONDS",
+        "solvers/worker.py _STDERR_CHARACTERS",
+    }
+)
+"""Numbers at module level that are not tuned; every tuned number is in `SearchParams`."""
 PERSONIFYING: Final = re.compile(
     r"\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b", re.IGNORECASE
 )
@@ -133,14 +170,19 @@ class House:
 
     def constants(self) -> Iterator[Measure]:
         """Numbers at module level of what solves, which no parameter reaches."""
-        found = [
-            node
+        tuned = self.numbers() - EXACT
+        yield Measure("tuned numbers outside of the parameters", _listed(tuned), "0")
+
+    def numbers(self) -> set[str]:
+        """File and name of each number at module level of what solves."""
+        return {
+            f"{path} {ast.unparse(target)}"
             for path, tree in self.trees.items()
             if str(path).startswith(TUNED)
             for node in tree.body
             if _is_number(node)
-        ]
-        yield Measure("numeric constants of solvers and formulation", str(len(found)), "0 tuned ones")
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        }
 
     def imports(self) -> Iterator[Measure]:
         """Files that one other file alone imports, and circles of imports, type imports included."""
@@ -226,15 +268,21 @@ _NO_CODE: Final = {
 }
 
 
-def _is_number(node: ast.stmt) -> bool:
-    """True for `NAME = number`, annotated or not."""
+def _is_number(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
+    """True for `NAME = number` or a tuple of numbers, annotated or not."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return False
     return all(
-        isinstance(part, ast.Constant | ast.UnaryOp | ast.BinOp | ast.operator | ast.unaryop)
+        isinstance(part, _NUMBER)
         and (not isinstance(part, ast.Constant) or isinstance(part.value, int | float))
         for part in ast.walk(node.value)
     )
+
+
+_NUMBER: Final = (
+    *(ast.Constant, ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop),
+    *(ast.Tuple, ast.expr_context),
+)
 
 
 def _circles(graph: grimp.ImportGraph) -> list[set[str]]:

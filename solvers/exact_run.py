@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 
 SOLVE_ENTRY: Final = "gpuplan.solvers.solver_child:solve_block_model"
 
-_SHARE_OF_TIME: Final = 0.65
-"""Fraction of the time (without that for placing) for the search, before placing and refining …"""
-
-_LEAST_SECONDS: Final = 10.0
-"""… but at least this long, if available: a solver that has not begun to search is of little use."""
-
-_SECONDS_FOR_BOUND: Final = 2.0
-"""To improve the bound of a plan that stays as it is."""
-
-_LEAST_GAIN: Final = 0.001
-"""Fraction of the objective by which an intermediate answer must be better to be placed."""
-
-_VERIFICATIONS_PER_PLACING: Final = 4
-"""Placing a plan takes about as long as this many checks of it."""
-
 
 class TargetGapReachedError(Exception):
     """The answer is good enough: no more is needed from the solver."""
@@ -55,9 +40,11 @@ class ExactRun:
     def __init__(self, search: EpochSearch, solver: str | None, *, relax: bool = True) -> None:
         """Without a solver only a bound is computed, from the linear relaxation."""
         self._search, self._solver = search, solver
+        self._params = search.limits.params.exact.run
         self._asks_relaxation = relax
         # If no running job may be changed, a large cluster is improved in parts sooner than as a whole.
-        self._divided = partition_count(search.problem) > 1 and not search.problem.incumbents
+        parts = partition_count(search.problem, search.limits.params.partition)
+        self._divided = parts > 1 and not search.problem.incumbents
         self._placed_vertex = False
         self._longest_placing = 0.0
         """Longest time so far to place an answer on nodes."""
@@ -78,10 +65,11 @@ class ExactRun:
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
             # Plans with later starts are not refined; the time to place one is known once greedy has run.
-            share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE_OF_TIME
-            self._deadline = now + max(share * left, min(left, _LEAST_SECONDS))
+            refined = search.problem.slots == 1 or "greedy" not in search.phases
+            share = self._params.share_of_time if refined else 1.0
+            self._deadline = now + max(share * left, min(left, self._params.least_seconds))
         if self._resting and solver is not None:
-            self._deadline = min(self._deadline, now + _SECONDS_FOR_BOUND)
+            self._deadline = min(self._deadline, now + self._params.seconds_for_bound)
 
     def run(self) -> bool:
         """Run the solver and place its answer; False if the next solver must be tried."""
@@ -91,7 +79,7 @@ class ExactRun:
 
     def _solve_here(self) -> ChildOutcome | None:
         """Outcome in this process; None if the problem is too large, or too hard, for that."""
-        if not is_small(self._search.problem):
+        if not is_small(self._search.problem, self._search.limits.params.exact.child):
             return None
         last = None
         for last in solve_in_process(*self._arguments()):
@@ -127,8 +115,8 @@ class ExactRun:
     def _time_to_place(self) -> float:
         """Seconds to place and verify a plan, estimated from greedy's plan."""
         search = self._search
-        one_plan = search.phases.get("greedy", _VERIFICATIONS_PER_PLACING * search.verify_seconds)
-        one_plan *= 1 if search.problem.slots == 1 else 4
+        one_plan = search.phases.get("greedy", self._params.verifications_per_placing * search.verify_seconds)
+        one_plan *= 1 if search.problem.slots == 1 else self._params.placing_factor_of_slots
         return max(one_plan, self._longest_placing) + search.verify_seconds
 
     def _hear(self, message: object) -> None:
@@ -161,7 +149,7 @@ class ExactRun:
                 search.bound_note = f"relaxation: {finding.detail}"
         # A solver that starts with the relaxation itself reports the vertex once, as an intermediate finding.
         vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
-        guess = finding.aggregate if vertex else None
+        guess = finding.aggregate if vertex and self._params.place_vertex else None
         if guess is not None and self._solver is not None and self._has_time() and not search.proven:
             # If the solver continues from there, an early plan is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
@@ -171,9 +159,12 @@ class ExactRun:
         search, found = self._search, finding.found
         if found is None or finding.aggregate is None or finding.final or search.limits.deterministic:
             return
+        if not self._params.place_intermediate:
+            return
         # There must be time to place the final answer too.
         in_time = self._placing and 2 * self._time_to_place() < search.left
-        if in_time and found - search.best.objective > _LEAST_GAIN * abs(search.best.objective):
+        least = self._params.least_gain * abs(search.best.objective)
+        if in_time and found - search.best.objective > least:
             self._place(self._name, finding.aggregate, once=True)
 
     def _has_time(self) -> bool:
@@ -253,7 +244,13 @@ class ExactRun:
         # A late answer is placed all the same, within the time that placing is expected to take.
         deadline = None if search.limits.deterministic else search.deadline + self._set_aside
         with search.phase("disaggregate"):
-            placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
+            placed, missed = disaggregate(
+                search.problem,
+                aggregate,
+                deadline=deadline,
+                once=once,
+                params=search.limits.params.placement,
+            )
             target = placed.target(search.running)
         self._longest_placing = max(self._longest_placing, time.monotonic() - began)
         return search.submit_plan(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

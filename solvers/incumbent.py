@@ -18,6 +18,7 @@ from gpuplan.models.plan.solution import (
     gap_between,
 )
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.params.search import SearchParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,6 +50,7 @@ class Limits:
     ticks: int | None = None
     """Deterministic work; with it the clock is only a safety stop."""
     stop_gap: float = 0.0
+    params: SearchParams = SearchParams()
 
     @property
     def deterministic(self) -> bool:
@@ -57,7 +59,7 @@ class Limits:
 
     def budget(self, deadline: float) -> Budget:
         """Budget of a child process with this deadline."""
-        return Budget(deadline, self.workers, self.seed, self.ticks, self.stop_gap)
+        return Budget(deadline, self.workers, self.seed, self.ticks, self.stop_gap, params=self.params)
 
 
 @dataclass(frozen=True, slots=True)

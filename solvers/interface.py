@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import numpy as np
 
 from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.solvers.params.search import SearchParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,14 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.solvers.params.exact import HighsParams
 
     Floats: TypeAlias = NDArray[np.float64]
-
-MANY_LATER: Final = 1_000
-"""With more columns of later starts than this a solver selects among them first."""
-
-MANY_COLUMNS: Final = 1_000
-"""With more columns than this it does so too."""
 
 
 RELAXES_FIRST: Final = "gpuplan.solvers.exact.milp:solve"
@@ -44,6 +40,7 @@ class Budget:
     stop_gap: float = 0.0
     iterations: int | None = None
     """Of the simplex method, for each linear program; None is no limit."""
+    params: SearchParams = SearchParams()
 
     @property
     def seconds(self) -> float:
@@ -77,9 +74,9 @@ class Headroom:
     points: int
 
 
-def begins_with_relaxation(solver: str, formulation: Formulation) -> bool:
+def begins_with_relaxation(solver: str, formulation: Formulation, params: HighsParams) -> bool:
     """True if a solver, named by its entry point, solves the linear relaxation itself and reports it."""
-    large = len(formulation.later) > MANY_LATER or len(formulation.upper) > MANY_COLUMNS
+    large = len(formulation.later) > params.many_later or len(formulation.upper) > params.many_columns
     return large and solver == RELAXES_FIRST
 
 

@@ -39,15 +39,6 @@ GREEDY: Final = "greedy"
 LNS: Final = "neighbourhoods"
 LNS_ENTRY: Final = "gpuplan.solvers.improve.large_neighbourhood:improve_by_lns"
 
-_MANY_NODES: Final = 5_000
-"""From this many nodes on the first solver begins while greedy plans."""
-
-_MAX_STAGES: Final = 8
-"""Exact solvers run for this many of the highest priorities, and for the lowest; greedy plans the rest."""
-
-_VERIFICATIONS_PER_GREEDY: Final = 10
-"""Greedy takes about as long as this many checks of a plan."""
-
 __all__ = ["Limits", "solve"]
 
 
@@ -110,7 +101,8 @@ class _TieredSolve:
         watch: Watch | None,
         began: float,
     ) -> None:
-        self._problem = reserve_promised_starts(problem) if problem.slots > 1 else problem
+        params = limits.params.placement
+        self._problem = reserve_promised_starts(problem, params) if problem.slots > 1 else problem
         self._running, self._limits, self._check, self._watch = running, limits, check, watch
         self._began = began
         self._served = PriorityResults(self._problem, running)
@@ -137,7 +129,10 @@ class _TieredSolve:
                 self._floors[priority] = foreseen.get(priority, 0)
                 self._stages.append(Stage(priority, self._floors[priority], proven=False))
                 continue
-            seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MAX_STAGES
+            seconds, exact = (
+                max(0.0, left / (len(priorities) - number + 1)),
+                (number < self._limits.params.portfolio.max_stages),
+            )
             self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
         solution = _solve_stage(
@@ -177,14 +172,23 @@ class _TieredSolve:
 
     def _foreseen(self) -> dict[int, int]:
         """Points of each priority in greedy's plan with later starts: floors of all stages."""
-        ledger = greedy(self._problem, deadline=self._deadline, thorough=not self._limits.solvers)
+        ledger = greedy(
+            self._problem,
+            deadline=self._deadline,
+            thorough=not self._limits.solvers,
+            params=self._limits.params.placement,
+        )
         self._first = GREEDY, ledger.target(self._running)
         return dict(ledger.served)
 
     def _by_turns(self) -> dict[int, DesiredState]:
         """Greedy's plans of all stages."""
         return greedy_by_priority(
-            self._problem, self._running, deadline=self._deadline, thorough=not self._limits.solvers
+            self._problem,
+            self._running,
+            deadline=self._deadline,
+            thorough=not self._limits.solvers,
+            params=self._limits.params.placement,
         )
 
     def _start_of(self, priority: int) -> DesiredState | None:
@@ -258,7 +262,7 @@ def _solve_stage(
         _offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
     if problem.slots > 1 and not problem.bookings:
         with search.phase("hold"):
-            search.problem = reserve_promised_starts(problem)
+            search.problem = reserve_promised_starts(problem, limits.params.placement)
     search.greedy_objective = search.best.objective
     try:
         if _must_keep_last_plan(search):
@@ -282,7 +286,8 @@ def _solve_stage(
 
 def _is_large(search: EpochSearch) -> bool:
     """True if a solver should begin while greedy plans."""
-    return len(search.problem.nodes) >= _MANY_NODES and bool(search.limits.solvers) and search.left > 0
+    many = len(search.problem.nodes) >= search.limits.params.portfolio.many_nodes
+    return many and bool(search.limits.solvers) and search.left > 0
 
 
 def _waiting(problem: Problem) -> frozenset[str]:
@@ -294,7 +299,9 @@ def _offer_extended_plan(
 ) -> None:
     """Offer the last plan with newcomers in it, or as it is if that is not possible."""
     with search.phase("carry on"):
-        target = extend_last_plan(search.problem, search.running, last, newcomers)
+        target = extend_last_plan(
+            search.problem, search.running, last, newcomers, search.limits.params.placement
+        )
     if target is None or not search.keeps(target) or not search.submit_plan(name, target):
         search.submit_plan(name, last)
 
@@ -302,15 +309,17 @@ def _offer_extended_plan(
 def _must_keep_last_plan(search: EpochSearch) -> bool:
     """True if the last plan can be continued and there is no time to look for a better one."""
     has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
-    return has_plan and search.left < _VERIFICATIONS_PER_GREEDY * search.verify_seconds
+    greedy_seconds = search.limits.params.portfolio.verifications_per_greedy * search.verify_seconds
+    return has_plan and search.left < greedy_seconds
 
 
 def _run_greedy(search: EpochSearch) -> None:
     """Offer greedy's plan."""
     search.record_milestone(GREEDY)
+    params = search.limits.params.placement
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
-        ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
+        ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers, params=params)
     target = ledger.target(search.running)
     if not search.keeps(target):
         # It takes from higher priorities what they have by now, so it is no reference.
@@ -318,7 +327,7 @@ def _run_greedy(search: EpochSearch) -> None:
         return
     if not search.submit_plan(GREEDY, target):
         # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
-        kept = Ledger(search.problem)
+        kept = Ledger(search.problem, params)
         start_firm_reservations(kept)
         if search.problem.bookings:
             search.submit_plan(GREEDY, kept.target(search.running))
@@ -386,7 +395,7 @@ def _run_lns(search: EpochSearch) -> None:
     if search.left <= search.verify_seconds:
         search.ended = StopReason.TIME
         return
-    budget = limits.budget(search.deadline)
+    budget, checks = limits.budget(search.deadline), limits.params.portfolio.verifications_per_report
     begun_at, newest = search.best.objective, list[DesiredState]()
     asked = search.best.solver in limits.solvers
     solver = search.best.solver if asked else LNS
@@ -398,7 +407,7 @@ def _run_lns(search: EpochSearch) -> None:
             search.add_bound("configurations", begun_at + message.points)
         search.record_milestone(LNS)
         # Intermediate plans are checked only if there is time for another check at the end.
-        spare = budget.deadline - time.monotonic() > 4 * search.verify_seconds
+        spare = budget.deadline - time.monotonic() > checks * search.verify_seconds
         if newest and not limits.deterministic and spare:
             search.submit_plan(solver, newest.pop(), stage=LNS)
         if not limits.deterministic and search.proven:

@@ -34,34 +34,12 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver
+    from gpuplan.solvers.params.exact import SolverChildParams
 
 RELAXATION: Final = "relaxation"
 """The stage before a solver's own."""
 
 RELAXATION_ENTRY: Final = "gpuplan.solvers.exact.milp:relax"
-
-_SHARE_OF_RELAXATION: Final = 0.6
-"""Maximum fraction of the time for the relaxation, before a solver that does not solve it itself."""
-
-_SHARE_OF_REPORTING: Final = 0.25
-"""Time to report an answer, as a fraction of the time to build the model."""
-
-_FEW_CHOICES: Final = 1_000
-"""Limit of a small problem on possible starts (class, group, slot) plus running jobs that may leave …"""
-
-_FEW_NODES: Final = 5_000
-"""… on nodes …"""
-
-_FEW_COLUMNS: Final = 2_000
-"""… and on columns of its model;"""
-
-_VERY_FEW_COLUMNS: Final = 600
-"""with more columns than this only its linear relaxation is solved in this process."""
-
-_SECONDS_HERE: Final = 0.5
-_ITERATIONS_HERE: Final = 5_000
-_TICKS_HERE: Final = 1
-"""Limits of a solver in this process."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -109,28 +87,29 @@ def solve_block_model(
     question: SolverTask, budget: Budget, report: Callable[[object], None]
 ) -> SolverFinding:
     """Build the block model and solve it; report findings on the way."""
-    began = time.monotonic()
-    x = Columns(question.problem)
+    began, params = time.monotonic(), budget.params.exact
+    x = Columns(question.problem, budget.params.formulation)
     case = _SolverRace(x, formulate(question.problem, x), report)
     solver = question.solver
     if budget.ticks is None:
         # There must be time to translate the answer into terms of the problem.
-        budget = replace(budget, deadline=budget.deadline - _SHARE_OF_REPORTING * (time.monotonic() - began))
-    if question.relax and not (solver and begins_with_relaxation(solver, case.formulation)):
+        reporting = params.child.share_of_reporting * (time.monotonic() - began)
+        budget = replace(budget, deadline=budget.deadline - reporting)
+    if question.relax and not (solver and begins_with_relaxation(solver, case.formulation, params.highs)):
         deadline = budget.deadline
         if solver and budget.ticks is None:
-            deadline -= (1 - _SHARE_OF_RELAXATION) * budget.seconds
+            deadline -= (1 - params.child.share_of_relaxation) * budget.seconds
         case.relax(replace(budget, deadline=deadline))
     if solver is None:
         return SolverFinding(RELAXATION, SolveStatus.NO_ANSWER, final=False)
     return case.solve(solver, budget, _hint(x, question))
 
 
-def is_small(problem: Problem) -> bool:
+def is_small(problem: Problem, params: SolverChildParams) -> bool:
     """True if the model of a problem can be built and relaxed in a fraction of a second."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
     choices = starts * problem.slots + len(problem.incumbents)
-    return choices <= _FEW_CHOICES and len(problem.nodes) <= _FEW_NODES
+    return choices <= params.few_choices and len(problem.nodes) <= params.few_nodes
 
 
 def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFinding]:
@@ -139,22 +118,22 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
 
     A solve that does not end within a fixed amount of work yields nothing, as if it had not been tried.
     """
-    x = Columns(question.problem)
+    params, x = budget.params.exact.child, Columns(question.problem, budget.params.formulation)
     case = _SolverRace(x, formulate(question.problem, x), lambda _: None)
     columns = len(case.formulation.upper)
-    if columns > _FEW_COLUMNS:
+    if columns > params.few_columns:
         return
     deadline = budget.deadline
     if budget.ticks is None:
-        deadline = min(deadline, time.monotonic() + _SECONDS_HERE)
-    budget = replace(budget, deadline=deadline, workers=1, ticks=_TICKS_HERE, iterations=_ITERATIONS_HERE)
+        deadline = min(deadline, time.monotonic() + params.seconds)
+    budget = replace(budget, deadline=deadline, workers=1, ticks=params.ticks, iterations=params.iterations)
     try:
         if question.relax:
             finding = case.relax(budget)
             if finding.claimed_bound is None:
                 return
             yield finding
-        if question.solver == RELAXES_FIRST and columns <= _VERY_FEW_COLUMNS:
+        if question.solver == RELAXES_FIRST and columns <= params.very_few_columns:
             finding = case.solve(question.solver, budget, _hint(x, question))
             if finding.status is SolveStatus.OPTIMAL:
                 yield finding

@@ -40,6 +40,7 @@ import numpy as np
 
 from gpuplan.models.formulation.decode import decode
 from gpuplan.models.formulation.encode import encode
+from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatterns
 from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
 from gpuplan.models.formulation.structure.mig_states import mig_states
@@ -102,10 +103,10 @@ class ReplicaColumns:
 class Columns:
     """Indices and bounds of all columns of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, params: FormulationParams = FormulationParams()) -> None:
+        self.problem, self.params = problem, params
         self.kinds = replica_types_of(problem)
-        self.eviction_patterns = EvictionPatterns(problem)
+        self.eviction_patterns = EvictionPatterns(problem, params)
         self.upper: list[int] = []
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""

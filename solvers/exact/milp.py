@@ -13,7 +13,7 @@ import pulp
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.exact.highs_arrays import csr_arrays, highs_model, row_bounds
-from gpuplan.solvers.interface import MANY_COLUMNS, MANY_LATER, SolverAnswer, integer_bound
+from gpuplan.solvers.interface import SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,27 +25,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_NODES_PER_TICK: Final = 100
-"""Branch-and-bound nodes per unit of deterministic work."""
-
-_MANY_COLUMNS: Final = 20_000
-"""Above this number of columns the linear relaxation starts with cuts that it is likely to violate."""
-
 _TOLERANCE: Final = 1e-6
 """Tolerance for column values of the linear relaxation."""
-
-_SHARES_OF_FREE_COLUMNS: Final = (0.35, 0.6)
-"""Fractions of columns that may differ from the relaxation; the second if the first does not suffice."""
-
-_ACCEPTED_GAP: Final = 0.0002
-"""A relative gap that is not worth more time: placing replicas on nodes loses more."""
-
-_SHARE_OF_ROWS: Final = 0.6
-"""Fraction of the time after which no more cuts are added to the linear relaxation."""
-
-_SHARE_OF_DIVE: Final = 0.4
-_SHARE_OF_CORE: Final = 0.75
-"""Fractions of the time left, for the searches near the linear relaxation."""
 
 _NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
 
@@ -71,12 +52,15 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     to the bound. The value of the relaxation is a bound on the whole problem.
     """
     run = _Highs(formulation, budget, report)
-    ahead = len(formulation.later) > MANY_LATER
-    relaxed = run.relax() if ahead or len(formulation.upper) > MANY_COLUMNS else None
+    params = budget.params.exact.highs
+    ahead = len(formulation.later) > params.many_later
+    relaxed = run.relax() if ahead or len(formulation.upper) > params.many_columns else None
     if relaxed is None:
         return run.maximize(hint, 1.0)
-    look = _dive_and_search if ahead else _search_near_relaxation
-    known = look(run, formulation, hint, relaxed)
+    known = hint
+    if params.near_relaxation:
+        look = _dive_and_search if ahead and params.dive else _search_near_relaxation
+        known = look(run, formulation, hint, relaxed)
     if run.is_close(points := formulation.points(known)):
         status = SolveStatus.OPTIMAL if points == run.bound else SolveStatus.FEASIBLE
         return SolverAnswer(status, known, run.bound, detail="close to the bound")
@@ -96,9 +80,10 @@ def _dive_and_search(run: _Highs, formulation: Formulation, hint: Ints, relaxed:
     """
     starts = np.array(formulation.now + formulation.later)
     settled = np.union1d(
-        _columns_to_fix(run, relaxed, _SHARES_OF_FREE_COLUMNS[0]), starts[_is_integral(relaxed[starts])]
+        _columns_to_fix(run, relaxed, run.params.shares_of_free_columns[0]),
+        starts[_is_integral(relaxed[starts])],
     )
-    dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(settled, np.rint(relaxed[settled])))
+    dive = run.maximize(None, run.params.share_of_dive, fixed=(settled, np.rint(relaxed[settled])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
     return _search_near_relaxation(
@@ -122,11 +107,11 @@ def _search_near_relaxation(
     whatever their reduced cost.
     """
     known = hint
-    for part in _SHARES_OF_FREE_COLUMNS:
+    for part in run.params.shares_of_free_columns:
         kept = np.union1d(_columns_to_fix(run, relaxed, part), unused)
         if start is not None:
             kept = kept[start[kept] == np.rint(relaxed[kept])]
-        near = run.maximize(start, _SHARE_OF_CORE, fixed=(kept, np.rint(relaxed[kept])))
+        near = run.maximize(start, run.params.share_of_core, fixed=(kept, np.rint(relaxed[kept])))
         if near.values is not None:
             start = near.values
             known = _better(formulation, start, known)
@@ -170,6 +155,7 @@ class _Highs:
 
         self._names = highspy
         self._formulation, self._budget, self._report = formulation, budget, report
+        self.params = budget.params.exact.highs
         self.bound: int | None = None
         """Upper bound on the objective; None while unknown."""
         self.reduced_costs: Floats = np.zeros(len(formulation.upper))
@@ -205,10 +191,10 @@ class _Highs:
         self._set_integrality(self._names.HighsVarType.kContinuous)
         highs.setOptionValue("presolve", "off")
         values: Floats | None = None
-        enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
+        enough = time.monotonic() + self.params.share_of_covers * self._budget.seconds
         if self._budget.ticks is not None:
             enough = self._budget.deadline
-        if len(formulation.upper) > _MANY_COLUMNS:
+        if len(formulation.upper) > self.params.many_columns_for_likely_covers:
             self._add(formulation.likely())
         told = False
         while self._run_relaxation():
@@ -226,7 +212,7 @@ class _Highs:
 
     def is_close(self, points: int) -> bool:
         """True if the gap to the bound is not worth more time."""
-        return self.bound is not None and self.bound - points <= _ACCEPTED_GAP * abs(points)
+        return self.bound is not None and self.bound - points <= self.params.accepted_gap * abs(points)
 
     def _run_relaxation(self) -> bool:
         highs = self._highs
@@ -285,7 +271,9 @@ class _Highs:
         clock = 1.0 if self._budget.ticks is not None else share
         highs.setOptionValue("time_limit", clock * self._budget.seconds)
         if self._budget.ticks is not None:
-            highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
+            highs.setOptionValue(
+                "mip_max_nodes", int(share * self._budget.ticks * self.params.nodes_per_tick)
+            )
         highs.run()
         info = highs.getInfo()
         if fixed is None and np.isfinite(info.mip_dual_bound):

@@ -7,7 +7,7 @@ may replace each other although the queue holds no more than its guarantee.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
@@ -19,12 +19,6 @@ from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_
 if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.solvers.state.ledger import Ledger
-
-_PREMIUM: Final = 1.1
-"""A job worth up to this multiple of the price is preempted too: it returns if nothing takes its place."""
-
-_EXPECTED_SHARE: Final = 0.9
-"""Fraction of a queue's waiting jobs worth the price that is expected to count toward its guarantee."""
 
 
 def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
@@ -66,12 +60,13 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
     Each guarantee gives up only what it can spare, if most of the jobs that would pay the price start.
     """
     incumbents, quota = ledger.problem.incumbents, ledger.quota
+    premium = ledger.params.bulk_preemption.premium
     losses = []
     for index, incumbent in enumerate(incumbents):
         # If preempting a job costs nothing, it is preempted only if it blocks a waiting job.
         if incumbent.stop_points and market.is_preemptible(index):
             fetched = market.market_value(incumbent)
-            if -incumbent.stop_points < _PREMIUM * fetched:
+            if -incumbent.stop_points < premium * fetched:
                 losses.append((-incumbent.stop_points / fetched, index))
     for _, index in sorted(losses):
         incumbent = incumbents[index]
@@ -89,12 +84,12 @@ def _classes_above_price(ledger: Ledger, market: MarketPrices, order: list[int])
 
     Gangs that need one domain and pay well come first, the largest first: later no domain is free for them.
     """
-    classes = ledger.problem.classes
+    classes, premium = ledger.problem.classes, ledger.params.bulk_preemption.premium
     found = [index for index in order if classes[index].starts_alone and market.is_worth_price(index)]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
-        if classes[index].together.required is not None and market.is_worth_price(index, _PREMIUM)
+        if classes[index].together.required is not None and market.is_worth_price(index, premium)
     }
     return sorted(found, key=lambda index: -bound.get(index, 0))
 
@@ -133,5 +128,5 @@ def _guarantee_slack(ledger: Ledger, market: MarketPrices) -> list[float]:
             milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * ledger.jobs_left(index)
             if milli and market.points_above_price(index, option) > 0:
                 for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
-                    spare[each] += _EXPECTED_SHARE * milli
+                    spare[each] += ledger.params.bulk_preemption.expected_share * milli
     return spare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
@@ -20,6 +20,7 @@ from gpuplan.solvers.heuristics.node_scaling import close_idle_nodes, open_pool_
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
 from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
 
-_FEW_INCUMBENTS: Final = 200
-"""With at most this many running jobs greedy also tries preemption one by one: it takes no time then."""
 
-
-def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = False) -> Ledger:
+def greedy(
+    problem: Problem,
+    *,
+    deadline: float | None = None,
+    thorough: bool = False,
+    params: PlacementParams = PlacementParams(),
+) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and clean up.
 
@@ -51,18 +55,23 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
     planned; the first filling always ends.
     """
-    return _best_plan(problem, deadline, thorough=thorough).ledger
+    return _best_plan(problem, deadline, params, thorough=thorough).ledger
 
 
 def greedy_by_priority(
-    problem: Problem, running: tuple[Placement, ...], *, deadline: float | None = None, thorough: bool = False
+    problem: Problem,
+    running: tuple[Placement, ...],
+    *,
+    deadline: float | None = None,
+    thorough: bool = False,
+    params: PlacementParams = PlacementParams(),
 ) -> dict[int, DesiredState]:
     """
     Greedy's plan after the turn of each priority, without jobs of lower priority.
 
     It is the plan that greedy makes if jobs of lower priority do not exist.
     """
-    done = _best_plan(problem, deadline, thorough=thorough)
+    done = _best_plan(problem, deadline, params, thorough=thorough)
     ledger, last = done.ledger, problem.priorities[-1]
     found = {last: ledger.target(running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
@@ -75,35 +84,43 @@ def greedy_by_priority(
     return found
 
 
-def _best_plan(problem: Problem, deadline: float | None, *, thorough: bool) -> _GreedyPlan:
+def _best_plan(
+    problem: Problem, deadline: float | None, params: PlacementParams, *, thorough: bool
+) -> _GreedyPlan:
     done: list[_GreedyPlan] = []
     began = time.monotonic()
-    for way in greedy_orders(problem, thorough=thorough):
+    for way in greedy_orders(problem, params, thorough=thorough):
         # Another order takes about as long as the average of those before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
-            done.append(_plan(problem, way, deadline))
+            done.append(_plan(problem, way, deadline, params))
     return max(done, key=lambda plan: plan.points)
 
 
-def greedy_orders(problem: Problem, *, thorough: bool = False) -> list[GreedyOrder]:
+def greedy_orders(
+    problem: Problem, params: PlacementParams = PlacementParams(), *, thorough: bool = False
+) -> list[GreedyOrder]:
     """The orders of decisions that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     orders = (True, False) if may_open and may_preempt else (True,)
     if problem.slots > 1:
-        ahead = may_preempt and bool(single_domain_gangs(problem))
-        listings = [(True, False), *([(True, True)] if ahead else []), (False, False)]
+        ahead = params.greedy.gangs_first and may_preempt and bool(single_domain_gangs(problem))
+        in_one_pass = [(True, False), *([(True, True)] if ahead else [])]
+        listings = [*(in_one_pass if params.greedy.list_scheduling else []), (False, False)]
         found = [
             GreedyOrder(pools_first=pools_first, list_scheduling=listed, gangs_first=gangs_first)
             for listed, gangs_first in listings
             for pools_first in orders
         ]
-        may_resume = any(each.resume is not None for each in problem.incumbents)
+        may_resume = params.greedy.resuming and any(each.resume is not None for each in problem.incumbents)
         return [*found, *([GreedyOrder(pools_first=True, resuming=True)] if may_resume else [])]
     if not may_preempt:
         return [GreedyOrder(pools_first=True)]
-    alone = orders if thorough or len(problem.incumbents) <= _FEW_INCUMBENTS else orders[:-1]
+    if not params.bulk_preemption.enabled:
+        return [GreedyOrder(pools_first=each) for each in orders]
+    few = len(problem.incumbents) <= params.greedy.few_incumbents
+    alone = orders if thorough or few else orders[:-1]
     return [
         GreedyOrder(pools_first=not may_open, bulk_preemption=True),
         *(GreedyOrder(pools_first=each) for each in alone),
@@ -138,8 +155,8 @@ class _GreedyPlan:
     """Marks of the ledger after the turn of each priority."""
 
 
-def _plan(problem: Problem, way: GreedyOrder, deadline: float | None) -> _GreedyPlan:
-    ledger = Ledger(problem)
+def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: PlacementParams) -> _GreedyPlan:
+    ledger = Ledger(problem, params)
     start_firm_reservations(ledger)
     vacate_drained_nodes(ledger, moving=way.moving)
     points, marks = [], []
@@ -149,7 +166,7 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None) -> _Greedy
         marks.append(ledger.mark())
     ledger.current_priority = None
     if not _finish(ledger, deadline):
-        return _plan(problem, replace(way, moving=False), deadline)
+        return _plan(problem, replace(way, moving=False), deadline, params)
     return _GreedyPlan(ledger, (*points[:-1], ledger.objective), tuple(marks))
 
 

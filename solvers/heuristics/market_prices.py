@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
     Floats: TypeAlias = NDArray[np.float64]
-
-_ROUNDS: Final = 8
-"""Iterations after which the prices hardly change."""
-
-_LOGIT_SCALE: Final = 0.3
-"""A model that is cheaper by this fraction of the general price level attracts e times the demand."""
 
 
 class MarketPrices:
@@ -39,7 +33,7 @@ class MarketPrices:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        problem = ledger.problem
+        problem, params = ledger.problem, ledger.params.bulk_preemption
         self._ledger, self._classes = ledger, problem.classes
         self._models = sorted({group.gpu_model for group in problem.groups if group.gpu_model})
         self._prices: dict[str | None, float] = dict.fromkeys(self._models, 0.0)
@@ -48,9 +42,10 @@ class MarketPrices:
         level = _common_clearing_price(bids, asked, supplies)
         if level > 0:
             prices = np.full(len(self._models), level)
-            for _ in range(_ROUNDS):
+            for _ in range(params.price_rounds):
                 gains = bids - prices
-                chosen = np.exp((gains - gains.max(axis=1, keepdims=True)) / (_LOGIT_SCALE * level))
+                scale = params.logit_scale * level
+                chosen = np.exp((gains - gains.max(axis=1, keepdims=True)) / scale)
                 shares = asked[:, None] * chosen / chosen.sum(axis=1, keepdims=True)
                 for column, (losses, held, total) in enumerate(supplies):
                     worths, amounts = np.append(bids[:, column], losses), np.append(shares[:, column], held)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -40,15 +40,6 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
-_NODES_TRIED: Final = 16
-"""Nodes examined for one replica: those with the least lower bound on the loss."""
-
-_DOMAINS_TRIED: Final = 4
-"""Domains examined for one gang that needs one."""
-
-_MAX_FAILURES: Final = 400
-"""After this many classes without a profitable preemption no job is preempted any more."""
-
 
 def preempt_for_waiting(
     ledger: Ledger,
@@ -62,7 +53,7 @@ def preempt_for_waiting(
     changed, failures = False, 0
     for index in order:
         # No job is preempted for only part of the jobs that start together.
-        if failures > _MAX_FAILURES or not ledger.problem.classes[index].starts_alone:
+        if failures > ledger.params.preemption.max_failures or not ledger.problem.classes[index].starts_alone:
             continue
         while ledger.jobs_left(index):
             if is_late(deadline):
@@ -94,7 +85,7 @@ class PreemptionSearch:
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
-        if not self.victims.has_any_for(ledger.tenants[index]):
+        if not ledger.params.preemption.enabled or not self.victims.has_any_for(ledger.tenants[index]):
             return False
         worth = self._worth(index)
         groups = tuple(option.groups for option in job_class.options)
@@ -154,7 +145,7 @@ class PreemptionSearch:
         # bincount of an empty array has integer type.
         least = np.bincount(of, weights=np.where(place < missing[of], losses, 0)).astype(np.float64)
         least[np.bincount(of, minlength=len(least)) == 0] = np.inf
-        domains = np.argsort(least, kind="stable")[:_DOMAINS_TRIED]
+        domains = np.argsort(least, kind="stable")[: ledger.params.preemption.domains_tried]
         scopes = [offers.nodes[ledger.domains.of(level)[offers.nodes] == domain] for domain in domains]
         for domain, scope in zip(domains.tolist(), scopes, strict=True):
             if least[domain] < np.inf:
@@ -218,7 +209,7 @@ class PreemptionSearch:
         """Preempt on the node where one more replica costs least; empty if no node is cheap enough."""
         ledger = self.ledger
         best: tuple[float, int, list[PreemptionCandidate]] = worth, -1, []
-        for bound, node in islice(self._candidates(index, offers), _NODES_TRIED):
+        for bound, node in islice(self._candidates(index, offers), ledger.params.preemption.nodes_tried):
             if bound >= best[0]:
                 break
             loss, gone = self.price(index, node)

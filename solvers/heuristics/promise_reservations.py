@@ -15,6 +15,7 @@ import numpy as np
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.problem.jobs import FirmReservation, HeldResources
 from gpuplan.solvers.heuristics import future_reservations
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import ReplicaSite, sites_to_reserve
 from gpuplan.solvers.state.constraints import coscheduled_groups
 from gpuplan.solvers.state.ledger import Ledger
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.constraints.coscheduled_groups import CoStartGroup
 
 
-def reserve_promised_starts(problem: Problem) -> Problem:
+def reserve_promised_starts(problem: Problem, params: PlacementParams = PlacementParams()) -> Problem:
     """
     The problem with a firm reservation for every job with a promised start, or starving, where possible.
 
@@ -39,7 +40,7 @@ def reserve_promised_starts(problem: Problem) -> Problem:
     """
     if not any(job_class.firm for job_class in problem.classes):
         return problem
-    ledger = Ledger(problem)
+    ledger = Ledger(problem, params)
     firm = sorted(
         (index for index, job_class in enumerate(problem.classes) if job_class.firm),
         key=lambda index: _urgency(problem.classes[index]),

@@ -16,6 +16,8 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
 
     Jobs of a class are equivalent, so a class is given up in a slot as soon as one of its jobs fails.
     """
+    if not ledger.params.greedy.pull_forward:
+        return
     problem = ledger.problem
     hopeless: set[tuple[int, int]] = set()
     """(class, slot) without room; there will be none, as jobs pulled forward free later slots only."""

@@ -16,6 +16,7 @@ from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, is_inside
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.place_at import place_on_sites
@@ -90,10 +91,12 @@ def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     return DestroyedPart(tuple(each for _, each in placed), tuple(fates))
 
 
-def incumbent_target(asked: Neighbourhood, lifted: DestroyedPart) -> DesiredState | None:
+def incumbent_target(
+    asked: Neighbourhood, lifted: DestroyedPart, params: PlacementParams = PlacementParams()
+) -> DesiredState | None:
     """The plan's own answer to the question; None if that is not feasible."""
     problem = asked.problem
-    ledger = Ledger(problem)
+    ledger = Ledger(problem, params)
     class_of = {index: at for at, index in enumerate(asked.classes)}
     incumbent_of = {index: at for at, index in enumerate(asked.incumbents)}
     position = {node: at for at, node in enumerate(asked.nodes)}

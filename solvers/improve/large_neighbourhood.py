@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.improve.column_generation.subproblem import covers_whole_problem
@@ -32,34 +31,8 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.params.improve import LnsParams
     from gpuplan.solvers.state.ledger import Ledger
-
-_MAX_NODE_KINDS: Final = 100
-"""With more kinds of nodes, column generation over all nodes at once is too large."""
-
-_SHARE_OF_REPACKING: Final = 0.8
-"""Fraction of the time for repacking, where it is done."""
-
-NODES_PER_NEIGHBOURHOOD: Final = 12
-"""Nodes of a neighbourhood."""
-
-_SECONDS_PER_NEIGHBOURHOOD: Final = 1.0
-"""Maximum time of one neighbourhood, if the clock limits the work."""
-
-_GAP: Final = 0.0005
-"""Relative gap of a neighbourhood's answer; a smaller one is not worth the time."""
-
-_MAX_FAILURES: Final = 4
-"""Failures in a row that end the search, for each neighbourhood that fits into the cluster."""
-
-_REPORT_SECONDS: Final = 1.0
-"""Minimum time between two reports of better plans …"""
-
-_REPORT_FACTOR: Final = 4
-"""… and at least this many times what one report takes."""
-
-_PER_TICK: Final = 2
-"""Neighbourhoods per unit of deterministic work."""
 
 
 def improve_by_lns(
@@ -70,8 +43,8 @@ def improve_by_lns(
     report: Callable[[object], None],
 ) -> None:
     """Improve a plan until the time is up or the work is done; report each better plan."""
-    began = time.monotonic()
-    ledger = ledger_of(problem, target)
+    began, params = time.monotonic(), budget.params.lns
+    ledger = ledger_of(problem, target, params=budget.params.placement)
     if ledger is None:
         return
     # To report a plan takes about as long as to replay it.
@@ -81,22 +54,24 @@ def improve_by_lns(
     def tell() -> None:
         report(ledger.target(running))
 
-    if (parts := partition_count(problem)) > 1:
+    if (parts := partition_count(problem, budget.params.partition)) > 1:
         improve_partitions(ledger, parts, budget, tell)
-    elif budget.ticks is None:
+    elif budget.ticks is None and budget.params.column_generation.enabled:
         _repack(ledger, budget, report)
         tell()
-    rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
+    rounds = None if budget.ticks is None else budget.ticks * params.per_tick
     told, news = time.monotonic(), False
-    in_vain, patience = 0, _MAX_FAILURES * (1 + len(problem.nodes) // NODES_PER_NEIGHBOURHOOD)
-    for number, nodes in enumerate(_random_neighbourhoods(ledger, budget.seed)):
+    in_vain, patience = 0, params.max_failures * (1 + len(problem.nodes) // params.nodes)
+    neighbourhoods = _random_neighbourhoods(ledger, params, budget.seed) if params.enabled else ()
+    for number, nodes in enumerate(neighbourhoods):
         if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
             break
         if improve_neighbourhood(ledger, nodes, budget):
             in_vain, news = 0, True
         else:
             in_vain += 1
-        if news and rounds is None and time.monotonic() > told + _REPORT_SECONDS + _REPORT_FACTOR * telling:
+        pause = params.report_seconds + params.report_factor * telling
+        if news and rounds is None and time.monotonic() > told + pause:
             tell()
             told, news = time.monotonic(), False
     tell()
@@ -104,12 +79,13 @@ def improve_by_lns(
 
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
     """Repack plain jobs on all nodes if few kinds of nodes make that a small problem."""
+    params = budget.params.column_generation
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
-    if len(free) > _MAX_NODE_KINDS:
+    if len(free) > params.max_node_kinds:
         return
     mark, before, now = ledger.mark(), ledger.objective, time.monotonic()
-    deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
-    done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
+    deadline = now + params.share_of_repacking * (budget.deadline - now)
+    done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed, params=params)
     fill_free_capacity(ledger)
     if not ledger.meets_priority_floors:
         ledger.rollback(mark)
@@ -120,10 +96,11 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
 def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
     """Solve the problem of some nodes anew; False, and nothing changes, if there is no better answer."""
     mark, before = ledger.mark(), ledger.objective
-    deadline = budget.deadline
+    deadline, params = budget.deadline, budget.params.lns
     if budget.ticks is None:
-        deadline = min(deadline, time.monotonic() + _SECONDS_PER_NEIGHBOURHOOD)
-    part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
+        deadline = min(deadline, time.monotonic() + params.seconds)
+    ticks = None if budget.ticks is None else 1
+    part = Budget(deadline, 1, budget.seed, ticks, params.gap, params=budget.params)
     answer = destroy_and_repair(ledger, nodes, part)
     if (
         answer is not None
@@ -136,7 +113,7 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
     return False
 
 
-def _random_neighbourhoods(ledger: Ledger, seed: int) -> Iterator[list[int]]:
+def _random_neighbourhoods(ledger: Ledger, params: LnsParams, seed: int) -> Iterator[list[int]]:
     """
     Endless sequence of neighbourhoods: in turn nodes from the whole cluster and adjacent nodes.
 
@@ -148,8 +125,8 @@ def _random_neighbourhoods(ledger: Ledger, seed: int) -> Iterator[list[int]]:
     if not len(nodes):
         return
     while True:
-        weight = MILLI // 10 + ledger.capacity.gpu_left[nodes]
+        weight = params.base_weight_milli + ledger.capacity.gpu_left[nodes]
         drawn = chance.random(len(nodes)) ** (1 / weight)
-        yield sorted(nodes[np.argsort(-drawn, kind="stable")[:NODES_PER_NEIGHBOURHOOD]].tolist())
-        first = int(chance.integers(max(1, len(nodes) - NODES_PER_NEIGHBOURHOOD + 1)))
-        yield nodes[first : first + NODES_PER_NEIGHBOURHOOD].tolist()
+        yield sorted(nodes[np.argsort(-drawn, kind="stable")[: params.nodes]].tolist())
+        first = int(chance.integers(max(1, len(nodes) - params.nodes + 1)))
+        yield nodes[first : first + params.nodes].tolist()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.improve.destroy import destroyable_nodes
@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.solvers.params.improve import PartitionParams
     from gpuplan.solvers.state.ledger import Ledger
-
-_GPUS_PER_PART: Final = 10_000
-"""Minimum GPUs of a part."""
-
-_MANY_GPUS: Final = 50_000
-_MANY_JOBS: Final = 20_000
-"""A cluster with this many GPUs, or this many waiting jobs, is divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +34,13 @@ class Partition:
     share: ResourceShare
 
 
-def partition_count(problem: Problem) -> int:
+def partition_count(problem: Problem, params: PartitionParams) -> int:
     """Number of parts of a cluster; 1 if it is solved as a whole."""
     gpus = sum(group.gpus * len(group.nodes) for group in problem.groups)
     jobs = sum(len(job_class.jobs) for job_class in problem.classes)
-    large = gpus >= _MANY_GPUS or jobs >= _MANY_JOBS
-    return max(1, gpus // _GPUS_PER_PART) if large and problem.slots == 1 else 1
+    large = gpus >= params.many_gpus or jobs >= params.many_jobs
+    divided = params.enabled and large and problem.slots == 1
+    return max(1, gpus // params.gpus_per_part) if divided else 1
 
 
 def partition_cluster(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Partition]:

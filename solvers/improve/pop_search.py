@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,25 +26,17 @@ if TYPE_CHECKING:
     from gpuplan.solvers.interface import Budget
     from gpuplan.solvers.state.ledger import Ledger
 
-_GAP: Final = 0.001
-"""Relative gap of a part's answer; a smaller one is not worth the time."""
-
-_LEAST_GAIN: Final = 0.001
-"""Fraction of the objective: a round that gains no more is the last."""
-
-_SHARE_OF_PLACING: Final = 0.1
-"""Fraction of the time of a part for placing its answer."""
-
 
 def improve_partitions(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
     """Improve all parts until that is no longer worthwhile; report after each round that gains."""
-    chance = np.random.default_rng(budget.seed)
+    chance, params = np.random.default_rng(budget.seed), budget.params.partition
     while time.monotonic() < budget.deadline:
         before = ledger.objective
         _improve_each(ledger, partition_cluster(ledger, parts, chance), budget)
         if ledger.objective > before:
             report()
-        if budget.ticks is not None or ledger.objective - before <= _LEAST_GAIN * abs(ledger.objective):
+        least = params.least_gain * abs(ledger.objective)
+        if budget.ticks is not None or ledger.objective - before <= least:
             return
 
 
@@ -68,7 +60,7 @@ def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> Non
 def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
     """Budget of each part: the workers take turns, and each turn leaves some time to place its answer."""
     began, turns = time.monotonic(), max(1, -(-parts // budget.workers))
-    turn = (budget.deadline - began) / turns
+    turn, params = (budget.deadline - began) / turns, budget.params.partition
     for number in range(parts):
-        deadline = began + turn * (number // budget.workers + 1 - _SHARE_OF_PLACING)
-        yield replace(budget, deadline=deadline, workers=1, stop_gap=_GAP)
+        deadline = began + turn * (number // budget.workers + 1 - params.share_of_placing)
+        yield replace(budget, deadline=deadline, workers=1, stop_gap=params.gap)

@@ -33,15 +33,15 @@ def destroy_and_repair(
     """
     before = ledger.objective
     lifted = destroy_part(ledger, nodes)
-    asked = build_subproblem(ledger, nodes, share)
-    x = Columns(asked.problem)
+    asked = build_subproblem(ledger, nodes, share, budget.params.lns)
+    x = Columns(asked.problem, budget.params.formulation)
     formulation = formulate(asked.problem, x)
     hint = np.zeros(len(formulation.upper), dtype=np.int64)
-    if (known := incumbent_target(asked, lifted)) is not None:
+    if (known := incumbent_target(asked, lifted, ledger.params)) is not None:
         with suppress(KeyError):  # a column of the known answer is missing
             hint = x.encode(known)
     answer = milp.solve(formulation, budget, hint, lambda _: None)
     if answer.values is None:
         return None
-    found, _ = disaggregate(asked.problem, x.decode(answer.values))
+    found, _ = disaggregate(asked.problem, x.decode(answer.values), params=ledger.params)
     return repaired_part(asked, found) if found.objective > before - ledger.objective else None

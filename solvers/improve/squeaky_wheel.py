@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.solvers.deadline import is_late
 
@@ -18,15 +18,6 @@ StartRequest: TypeAlias = tuple[int, int, int]
 """(class, position of the option, slot) of one job."""
 StartRequests: TypeAlias = tuple[int, int, int, int]
 """As `StartRequest`, with a number of jobs, as in `Aggregate.later`."""
-
-_ROUNDS: Final = 5
-"""Orders that are tried, the first one included."""
-
-_PLACES_GAINED: Final = 30
-"""Positions in the order by which a late job moves ahead."""
-
-_WHOLE_NODE: Final = 8
-"""GPUs of a replica that needs a whole node of the usual size."""
 
 
 def reserve_gang_starts(ledger: Ledger, later: Iterable[StartRequests]) -> None:
@@ -85,16 +76,18 @@ def reserve_all_starts(
     Artificial Intelligence Research 10, 1999). No job is reserved after the deadline (an instant of
     `time.monotonic`), and no round begins that would not be over by then.
     """
+    params = ledger.params.squeaky_wheel
     order, began = sorted(wanted, key=lambda each: _reservation_order(ledger, each)), time.monotonic()
     mark, best, late = ledger.mark(), order, _reserve_in_order(ledger, order, deadline)
     most, took = ledger.objective, time.monotonic() - began
-    for _ in range(_ROUNDS - 1):
+    for _ in range(params.rounds - 1 if params.enabled else 0):
         # The best order so far may have to be repeated.
         if not late or is_late(deadline and deadline - 2 * took):
             break
         ledger.rollback(mark)
         places = sorted(
-            range(len(order)), key=lambda place: (place - _PLACES_GAINED if place in late else place, place)
+            range(len(order)),
+            key=lambda place: (place - params.places_gained if place in late else place, place),
         )
         order = [order[place] for place in places]
         late = _reserve_in_order(ledger, order, deadline)
@@ -130,4 +123,5 @@ def _reservation_order(ledger: Ledger, wanted: StartRequest) -> tuple[object, ..
     index, position, slot = wanted
     job_class = ledger.problem.classes[index]
     points = job_class.options[position].later[slot] or 0
-    return not job_class.needs_one_domain, job_class.shape.gpus < _WHOLE_NODE, slot, -points, wanted
+    small = job_class.shape.gpus < ledger.params.squeaky_wheel.whole_node_gpus
+    return not job_class.needs_one_domain, small, slot, -points, wanted

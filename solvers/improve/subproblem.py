@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuplan.models.problem.problem import FreeNode, NodeGroup, Problem
 from gpuplan.models.units import MILLI
+from gpuplan.solvers.params.improve import LnsParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
     from gpuplan.models.problem.problem import Guarantee, QueueBudget
     from gpuplan.solvers.state.ledger import Ledger
-
-
-_MAX_REPLICAS_WITHOUT_GPU: Final = 64
-"""Maximum replicas without GPUs that a problem considers per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +50,10 @@ class ResourceShare:
 
 
 def build_subproblem(
-    ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None = None
+    ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None = None, params: LnsParams = LnsParams()
 ) -> Neighbourhood:
     """The problem about nodes from which jobs were lifted; with a share, about a part of a cluster."""
-    return _SubproblemBuilder(ledger, nodes, share).build()
+    return _SubproblemBuilder(ledger, nodes, share, params).build()
 
 
 def is_freely_placed(ledger: Ledger, index: int) -> bool:
@@ -83,8 +80,10 @@ def is_inside(incumbent: Incumbent, inside: Container[int]) -> bool:
 
 
 class _SubproblemBuilder:
-    def __init__(self, ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None) -> None:
-        self.ledger, self.problem = ledger, ledger.problem
+    def __init__(
+        self, ledger: Ledger, nodes: Sequence[int], share: ResourceShare | None, params: LnsParams
+    ) -> None:
+        self.ledger, self.problem, self._params = ledger, ledger.problem, params
         self.nodes, self.share = nodes, share
         self.position = {node: at for at, node in enumerate(nodes)}
 
@@ -207,8 +206,10 @@ class _SubproblemBuilder:
             gpus = groups[self.ledger.group_of[node]].gpus
             if shape.gpus:
                 most += gpus // shape.gpus
+            elif shape.gpu_milli:
+                most += gpus * (MILLI // shape.gpu_milli)
             else:
-                most += gpus * (MILLI // shape.gpu_milli) if shape.gpu_milli else _MAX_REPLICAS_WITHOUT_GPU
+                most += self._params.max_replicas_without_gpu
         return most
 
     def _options(self, index: int) -> Iterator[Option]:

@@ -26,6 +26,7 @@ from gpuplan.solvers.improve.squeaky_wheel import (
     reserve_gang_starts,
     reserve_later_starts,
 )
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.rounding.domain_swaps import distribute_sites, satisfies_locality_rule
 from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -51,7 +52,12 @@ if TYPE_CHECKING:
 
 
 def disaggregate(
-    problem: Problem, aggregate: Aggregate, *, deadline: float | None = None, once: bool = False
+    problem: Problem,
+    aggregate: Aggregate,
+    *,
+    deadline: float | None = None,
+    once: bool = False,
+    params: PlacementParams = PlacementParams(),
 ) -> tuple[Ledger, int]:
     """
     Place the counts of an aggregate answer, then fill what is left; also returns the number of jobs missed.
@@ -66,18 +72,18 @@ def disaggregate(
     is reserved.
     """
     done, began = [], time.monotonic()
-    for patient in (True,) if once else (True, False):
+    for patient in (True, False) if params.rounding.second_pass and not once else (True,):
         now = time.monotonic()
         if not patient and is_late(deadline and deadline - (now - began)):
             break
-        attempt = _Rounding(problem, aggregate, patient=patient, deadline=deadline)
+        attempt = _Rounding(problem, aggregate, params, patient=patient, deadline=deadline)
         if attempt.run():
             done.append(attempt)
             if not attempt.strayed:
                 break
     if not done:
         promised = sum(jobs for batch in aggregate.batches for _, jobs in batch.jobs)
-        return greedy(problem, deadline=deadline), promised
+        return greedy(problem, deadline=deadline, params=params), promised
     best = max(
         done, key=lambda each: (each.ledger.meets_priority_floors, each.ledger.objective, -each.missed)
     )
@@ -88,10 +94,16 @@ class _Rounding:
     """One pass over an aggregate answer."""
 
     def __init__(
-        self, problem: Problem, aggregate: Aggregate, *, patient: bool, deadline: float | None
+        self,
+        problem: Problem,
+        aggregate: Aggregate,
+        params: PlacementParams,
+        *,
+        patient: bool,
+        deadline: float | None,
     ) -> None:
         """If patient, every job with an intended place takes it before others look elsewhere, all by size."""
-        self.ledger = Ledger(problem)
+        self.ledger = Ledger(problem, params)
         self._problem = problem
         self._aggregate = aggregate
         self._patient = patient
@@ -221,7 +233,8 @@ class _Rounding:
         """Place jobs of one replica by exchanging others; returns the jobs left over."""
         first = self._problem.classes[batch.jobs[0][0]]
         hopeless = first.maximum > 1 or not first.shape.gpus + first.shape.gpu_milli
-        if not waiting or hopeless or is_late(self._deadline):
+        allowed = self.ledger.params.rounding.swap_repair
+        if not waiting or hopeless or not allowed or is_late(self._deadline):
             return waiting
         ledger, nodes = self.ledger, sorted({node for places, _ in batch.places for node in places})
         relief = SwapRepair(ledger, np.array(nodes, dtype=np.int64), self._movable)

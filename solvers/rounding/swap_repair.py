@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -39,10 +39,6 @@ def movable_classes(ledger: Ledger) -> frozenset[int]:
         and job_class.together == LocalityRule()
         and is_freely_placed(ledger, index)
     )
-
-
-_MAX_FAILURES: Final = 50
-"""The search ends after this many nodes in a row without a useful exchange."""
 
 
 class SwapRepair:
@@ -77,7 +73,7 @@ class SwapRepair:
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
         stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
         for position in np.flatnonzero(stuck & ~self._tried).tolist():
-            if self._in_vain >= _MAX_FAILURES:
+            if self._in_vain >= ledger.params.rounding.swap_failures:
                 break
             node = int(self._nodes[position])
             if any(self._relieve(node, heavy, lacks[position]) for heavy in self._on(node)):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.policy.policy import Profile
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
 from gpuplan.solvers.state.constraints.freed_resources import FreedResources
@@ -38,15 +39,12 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
-_MAX_CACHED: Final = 1024
-"""A board has two numbers per node: 25 MB for all boards at 1,500 nodes."""
-
 
 class Feasibility:
     """Free capacity, jobs that share it, and the rules and prices that follow."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
+        self.problem, self.params = problem, params
         self.domains = Topology(problem)
         self.capacity = NodeCapacities(problem)
         self.quota = QuotaLedger(problem)
@@ -94,7 +92,7 @@ class Feasibility:
         key = (tenant, option.groups)
         if (board := self._boards.get(key)) is None:
             board = self._boards[key] = NodeScores(self, tenant, self.nodes_of(option))
-            if len(self._boards) > _MAX_CACHED:
+            if len(self._boards) > self.params.ledger.max_node_scores:
                 self._boards.popitem(last=False)
         self._boards.move_to_end(key)
         return board

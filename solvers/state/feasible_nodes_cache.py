@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int]
     """(shape, groups, first slot, slot after the last)."""
 
-_MAX_CACHED: Final = 2048
-"""Lookouts kept per ledger."""
-
 _NODE_WITH_GPUS: Final = 2**60
 """Jobs without GPUs use nodes with GPUs last."""
 
@@ -73,9 +70,11 @@ class FeasibleNodes:
 class FeasibleNodesCache:
     """The lookouts of one ledger; recently used ones are kept."""
 
-    def __init__(self, problem: Problem, timetable: ResourceTimeline) -> None:
+    def __init__(self, problem: Problem, timetable: ResourceTimeline, most: int) -> None:
+        """At most `most` lookouts are kept."""
         self._problem = problem
         self._timetable = timetable
+        self._most = most
         self._found: OrderedDict[Key, FeasibleNodes] = OrderedDict()
 
     def of(self, key: Key) -> FeasibleNodes:
@@ -85,7 +84,7 @@ class FeasibleNodesCache:
             nodes = sorted(node for group in groups for node in self._problem.groups[group].nodes)
             where = np.array(nodes, dtype=np.int64)
             found = self._found[key] = FeasibleNodes(self._timetable, where, shape, (first, until))
-            if len(self._found) > _MAX_CACHED:
+            if len(self._found) > self._most:
                 self._found.popitem(last=False)
         self._found.move_to_end(key)
         found.refresh()

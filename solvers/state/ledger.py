@@ -18,6 +18,7 @@ import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.heuristics import future_reservations, gang_placement
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import JobAssignment, sites_to_reserve
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.disruption_state import DisruptionKind
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 class Ledger(LedgerWithPools):
     """Free capacity of every node and queue, the jobs placed so far, and the running jobs that leave."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
+        super().__init__(problem, params)
         self.placed: dict[int, JobAssignment] = {}
         """Newly placed jobs, by number."""
         self.on_node: dict[int, set[int]] = defaultdict(set)

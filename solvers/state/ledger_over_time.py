@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.future_quota import FutureQuota
 from gpuplan.solvers.state.constraints.quota import UNLIMITED
 from gpuplan.solvers.state.feasibility import Feasibility
@@ -21,14 +22,16 @@ Span: TypeAlias = tuple[int, int]
 class LedgerOverTime(Feasibility):
     """Openings now and later; with a single slot this costs nothing."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
+        super().__init__(problem, params)
         self.booked: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
         ahead = self.timeline is not None
         self.future_quota = FutureQuota(problem) if ahead else None
         self.feasible_nodes = (
-            FeasibleNodesCache(problem, self.timeline) if self.timeline is not None else None
+            FeasibleNodesCache(problem, self.timeline, params.ledger.max_feasible_nodes)
+            if self.timeline is not None
+            else None
         )
         awaited = (each.job_class for one in problem.classes for each in one.predecessors)
         self.awaited = frozenset(index for index in awaited if index is not None)

@@ -60,9 +60,6 @@ _TIGHTEST: Final = 2**24
 NO_ROOM: Final = 2**62
 """Value in `NodeScores.order` of nodes without room."""
 
-_FEW_NODES: Final = 8
-"""Up to this many changed nodes are scored one by one."""
-
 
 class StrandedGpus:
     """Stranded GPUs of each node; for many nodes as arrays, and for one node in plain numbers."""
@@ -171,7 +168,7 @@ class NodeScores:
         else:
             found = self._at[list(set(changes[self._seen :]))]
             stale = found[found >= 0].tolist()
-        if self._plain and len(stale) <= _FEW_NODES:
+        if self._plain and len(stale) <= openings.params.ledger.few_changed_nodes:
             for position in stale:
                 self._look_at_one(openings, position)
         elif stale:

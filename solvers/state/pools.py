@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.ledger_over_time import LedgerOverTime
 from gpuplan.solvers.state.undo_log import UndoLog
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 class LedgerWithPools(LedgerOverTime, UndoLog):
     """Openings with nodes that may be opened and removed, step by step."""
 
-    def __init__(self, problem: Problem) -> None:
-        LedgerOverTime.__init__(self, problem)
+    def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
+        LedgerOverTime.__init__(self, problem, params)
         UndoLog.__init__(self)
         self.opened: dict[int, int] = {}
         """Opened nodes, with their pools."""

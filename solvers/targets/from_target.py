@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.plan.replica_diff import held_indices, replica_changes
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.place_at import place_on_sites
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def ledger_of(
-    problem: Problem, target: DesiredState, *, staying: frozenset[str] = frozenset()
+    problem: Problem,
+    target: DesiredState,
+    *,
+    staying: frozenset[str] = frozenset(),
+    params: PlacementParams = PlacementParams(),
 ) -> Ledger | None:
     """
     The ledger of a plan of one slot; None if the problem does not allow the changes that lead to it.
@@ -29,7 +34,7 @@ def ledger_of(
     jobs in `staying` are known to be unchanged and are skipped.
     """
     try:
-        return _Replay(problem, target, staying).run()
+        return _Replay(problem, target, staying, params).run()
     except _LostError:
         return None
 
@@ -39,9 +44,11 @@ class _LostError(Exception):
 
 
 class _Replay:
-    def __init__(self, problem: Problem, target: DesiredState, staying: frozenset[str]) -> None:
+    def __init__(
+        self, problem: Problem, target: DesiredState, staying: frozenset[str], params: PlacementParams
+    ) -> None:
         self.problem, self.target, self.staying = problem, target, staying
-        self.ledger = Ledger(problem)
+        self.ledger = Ledger(problem, params)
         self.node_of = {node.name: index for index, node in enumerate(problem.nodes)}
         self.class_of = {
             name: index

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.node_scaling import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, restore_preempted
+from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.targets.from_target import ledger_of
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
-_FEW_NEWCOMERS: Final = 500
-"""With more newcomers the last plan says little, and preempting for all takes as long as greedy."""
-
 
 def extend_last_plan(
-    problem: Problem, running: tuple[Placement, ...], last: DesiredState, newcomers: frozenset[str]
+    problem: Problem,
+    running: tuple[Placement, ...],
+    last: DesiredState,
+    newcomers: frozenset[str],
+    params: PlacementParams = PlacementParams(),
 ) -> DesiredState | None:
     """
     The last plan of one slot, with more jobs in it; None if it is no longer feasible.
@@ -33,13 +35,13 @@ def extend_last_plan(
     came last.
     """
     problem = _known_first(problem, last)
-    ledger = ledger_of(problem, last, staying=_staying(running, last))
+    ledger = ledger_of(problem, last, staying=_staying(running, last), params=params)
     if ledger is None:
         return None
     for ledger.current_priority in problem.priorities or (None,):
         fill_free_capacity(ledger)
         open_pool_nodes(ledger)
-        if len(newcomers) <= _FEW_NEWCOMERS and _make_room(ledger, newcomers):
+        if len(newcomers) <= params.preemption.few_newcomers and _make_room(ledger, newcomers):
             restore_preempted(ledger)
             fill_free_capacity(ledger)
     ledger.current_priority = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.house import House
+from benchmarks.house import EXACT, ROOT, House
 
 FILES = {
     "models/base.py": '"""Base."""\n\n# Why.\nLIMIT = 5\n\n\nclass Row:\n    """Row."""\n',
@@ -48,8 +48,13 @@ def test_a_line_with_two_such_words_counts_once(house):
     assert values(house.words()) == {"lines with who, somebody, nobody …": "1"}
 
 
-def test_numbers_at_module_level_of_solvers_are_constants(house):
-    assert values(house.constants()) == {"numeric constants of solvers and formulation": "2"}
+def test_numbers_at_module_level_of_solvers_are_tuned_unless_listed(house):
+    found = "2 (solvers/rows.py LIMIT, solvers/rows.py _SHARE)"
+    assert values(house.constants()) == {"tuned numbers outside of the parameters": found}
+
+
+def test_every_tuned_number_is_a_parameter_and_no_other_is_listed():
+    assert House(ROOT).numbers() == EXACT
 
 
 def test_files_that_mention_a_feature_are_touched(house):

@@ -14,6 +14,7 @@ from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
+from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
 from gpuplan.solvers.worker import ChildOutcome, read_messages
 from tests.support.builders import build
@@ -24,9 +25,9 @@ from tests.support.samples.greedy_gap import POLICY, contested, judged
 pytestmark = pytest.mark.processes
 
 
-def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None, began=None):
+def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None, began=None, many=5_000):
     check = check or partial(judged, snapshot)
-    limits = Limits(seconds, solvers)
+    limits = Limits(seconds, solvers, params=SearchParams(portfolio=PortfolioParams(many_nodes=many)))
     return solve(build_problem(snapshot, POLICY), snapshot.running_placements, limits, check, began=began)
 
 
@@ -196,10 +197,8 @@ def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
     assert run(contested()).solver == "milp"
 
 
-def test_solver_that_begins_while_greedy_plans_reaches_the_optimum(monkeypatch):
-    monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
-
-    solution = run(contested(), seconds=30.0)
+def test_solver_that_begins_while_greedy_plans_reaches_the_optimum():
+    solution = run(contested(), seconds=30.0, many=0)
 
     assert (solution.greedy_objective, solution.objective, solution.bound) == (300, 400, 400)
 
@@ -213,11 +212,10 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
     def begun(*question):
         yield Broken()
 
-    monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
     monkeypatch.setattr(exact_run, "start_child", begun)
     monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
 
-    solution = run(contested(), seconds=30.0)
+    solution = run(contested(), seconds=30.0, many=0)
 
     assert (solution.solver, solution.objective, solution.fallback) == ("milp", 400, None)
     assert solution.bound_note == "relaxation: ended with code -6: no message"
@@ -225,10 +223,9 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
 
 @pytest.mark.parametrize("many", [0, 10**9])
 def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
-    monkeypatch.setattr(portfolio, "_MANY_NODES", many)
     monkeypatch.setattr(exact_run, "start_child", None)
 
-    solution = run(contested(), seconds=30.0, began=time.monotonic() - 60)
+    solution = run(contested(), seconds=30.0, began=time.monotonic() - 60, many=many)
 
     assert solution.solver == "greedy"
     assert solution.fallback.reason == "milp: no time left of 30 s"
@@ -279,10 +276,8 @@ def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [0, 10**9])
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 2.0])
-def test_never_worse_than_greedy_however_short_the_time(monkeypatch, seconds, many):
-    monkeypatch.setattr(portfolio, "_MANY_NODES", many)
-
-    solution = run(contested(), seconds=seconds)
+def test_never_worse_than_greedy_however_short_the_time(seconds, many):
+    solution = run(contested(), seconds=seconds, many=many)
 
     assert judged(contested(), solution.target).violations == ()
     assert solution.greedy_objective == 300

@@ -10,8 +10,10 @@ import pytest
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS, exact_run, solver_child
+from gpuplan.solvers import SOLVERS, exact_run
 from gpuplan.solvers.exact import milp
+from gpuplan.solvers.params.exact import ExactParams, SolverChildParams
+from gpuplan.solvers.params.search import SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -35,12 +37,12 @@ def asked_apart(monkeypatch):
     return asked
 
 
-def run(snapshot, policy=POLICY, *, solvers=("milp",)):
+def run(snapshot, policy=POLICY, *, solvers=("milp",), child=SolverChildParams()):
     check = partial(verify_target, snapshot, policy)
     return solve(
         build_problem(snapshot, policy),
         snapshot.running_placements,
-        Limits(60.0, solvers, ticks=TICKS),
+        Limits(60.0, solvers, ticks=TICKS, params=SearchParams(exact=ExactParams(child=child))),
         check,
     )
 
@@ -72,23 +74,19 @@ def test_where_nothing_that_waits_can_start_nothing_is_asked_apart(asked_apart):
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"),
-    [("_FEW_CHOICES", 0), ("_FEW_COLUMNS", 0), ("_ITERATIONS_HERE", 0), ("_VERY_FEW_COLUMNS", 0)],
+    "limit", ["few_choices", "few_nodes", "few_columns", "iterations", "very_few_columns"]
 )
-def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(monkeypatch, asked_apart, limit, value):
-    monkeypatch.setattr(solver_child, limit, value)
-
-    solution = run(contested())
+def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(asked_apart, limit):
+    solution = run(contested(), child=SolverChildParams(**{limit: 0}))
 
     assert asked_apart == [SOLVERS["milp"]]
     assert (solution.solver, solution.objective, solution.bound) == ("milp", OPTIMUM, OPTIMUM)
 
 
 def test_a_large_question_is_not_even_stated_in_this_process(monkeypatch, asked_apart):
-    monkeypatch.setattr(solver_child, "_FEW_CHOICES", 0)
     monkeypatch.setattr(exact_run, "solve_in_process", None)
 
-    run(contested())
+    run(contested(), child=SolverChildParams(few_choices=0))
 
     assert asked_apart == [SOLVERS["milp"]]
 
@@ -119,11 +117,10 @@ def test_a_library_that_breaks_here_is_asked_again_apart(monkeypatch, asked_apar
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("solvers", [(), ("milp",)])
-def test_a_question_is_answered_here_as_well_as_apart(monkeypatch, seed, solvers):
+def test_a_question_is_answered_here_as_well_as_apart(seed, solvers):
     one = instances.everything(seed)
 
     here = run(one.snapshot, one.policy, solvers=solvers)
-    monkeypatch.setattr(solver_child, "_FEW_CHOICES", 0)
-    apart = run(one.snapshot, one.policy, solvers=solvers)
+    apart = run(one.snapshot, one.policy, solvers=solvers, child=SolverChildParams(few_choices=0))
 
     assert (here.objective, here.bound, here.status) == (apart.objective, apart.bound, apart.status)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.params import FormulationParams
     from gpuplan.models.formulation.rows import Ints, Row
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
 
     Floats: TypeAlias = NDArray[np.float64]
-
-_LEAST_VIOLATION: Final = 1e-3
-"""Smallest violation, in replicas, for which a row is added."""
-
-_MAX_CUTS: Final = 8
-"""Rows added per domain at a time: those with the largest violation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +59,7 @@ class GangCover:
     """… and the replicas that fit in addition."""
     dearest: Ints
     """Nodes that may be in T, by the points lost if all running jobs leave them, largest loss first."""
+    params: FormulationParams
 
     def likely(self) -> Iterator[tuple[int, ...]]:
         """Sets T with rows that a solution is likely to violate: the most expensive nodes, one by one."""
@@ -81,8 +77,8 @@ class GangCover:
         elsewhere = int(self.most.sum()) - np.cumsum(self.most[order])
         needed = np.maximum(0, self.least[:, np.newaxis] - elsewhere)
         excess = values[self.gangs] @ needed - np.cumsum(room[order])
-        for last in np.argsort(-excess, kind="stable")[:_MAX_CUTS].tolist():
-            if excess[last] > _LEAST_VIOLATION:
+        for last in np.argsort(-excess, kind="stable")[: self.params.max_gang_covers].tolist():
+            if excess[last] > self.params.least_gang_cover_violation:
                 yield tuple(sorted(order[: last + 1].tolist()))
 
     def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
@@ -103,7 +99,7 @@ class GangCover:
 def gang_covers(problem: Problem, x: Columns) -> Iterator[GangCover]:
     """Gang cover structures of all domains that some gang requires."""
     users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int]]] = defaultdict(list)
-    for (index, tier, domain), column in x.whole.items():
+    for (index, tier, domain), column in x.whole.items() if x.params.gang_covers else ():
         kind = x.kinds[index]
         if (level := kind.together.required) is not None:
             key = level, domain, kind.groups[tier], kind.shape
@@ -162,4 +158,5 @@ def _cover_of(
         node=(np.cumsum(known) - 1)[where[counts]],
         gained=gained[counts],
         dearest=np.argsort(-losses[nodes][known], kind="stable"),
+        params=x.params,
     )

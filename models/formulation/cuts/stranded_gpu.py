@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.problem.problem import Problem
-
-_MAX_UNITS: Final = 256
-"""Limit on the units in which a node's amount of a resource is counted."""
 
 
 def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
@@ -37,12 +34,12 @@ def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
     Amounts are counted in units, rounded down on both sides. If no replica type takes more than g_i, there is
     no row.
     """
-    for group, cells in x.cells.of_group.items():
+    for group, cells in x.cells.of_group.items() if x.params.stranded_gpu else ():
         columns, gpus, amounts = _takers(x, group, cells)
         states = x.cells.states[group]
         for resource, name in enumerate(problem.resources):
             free = np.where(states.rounded, 0, states.amounts[:, resource])
-            unit = _unit(amounts[:, resource], int(free.max()))
+            unit = _unit(amounts[:, resource], int(free.max()), x.params.max_stranding_units)
             free, whole = free // unit, np.where(states.rounded, 0, states.whole)
             usable, taken = _lifted(int(whole.max()), int(free.max()), gpus, amounts[:, resource] // unit)
             if (taken == gpus).all():
@@ -75,9 +72,9 @@ def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints,
     )
 
 
-def _unit(amounts: Ints, largest: int) -> int:
-    """Greatest common divisor of all amounts, or a larger unit if a node has too many of these."""
-    return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // _MAX_UNITS))
+def _unit(amounts: Ints, largest: int, most: int) -> int:
+    """Greatest common divisor of all amounts, or a larger unit if a node has more than `most` of these."""
+    return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // most))
 
 
 def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints, Ints]:

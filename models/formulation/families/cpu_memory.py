@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns, ReplicaColumns
     from gpuplan.models.problem.problem import Problem
-
-MAX_REPLICAS_PER_NODE: Final = 8
-"""Rows are stated for replicas of which at most this many fit a node; the total covers smaller ones."""
 
 
 def cpu_memory(problem: Problem, x: Columns) -> Iterator[Row]:
@@ -47,7 +44,7 @@ def _rows_of(
         amounts = members.amounts[:, resource]
         most = int(amounts.max(initial=0))
         largest = int(states.amounts[:, resource].max(initial=0))
-        units = {1, *(largest // (per + 1) + 1 for per in range(1, MAX_REPLICAS_PER_NODE + 1))}
+        units = {1, *(largest // (per + 1) + 1 for per in range(1, x.params.max_replicas_per_node + 1))}
         if (amounts == most).all():
             units = {most}
         for unit in sorted(units):

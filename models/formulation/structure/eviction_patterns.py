@@ -13,8 +13,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
-
-MAX_PATTERNS_PER_NODE: Final = 1_024
-"""Limit on eviction patterns of one node; a node with more is crowded."""
-
-MAX_PATTERNS: Final = 6_000
-"""Limit on eviction patterns of all nodes; nodes with the most patterns become crowded until it is met …"""
-
-MAX_AVERAGE_PATTERNS: Final = 8
-"""… or until the average per node is at most this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +47,8 @@ class EvictionPattern:
 class EvictionPatterns:
     """All eviction patterns of every node."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, params: FormulationParams = FormulationParams()) -> None:
+        self.problem, self._params = problem, params
         self.holds: dict[int, dict[int, tuple[int, ...]]] = _holds(problem)
         """By node and running job: positions in the `holds` of the job."""
         self.pinned_nodes = {
@@ -88,18 +80,19 @@ class EvictionPatterns:
 
     def _crowded(self, parts: dict[int, list[list[EvictionPattern]]]) -> frozenset[int]:
         """Nodes with too many patterns, given the options of each group of equal running jobs."""
+        params = self._params
         counts = {node: prod(map(len, choices)) - 1 for node, choices in parts.items()}
         # For shares and MIG instances it matters which replica is given up first.
         crowded = {
             node
             for node, present in self.holds.items()
             for index, positions in present.items()
-            if counts[node] > MAX_PATTERNS_PER_NODE
+            if counts[node] > params.max_patterns_per_node
             or (len(positions) > 1 and self.problem.incumbents[index].shrinkable and not self._plain(index))
         }
         left = sum(count for node, count in counts.items() if node not in crowded)
         for node in sorted(counts, key=lambda node: (-counts[node], node)):
-            if left <= max(MAX_PATTERNS, MAX_AVERAGE_PATTERNS * len(self.problem.nodes)):
+            if left <= max(params.max_patterns, params.max_average_patterns * len(self.problem.nodes)):
                 break
             if node not in crowded:
                 crowded.add(node)

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
-_MAX_COEFFICIENTS: Final = 1_000_000
-"""Number of coefficients in rows without gain columns above which gains are counted slot by slot."""
-
 
 @dataclass(slots=True)
 class _ReleaseColumns:
@@ -58,14 +55,15 @@ class _ReleaseColumns:
 class EarlyReleases:
     """All gains, by place."""
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: int, max_coefficients: int) -> None:
+        """With more coefficients than that in rows, gains are counted slot by slot."""
+        self._slots, self._max_coefficients = slots, max_coefficients
         self._at: dict[Place, list[_ReleaseColumns]] = defaultdict(list)
 
     def close(self, upper: Sequence[int], new: Callable[[int], int]) -> None:
         """Finish collecting: `upper` bounds existing columns, `new` makes a column with an upper bound."""
         gains = [gain for found in self._at.values() for gain in found]
-        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MAX_COEFFICIENTS:
+        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > self._max_coefficients:
             for gain in gains:
                 gain.flow = balance_of((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
 

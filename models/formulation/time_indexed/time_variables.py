@@ -71,7 +71,7 @@ class LaterStarts:
         self.presence_classes: tuple[PresenceClass, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: usage of a queue beyond what it does not lend."""
-        self.gains = EarlyReleases(problem.slots)
+        self.gains = EarlyReleases(problem.slots, x.params.max_release_coefficients)
         self._note_starts_of_now(x)
         if problem.slots == 1:
             return

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.solvers.improve.column_generation.master import Master
 from gpuplan.solvers.improve.column_generation.pricing_loop import generate_columns
 from gpuplan.solvers.improve.column_generation.rounding import place_solution
 from gpuplan.solvers.improve.column_generation.subproblem import extract_repack_problem
+from gpuplan.solvers.params.improve import ColumnGenerationParams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
-
-_SHARE_OF_PRICING: Final = 0.6
-"""Maximum fraction of the time for generating columns."""
-
-_PLACING_FACTOR: Final = 3
-"""Placing jobs takes at most this many times as long as taking them off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,14 @@ class RepackResult:
     """By phase: lift, generate, round, place."""
 
 
-def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) -> RepackResult:
+def repack(
+    ledger: Ledger,
+    *,
+    nodes: Ints | None,
+    deadline: float,
+    seed: int,
+    params: ColumnGenerationParams = ColumnGenerationParams(),
+) -> RepackResult:
     """
     Fill nodes (None: all) anew with the plain jobs on them and with waiting ones.
 
@@ -61,17 +63,17 @@ def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) ->
     if ledger.problem.slots > 1 or clock.now >= deadline:
         return RepackResult(before, before)
     mark = ledger.mark()
-    question = extract_repack_problem(ledger, nodes)
+    question = extract_repack_problem(ledger, nodes, params)
     base, lifting = ledger.objective, clock.lap("lift")
     if not question.offers:
         return RepackResult(before, before, before, seconds=clock.seconds)
-    last = deadline - _PLACING_FACTOR * lifting
+    last = deadline - params.placing_factor * lifting
     master = Master(ledger, question, seed)
     found = generate_columns(
         master,
         question,
         ledger.problem.charges,
-        deadline=clock.now + _SHARE_OF_PRICING * (last - clock.now),
+        deadline=clock.now + params.share_of_pricing * (last - clock.now),
         seed=seed,
     )
     clock.lap("generate")

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MAX_STEPS: Final = 2_000
-"""Steps of one search; a node has few GPUs, so hardly any search comes near."""
 
-
-def pack_shares(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
+def pack_shares(shares: Sequence[int], free: Sequence[int], max_steps: int) -> tuple[int, ...] | None:
     """
     GPU position of each share, given the free thousandths of each GPU; each share is of one GPU.
 
     Best fit decreasing comes first (Johnson et al., Worst-case performance bounds for simple one-dimensional
     packing algorithms, SIAM Journal on Computing 3, 1974). If it fails, depth-first search follows in the
-    same order; GPUs with equal room left count as one. None if no packing was found.
+    same order; GPUs with equal room left count as one. None if no packing was found
+    within `max_steps` steps.
     """
     order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
     sizes = [shares[index] for index in order]
-    search = _PackingSearch(sizes, list(free))
+    search = _PackingSearch(sizes, list(free), max_steps)
     if not search.run(0, sum(sizes)):
         return None
     gpus = [0] * len(shares)
@@ -33,8 +31,8 @@ def pack_shares(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] |
 class _PackingSearch:
     """Depth-first search; its first descent is best fit decreasing."""
 
-    def __init__(self, sizes: list[int], free: list[int]) -> None:
-        self._sizes, self._free = sizes, free
+    def __init__(self, sizes: list[int], free: list[int], max_steps: int) -> None:
+        self._sizes, self._free, self._max_steps = sizes, free, max_steps
         self.chosen: list[int] = []
         self.steps = 0
 
@@ -50,7 +48,7 @@ class _PackingSearch:
             return False
         for room, gpu in sorted((room, gpu) for gpu, room in enumerate(self._free) if room >= size):
             self.steps += 1
-            if room in tried or self.steps > _MAX_STEPS:
+            if room in tried or self.steps > self._max_steps:
                 continue
             tried.add(room)
             self._free[gpu] -= size

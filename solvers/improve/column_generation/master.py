@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 _TOLERANCE: Final = 1e-6
 """Tolerance for values of the linear relaxation."""
 
-_SHARE_OF_ROUNDING: Final = 0.5
-"""Fraction of the time for an integer answer that is spent on rounding the linear relaxation."""
-
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -294,7 +291,8 @@ class Master:
         highs.setOptionValue("mip_abs_gap", 0.999)
         highs.setOptionValue("objective_target", self.paid - target + _TOLERANCE)
         self._bound_nodes(np.floor(relaxed + _TOLERANCE), np.ceil(relaxed - _TOLERANCE))
-        best = self._search(time.monotonic() + _SHARE_OF_ROUNDING * (deadline - time.monotonic()))
+        share = self._question.params.share_of_rounding
+        best = self._search(time.monotonic() + share * (deadline - time.monotonic()))
         most = [len(self._question.node_classes[one.node_class].nodes) for one in self._configurations]
         self._bound_nodes(np.zeros(len(most)), np.array(most, dtype=float))
         if best is not None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MAX_PATTERNS: Final = 3_000
-"""Maximum number of patterns of one GPU that are enumerated."""
-
 
 @lru_cache(maxsize=4096)
-def cutting_patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...], ...] | None:
+def cutting_patterns(sizes: tuple[int, ...], room: int, most: int) -> tuple[tuple[int, ...], ...] | None:
     """
-    Patterns of a GPU with `room` thousandths free, without dominated ones; None if there are too many.
+    Patterns of a GPU with `room` thousandths free, without dominated ones; None if there are more
+    than `most`.
 
     `sizes` are distinct, the largest first. A pattern gives for each size the number of its shares that are
     at least as large. A smaller share may have the place of a larger one, so shares fit the patterns of some
@@ -27,7 +25,7 @@ def cutting_patterns(sizes: tuple[int, ...], room: int) -> tuple[tuple[int, ...]
     found: list[tuple[int, ...]] = []
     for counts in _maximal(sizes, 0, room):
         found.append(counts)
-        if len(found) > _MAX_PATTERNS:
+        if len(found) > most:
             return None
     if not found:
         return ()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Charges
     from gpuplan.solvers.improve.column_generation.dominance import Bools
     from gpuplan.solvers.improve.column_generation.subproblem import Contents, FreeNodeClass, PackingItem
+    from gpuplan.solvers.params.improve import ColumnGenerationParams
 
 PRICE_SCALE: Final = 1_000
 """Prices of places are integers; this many units are one point."""
@@ -56,9 +57,15 @@ class Pricer:
     """The pricing problem of one node class."""
 
     def __init__(
-        self, items: Sequence[PackingItem], node_class: FreeNodeClass, charges: Charges, seed: int
+        self,
+        items: Sequence[PackingItem],
+        node_class: FreeNodeClass,
+        charges: Charges,
+        seed: int,
+        params: ColumnGenerationParams,
     ) -> None:
         self._items, self._node_class, self._charges, self._seed = items, node_class, charges, seed
+        self._params = params
         self._room: dict[int, int] = {}
         """Replicas of each item that fit if the node is used for them alone."""
         self._points: dict[int, int] = {}
@@ -85,11 +92,11 @@ class Pricer:
         """Best contents by the exact model; nothing is known if there are too many patterns."""
         worth = self._worth(prices)
         model = _PricingModel(self._items, self._node_class, self._charges, self._most(worth))
-        if not model.cut():
+        if not model.cut(self._params.max_patterns):
             return PricedPattern(inf)
         priced = model.solve(worth, self._seed, deadline)
         # The shares fit in principle, but the search for a packing may have given up.
-        found = _GreedyNode(self._items, self._node_class).holds(priced.contents)
+        found = self._empty_node().holds(priced.contents)
         return priced if found else PricedPattern(priced.bound)
 
     def _fitting_in(self) -> Bools:
@@ -117,7 +124,7 @@ class Pricer:
 
     def _packed(self, contents: Contents, worth: dict[int, int]) -> Contents:
         """The contents if their shares can be packed; otherwise without some, but with what then fits."""
-        box = _GreedyNode(self._items, self._node_class)
+        box = self._empty_node()
         if box.holds(contents):
             return contents
         for index, count in sorted(contents, key=lambda each: self._size(each[0]), reverse=True):
@@ -125,6 +132,9 @@ class Pricer:
         for index in sorted(worth, key=lambda index: (-worth[index], index)):
             box.put(index, min(self._items[index].most, self._room[index]) - box.counts[index])
         return tuple(sorted((index, count) for index, count in box.counts.items() if count))
+
+    def _empty_node(self) -> _GreedyNode:
+        return _GreedyNode(self._items, self._node_class, self._params.packing_steps)
 
     def _size(self, index: int) -> tuple[int, int]:
         return self._items[index].shape.quota_milli, -index
@@ -174,12 +184,12 @@ class _PricingModel:
         )
         return PricedPattern(solver.best_objective_bound, contents, int(solver.objective_value))
 
-    def cut(self) -> bool:
+    def cut(self, max_patterns: int) -> bool:
         """Add the rows of patterns; False if there are too many."""
         sizes = tuple(sorted(set(self._shares.values()), reverse=True))
         places: dict[int, list[Any]] = {size: [] for size in sizes}
         for free, number in sorted(Counter(self._node_class.gpus).items()) if sizes else ():
-            if (found := cutting_patterns(sizes, free)) is None:
+            if (found := cutting_patterns(sizes, free, max_patterns)) is None:
                 return False
             cuts = [self._model.new_int_var(0, number, "") for _ in found]
             self._model.add(sum(cuts) <= (self._opened if free == MILLI else number))
@@ -215,8 +225,8 @@ class _PricingModel:
 class _GreedyNode:
     """One node of a class that is filled item by item; shares go where they fit best."""
 
-    def __init__(self, items: Sequence[PackingItem], node_class: FreeNodeClass) -> None:
-        self._items = items
+    def __init__(self, items: Sequence[PackingItem], node_class: FreeNodeClass, packing_steps: int) -> None:
+        self._items, self._packing_steps = items, packing_steps
         self._gpus = list(node_class.gpus)
         self._amounts = list(node_class.amounts)
         self.counts: Counter[int] = Counter()
@@ -225,7 +235,8 @@ class _GreedyNode:
         """True if the shares of contents can be packed; all other limits must hold already."""
         used = sum(count * self._items[index].shape.gpus for index, count in contents)
         shares = [self._items[index].shape.gpu_milli for index, count in contents for _ in range(count)]
-        return pack_shares([milli for milli in shares if milli], self._gpus[used:]) is not None
+        taken = [milli for milli in shares if milli]
+        return pack_shares(taken, self._gpus[used:], self._packing_steps) is not None
 
     def put(self, index: int, count: int) -> None:
         """Add up to `count` replicas of an item."""

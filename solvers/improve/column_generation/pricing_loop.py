@@ -26,9 +26,6 @@ _RELATIVE_ERROR: Final = 1e-9
 _LEAST_GAIN: Final = 1
 """Parts of a point by which contents must be better, so that rounding errors do not count as gains."""
 
-_COLUMNS_PER_ROUND: Final = 32
-"""Configurations found before the master is solved for new prices."""
-
 
 @dataclass(frozen=True, slots=True)
 class PricingResult:
@@ -71,7 +68,9 @@ class _PricingLoop:
 
     def __init__(self, master: Master, question: RepackProblem, charges: Charges, seed: int) -> None:
         self._master, self._question, self._charges = master, question, charges
-        self._pricers = [Pricer(question.items, each, charges, seed) for each in question.node_classes]
+        self._pricers = [
+            Pricer(question.items, each, charges, seed, question.params) for each in question.node_classes
+        ]
         self._next = 0
         self.configurations = 0
         for index, contents in _previous_contents(question):
@@ -85,7 +84,7 @@ class _PricingLoop:
             priced = self._pricers[index].price_heuristically(prices.places, deadline)
             bounds[index] = priced.bound
             added += self._offer(index, priced, prices)
-            if added >= _COLUMNS_PER_ROUND:
+            if added >= self._question.params.columns_per_round:
                 self._next = (index + 1) % count
                 break
         for index, pricer in enumerate(self._pricers) if not added else ():
@@ -137,5 +136,7 @@ def _whole_gpus_used(question: RepackProblem, index: int, contents: Contents) ->
     node_class, items = question.node_classes[index], question.items
     whole = sum(count * items[item].shape.gpus for item, count in contents)
     shares = [items[item].shape.gpu_milli for item, count in contents for _ in range(count)]
-    gpus = pack_shares([share for share in shares if share], node_class.gpus[whole:]) or ()
-    return whole + len({gpu for gpu in gpus if gpu < node_class.whole - whole})
+    gpus = pack_shares(
+        [share for share in shares if share], node_class.gpus[whole:], question.params.packing_steps
+    )
+    return whole + len({gpu for gpu in gpus or () if gpu < node_class.whole - whole})

@@ -83,7 +83,9 @@ def _take(
             taker = question.items[items[each]].taker
             taken.append((items[each], ledger.take_site_on(taker, node)))
     for each, gpu in _gpus(
-        ledger.capacity.gpu_free[node].tolist(), {each: shapes[each].gpu_milli for each in shares}
+        ledger.capacity.gpu_free[node].tolist(),
+        {each: shapes[each].gpu_milli for each in shares},
+        question.params.packing_steps,
     ):
         site = ReplicaSite(node, (gpu,))
         ledger.take_site(question.items[items[each]].taker, site)
@@ -91,13 +93,13 @@ def _take(
     return taken
 
 
-def _gpus(free: list[int], shares: dict[int, int]) -> Iterator[tuple[int, int]]:
+def _gpus(free: list[int], shares: dict[int, int], max_steps: int) -> Iterator[tuple[int, int]]:
     """
     (share, GPU) for shares, in thousandths by number, on GPUs with `free` thousandths each.
 
     A packing exists, since the contents were packed before. If the search for it gives up, some are left out.
     """
-    if (gpus := pack_shares(list(shares.values()), free)) is not None:
+    if (gpus := pack_shares(list(shares.values()), free, max_steps)) is not None:
         yield from zip(shares, gpus, strict=True)
         return
     for share, milli in shares.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.models.units import MILLI
+from gpuplan.solvers.params.improve import ColumnGenerationParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 
 if TYPE_CHECKING:
@@ -89,9 +90,12 @@ class RepackProblem:
     node_classes: tuple[FreeNodeClass, ...]
     before: dict[int, Contents] = field(default_factory=dict)
     """Contents of nodes before their jobs were taken off."""
+    params: ColumnGenerationParams = ColumnGenerationParams()
 
 
-def extract_repack_problem(ledger: Ledger, nodes: Ints | None) -> RepackProblem:
+def extract_repack_problem(
+    ledger: Ledger, nodes: Ints | None, params: ColumnGenerationParams = ColumnGenerationParams()
+) -> RepackProblem:
     """Take all plain jobs off some nodes (None: off all); returns what may now be packed there."""
     scope = _scope(ledger, nodes)
     plain = {
@@ -115,7 +119,7 @@ def extract_repack_problem(ledger: Ledger, nodes: Ints | None) -> RepackProblem:
         for site in placed.sites:
             before[site.node][item_at[placed.job_class, ledger.group_of[site.node]]] += 1
     contents = {node: tuple(sorted(counts.items())) for node, counts in sorted(before.items())}
-    return RepackProblem(tuple(items), tuple(offers), _node_classes(ledger, scope), contents)
+    return RepackProblem(tuple(items), tuple(offers), _node_classes(ledger, scope), contents, params)
 
 
 def covers_whole_problem(ledger: Ledger) -> bool:

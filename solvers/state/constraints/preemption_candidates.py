@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
     Bools: TypeAlias = NDArray[np.bool_]
-
-_FEW_NODES: Final = 16
-"""Up to this many nodes are examined one by one."""
 
 
 class PreemptionCandidate(NamedTuple):
@@ -124,7 +121,7 @@ class PreemptionCandidates:
         """
         self._refresh()
         missing = self._missing(tenant.shape, nodes)
-        if len(nodes) <= _FEW_NODES:
+        if len(nodes) <= self._ledger.params.preemption.few_nodes:
             pairs = zip(nodes.tolist(), missing.tolist(), strict=True)
             return np.array([self._least_loss(node, lack, tenant) for node, lack in pairs])
         if not len(self._node):

@@ -7,8 +7,8 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.formulation.rows import row, row_of_arrays
-from gpuplan.models.formulation.structure import eviction_patterns
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.strategies import instances
 
@@ -31,15 +31,13 @@ def test_entries_that_cancel_out_leave_no_column():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
-def test_no_family_names_a_column_twice_where_gangs_leave_crowded_nodes(monkeypatch, make):
+def test_no_family_names_a_column_twice_where_gangs_leave_crowded_nodes(make):
     """There one column, that a gang leaves, brings something on each of its nodes."""
-    monkeypatch.setattr(eviction_patterns, "MAX_PATTERNS", 0)
-    monkeypatch.setattr(eviction_patterns, "MAX_AVERAGE_PATTERNS", 0)
-    crowded = 0
+    params, crowded = FormulationParams(max_patterns=0, max_average_patterns=0), 0
     for seed in range(100):
         instance = make(seed)
         problem = build_problem(instance.snapshot, instance.policy)
-        x = Columns(problem)
+        x = Columns(problem, params)
         for each in formulate(problem, x).rows:
             assert len(np.unique(each.columns)) == len(each.columns), each
         crowded += bool(x.eviction_patterns.crowded)

@@ -13,6 +13,8 @@ from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.params.exact import ExactParams, HighsParams
+from gpuplan.solvers.params.search import SearchParams
 from tests.support.strategies.schedule_instances import timely
 
 
@@ -22,27 +24,26 @@ def model(seed):
     return formulate(problem, Columns(problem))
 
 
-def answer(solver, formulation, **limits):
+def answer(solver, formulation, params=SearchParams(), **limits):
     nothing = np.zeros_like(formulation.upper)
     reported = []
-    budget = Budget(time.monotonic() + 30, **limits)
+    budget = Budget(time.monotonic() + 30, params=params, **limits)
     return solver.solve(formulation, budget, nothing, reported.append), reported
 
 
-@pytest.fixture(params=["MANY_LATER", "MANY_COLUMNS"])
-def in_stages(request, monkeypatch):
+@pytest.fixture(params=["many_later", "many_columns"])
+def in_stages(request):
     """Every model is large, or has many later starts if it has any."""
-    monkeypatch.setattr(milp, request.param, 0)
+    return SearchParams(exact=ExactParams(highs=HighsParams(**{request.param: 0})))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_stages")
-def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound():
+def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound(in_stages):
     with_later = 0
     for seed in range(40):
         formulation = model(seed)
         best, _ = answer(cpsat, formulation)
-        found, reported = answer(milp, formulation)
+        found, reported = answer(milp, formulation, in_stages)
 
         assert found.status is SolveStatus.OPTIMAL, seed
         assert formulation.violated_rows(found.values) == (), seed
@@ -52,21 +53,19 @@ def test_stages_end_with_the_optimum_of_the_whole_and_claim_no_other_bound():
     assert with_later >= 30
 
 
-@pytest.mark.usefixtures("in_stages")
-def test_search_stopped_in_any_stage_still_answers_with_a_bound_on_the_whole():
+def test_search_stopped_in_any_stage_still_answers_with_a_bound_on_the_whole(in_stages):
     for seed in range(10):
         formulation = model(seed)
         best, _ = answer(cpsat, formulation)
-        found, _ = answer(milp, formulation, ticks=1)
+        found, _ = answer(milp, formulation, in_stages, ticks=1)
 
         assert found.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE), seed
         assert formulation.points(found.values) <= best.bound <= found.bound, seed
 
 
-@pytest.mark.usefixtures("in_stages")
-def test_same_ticks_same_answer():
+def test_same_ticks_same_answer(in_stages):
     formulation = model(3)
 
-    one, other = (answer(milp, formulation, ticks=2)[0] for _ in range(2))
+    one, other = (answer(milp, formulation, in_stages, ticks=2)[0] for _ in range(2))
 
     assert (one.values == other.values).all()

@@ -16,6 +16,7 @@ from gpuplan.solvers.heuristics.greedy import _plan, greedy, greedy_orders
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.market_prices import MarketPrices
 from gpuplan.solvers.heuristics.preemption import preempt_for_waiting, restore_preempted
+from gpuplan.solvers.params.placement import GreedyParams, PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
@@ -158,11 +159,12 @@ def test_a_job_stopped_for_nothing_comes_back_though_nothing_is_won():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
-    monkeypatch.setattr("gpuplan.solvers.heuristics.greedy._FEW_INCUMBENTS", 0)
+def test_thorough_plan_is_no_worse_than_trades_one_by_one(seed):
+    params = PlacementParams(greedy=GreedyParams(few_incumbents=0))
     instance = instances.everything_mixed(seed)
     problem = build_problem(instance.snapshot, instance.policy)
 
-    alone = max(_plan(problem, way, None).ledger.objective for way in greedy_orders(problem, thorough=True))
-    assert greedy(problem, thorough=True).objective == alone
-    assert greedy(problem).objective <= alone
+    orders = greedy_orders(problem, params, thorough=True)
+    alone = max(_plan(problem, order, None, params).ledger.objective for order in orders)
+    assert greedy(problem, thorough=True, params=params).objective == alone
+    assert greedy(problem, params=params).objective <= alone

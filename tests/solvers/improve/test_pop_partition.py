@@ -18,6 +18,7 @@ from gpuplan.solvers.improve.destroy import destroy_part, destroyable_nodes
 from gpuplan.solvers.improve.pop_partition import partition_cluster, partition_count
 from gpuplan.solvers.improve.subproblem import build_subproblem, is_freely_placed
 from gpuplan.solvers.parallel import run_in_forks
+from gpuplan.solvers.params.improve import PartitionParams
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.strategies import instances
@@ -143,7 +144,7 @@ def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):
 
 
 def test_small_clusters_are_asked_about_as_a_whole():
-    assert partition_count(build_problem(racks(12), instances.POLICY)) == 1
+    assert partition_count(build_problem(racks(12), instances.POLICY), PartitionParams()) == 1
 
 
 def test_calls_side_by_side_say_what_they_return_and_none_where_they_fail():

@@ -14,6 +14,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.params.placement import PlacementParams, RoundingParams
 from gpuplan.solvers.rounding import disaggregate as placing
 from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -26,14 +27,14 @@ from tests.support.strategies.random_targets import judged
 class World:
     """Nodes of six GPUs and 24 cores, and jobs placed on them by hand."""
 
-    def __init__(self, *jobs, placed, running=(), nodes=None):
+    def __init__(self, *jobs, placed, running=(), nodes=None, params=PlacementParams()):
         """`placed` has (node, first GPU) by job."""
         self.snapshot = build.snapshot(
             nodes=nodes or build.cluster(2, gpus=6, cpus=24), jobs=[*running, *jobs]
         )
         self.policy = Policy()
         self.problem = build_problem(self.snapshot, self.policy)
-        self.ledger = Ledger(self.problem)
+        self.ledger = Ledger(self.problem, params)
         for name, (node, first) in placed.items():
             gpus = self.problem.classes[self.index(name)].shape.gpus
             assert place_on_sites(
@@ -161,7 +162,7 @@ def crowd(seed):
 
 
 @pytest.mark.slow
-def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
+def test_fewer_jobs_of_an_answer_miss_their_places():
     missed = {True: 0, False: 0}
     for seed in range(25):
         snapshot = crowd(seed)
@@ -171,10 +172,8 @@ def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
         budget = Budget(float("inf"), ticks=5)
         values = milp.solve(formulation, budget, np.zeros_like(formulation.upper), lambda _: None).values
         for relief in missed:
-            with monkeypatch.context() as patch:
-                if not relief:
-                    patch.setattr(SwapRepair, "swap_for_room", lambda *_: None)
-                ledger, lost = placing.disaggregate(problem, x.decode(values))
+            params = PlacementParams(rounding=RoundingParams(swap_repair=relief))
+            ledger, lost = placing.disaggregate(problem, x.decode(values), params=params)
             missed[relief] += lost
             assert judged(snapshot, Policy(), ledger.target(())).violations == ()
     assert missed[True] < missed[False] * 3 / 4
@@ -194,8 +193,9 @@ def test_change_on_the_same_node_is_none():
     assert world.nodes("h", "other") == ["n1", "n0"]
 
 
-def test_it_is_given_up_after_some_nodes_in_vain(monkeypatch):
-    monkeypatch.setattr("gpuplan.solvers.rounding.swap_repair._MAX_FAILURES", 0)
+def test_it_is_given_up_after_some_nodes_in_vain():
+    params = PlacementParams(rounding=RoundingParams(swap_failures=0))
     jobs = [heavy("h0"), heavy("h1"), *lights(), build.job("waits", gpus=1, cpus=4)]
 
-    assert World(*jobs, placed={"h0": ("n0", 0), "h1": ("n0", 1)} | ALL_OF_A_NODE).relieved("waits") is None
+    placed = {"h0": ("n0", 0), "h1": ("n0", 1)} | ALL_OF_A_NODE
+    assert World(*jobs, placed=placed, params=params).relieved("waits") is None

@@ -19,6 +19,8 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.params.exact import ExactParams, HighsParams
+from gpuplan.solvers.params.search import SearchParams
 from tests.support.builders import build
 from tests.support.builders.gang_builders import gang, racks
 from tests.support.harness.family_rows import model
@@ -31,9 +33,9 @@ SEEDS = 300
 """Of random instances."""
 
 
-def relaxed(formulation):
+def relaxed(formulation, params=SearchParams()):
     """The linear relaxation's last answer, its bound without further rows, and with them."""
-    budget, nothing = Budget(time.monotonic() + 20), np.zeros_like(formulation.upper)
+    budget, nothing = Budget(time.monotonic() + 20, params=params), np.zeros_like(formulation.upper)
     loose = milp.relax(replace(formulation, gang_covers=()), budget, nothing, lambda _: None)
     answer = milp.relax(formulation, budget, nothing, lambda _: None)
     return answer, loose.bound, answer.bound
@@ -101,9 +103,9 @@ def test_gang_is_not_spread_over_the_cheapest_node_of_every_rack(monkeypatch, pa
     # Either kind of rows by itself is enough here.
     monkeypatch.setattr(GangCover, part, lambda *_: iter(()))
     # Smaller models do not begin with rows that are only likely to be broken.
-    monkeypatch.setattr(milp, "_MANY_COLUMNS", 0)
+    highs = HighsParams(many_columns_for_likely_covers=0)
 
-    answer, loose, tight = relaxed(formulation)
+    answer, loose, tight = relaxed(formulation, SearchParams(exact=ExactParams(highs=highs)))
 
     assert tight < loose
     assert exact_bound(formulation.strengthened(answer.cuts), answer.multipliers) >= tight - 1

@@ -14,7 +14,7 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.structure import eviction_patterns
+from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
@@ -76,11 +76,11 @@ def _running(draw, node):
 
 
 CROWDED = {
-    "none": {},
-    "some": {"MAX_PATTERNS_PER_NODE": 2},
-    "all": {"MAX_PATTERNS": 0, "MAX_AVERAGE_PATTERNS": 0},
+    "none": FormulationParams(),
+    "some": FormulationParams(max_patterns_per_node=2),
+    "all": FormulationParams(max_patterns=0, max_average_patterns=0),
 }
-"""Which nodes are, of those that a job may leave: limits of departures."""
+"""Which nodes are, of those that a job may leave: limits of eviction patterns."""
 
 
 @cache
@@ -90,7 +90,7 @@ def cases(crowded="none"):
     for seed in range(SEEDS):
         snapshot, policy = world(seed), Policy(prices=PRICES, priority=build.BY_WEIGHT)
         problem = build_problem(snapshot, policy)
-        x = Columns(problem)
+        x = Columns(problem, CROWDED[crowded])
         assert not x.eviction_patterns.crowded or crowded != "none"
         formulation = formulate(problem, x)
         if formulation.gang_covers:
@@ -101,9 +101,7 @@ def cases(crowded="none"):
 
 
 @pytest.fixture(params=CROWDED)
-def found(request, monkeypatch):
-    for limit, value in CROWDED[request.param].items():
-        monkeypatch.setattr(eviction_patterns, limit, value)
+def found(request):
     return cases(request.param)
 
 

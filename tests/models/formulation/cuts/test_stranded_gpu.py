@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.structure import eviction_patterns
+from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
@@ -144,16 +144,14 @@ def is_heavy(kind, gpus, cores, weights):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "limits", [{}, {"MAX_PATTERNS_PER_NODE": 2}, {"MAX_PATTERNS": 0, "MAX_AVERAGE_PATTERNS": 0}]
+    "limits", [{}, {"max_patterns_per_node": 2}, {"max_patterns": 0, "max_average_patterns": 0}]
 )
-def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monkeypatch):
-    for limit, value in limits.items():
-        monkeypatch.setattr(eviction_patterns, limit, value)
+def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits):
     kept = 0
     for seed in range(12):
         snapshot, policy = contested(seed), Policy(priority=build.BY_WEIGHT)
         problem = build_problem(snapshot, policy)
-        x = Columns(problem)
+        x = Columns(problem, FormulationParams(**limits))
         formulation = formulate(problem, x)
         draw = random.Random(seed)
         assert bool(x.eviction_patterns.crowded) == bool(limits)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
+from gpuplan.solvers.params.improve import ColumnGenerationParams
 from tests.support.oracles.share_packing import packs
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ FEW_SHARES = st.lists(st.sampled_from((90, 210, 300, 340, 410, 500, 590, 810, 10
 
 @given(FEW_SHARES, st.integers(1, 3))
 def test_packing_finds_one_exactly_if_there_is_one(milli, gpus):
-    found = pack_shares(milli, [1000] * gpus)
+    found = pack_shares(milli, [1000] * gpus, ColumnGenerationParams().packing_steps)
 
     assert (found is not None) == packs(tuple(sorted(milli)), gpus)
     if found is not None:

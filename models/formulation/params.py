@@ -1,0 +1,67 @@
+"""
+Parameters of the block model: limits of its size, and which valid inequalities it has.
+
+The docstring of each field gives the unit, the meaning, and the case that set the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FormulationParams:
+    """Parameters of the block model; none of them changes which plans are feasible."""
+
+    gang_covers: bool = True
+    """Add gang cover rows to the linear relaxation. 100K × 20K: the bound fell by 3.1 % (decision 0008)."""
+
+    least_gang_cover_violation: float = 1e-3
+    """Replicas; smallest violation for which a gang cover row is added. No record of the case that set it."""
+
+    max_gang_covers: int = 8
+    """
+    Gang cover rows added per domain at a time, those with the largest violation. No record of the case that
+    set it.
+    """
+
+    stranded_gpu: bool = True
+    """
+    State the rows of stranded GPUs (C15). They lower the bound by 0.3 to 0.8 %, and the counts then fit on
+    nodes (decision 0009).
+    """
+
+    max_stranding_units: int = 256
+    """
+    Units in which a node's amount of a resource is counted at most in the rows of stranded GPUs. No record of
+    the case that set it.
+    """
+
+    max_replicas_per_node: int = 8
+    """
+    Rows of CPU and memory are stated for replicas of which at most this many fit a node; the total covers
+    smaller ones. No record of the case that set it.
+    """
+
+    max_patterns_per_node: int = 1_024
+    """
+    Eviction patterns of one node; a node with more is crowded. L5: with 256, three crowded nodes made the
+    bound 0.5 % larger, and 50 of 1,544 jobs found no place; with 1,024 none is crowded, and one job finds no
+    place (decision 0005).
+    """
+
+    max_patterns: int = 6_000
+    """
+    Eviction patterns of all nodes; nodes with the most patterns become crowded until it is met …
+    `scenarios/production` with preemption: 33,238 patterns made 1.7 million coefficients and no bound in
+    time, 5,962 a bound 4.8 % above the plan (decision 0005).
+    """
+
+    max_average_patterns: int = 8
+    """… or until the average per node is at most this. 12,500 nodes (decision 0008)."""
+
+    max_release_coefficients: int = 1_000_000
+    """
+    Coefficients in rows without gain columns above which early releases are counted slot by slot. With fewer,
+    HiGHS loses more time than the smaller model saves (decision 0009, which does not name the case).
+    """

@@ -1,0 +1,132 @@
+"""
+Parameters of improvement: neighbourhoods, parts of a large cluster, and repacking by column generation.
+
+The docstring of each field gives the unit, the meaning, and the case that set the default. A field of type
+bool switches an improver off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LnsParams:
+    """Large neighbourhood search."""
+
+    enabled: bool = True
+    """Without it no neighbourhood is solved; parts and repacking stay."""
+
+    nodes: int = 12
+    """Nodes of a neighbourhood (decision 0007; no record of the case that set the number)."""
+
+    base_weight_milli: int = 100
+    """
+    Thousandths of a GPU added to the free GPUs of each node when neighbourhoods are drawn, so that full nodes
+    are drawn too. No record of the case that set it.
+    """
+
+    seconds: float = 1.0
+    """Maximum of one neighbourhood, if the clock limits the work. No record of the case that set it."""
+
+    gap: float = 0.0005
+    """
+    Relative gap of a neighbourhood's answer; a smaller one is not worth the time. No record of the case that
+    set it.
+    """
+
+    max_failures: int = 4
+    """
+    Failures in a row that end the search, for each neighbourhood that fits into the cluster. No record of the
+    case that set it.
+    """
+
+    report_seconds: float = 1.0
+    """Minimum seconds between two reports of better plans … No record of the case that set it."""
+
+    report_factor: int = 4
+    """… and at least this many times what one report takes. No record of the case that set it."""
+
+    per_tick: int = 2
+    """
+    Neighbourhoods per unit of deterministic work. No record of the case that set it; the plans of tests/net
+    are made with it.
+    """
+
+    max_replicas_without_gpu: int = 64
+    """
+    Replicas without GPUs that the problem of some nodes considers per node at most. No record of the case
+    that set it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionParams:
+    """Parts of a large cluster that are improved in parallel (POP)."""
+
+    enabled: bool = True
+    """
+    Without it each cluster is improved as a whole. 100K × 50K: one round of parts reduces the gap from 0.70
+    to 0.10 % (decision 0008).
+    """
+
+    gpus_per_part: int = 10_000
+    """Minimum GPUs of a part: about as large as a problem that is solved as a whole (decision 0008)."""
+
+    many_gpus: int = 50_000
+    """GPUs of a cluster that is divided … (decision 0008; no record of the case.)"""
+
+    many_jobs: int = 20_000
+    """… or this many waiting jobs. (Decision 0008; no record of the case.)"""
+
+    gap: float = 0.001
+    """Relative gap of a part's answer; a smaller one is not worth the time. No record of the case."""
+
+    least_gain: float = 0.001
+    """Fraction of the objective: a round that gains no more is the last. No record of the case."""
+
+    share_of_placing: float = 0.1
+    """Fraction of the time of a part for placing its answer. No record of the case that set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnGenerationParams:
+    """Repacking of all nodes with plain jobs, by column generation over configurations."""
+
+    enabled: bool = True
+    """Without it nodes are not repacked as a whole; it runs only if the clock limits the work."""
+
+    max_node_kinds: int = 100
+    """
+    Kinds of nodes above which column generation over all nodes at once is too large. `scenarios/production`
+    has 687: 0.6 % more was found in 14 s, without a bound (docs/benchmarks.md).
+    """
+
+    share_of_repacking: float = 0.8
+    """Fraction of the time for repacking, where it is done. No record of the case that set it."""
+
+    share_of_pricing: float = 0.6
+    """Maximum fraction of that time for generating columns. No record of the case that set it."""
+
+    placing_factor: int = 3
+    """
+    Placing jobs takes at most this many times as long as taking them off. No record of the case that set it.
+    """
+
+    columns_per_round: int = 32
+    """Configurations found before the master is solved for new prices. No record of the case that set it."""
+
+    share_of_rounding: float = 0.5
+    """
+    Fraction of the time for an integer answer that is spent on rounding the linear relaxation. No record of
+    the case that set it.
+    """
+
+    max_patterns: int = 3_000
+    """Patterns of one GPU that are enumerated at most. No record of the case that set it."""
+
+    packing_steps: int = 2_000
+    """
+    Steps of one search for a packing of shares; a node has few GPUs, so hardly any search comes near. No
+    record of the case that set it.
+    """

@@ -1,0 +1,165 @@
+"""
+Parameters of all that puts jobs on nodes: greedy, preemption, later starts, rounding, and the ledger.
+
+A ledger carries them (`Ledger.params`). The docstring of each field gives the unit, the meaning, and the case
+that set the default. A field of type bool switches an improver off; `python -m benchmarks ablate` measures
+what each of them earns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyParams:
+    """Orders of decisions that greedy tries, and its steps over later slots."""
+
+    few_incumbents: int = 200
+    """
+    Running jobs up to which greedy also tries preemption one by one alone: it takes no time then. Instances
+    of 70 nodes with scarce cores: plans by bulk preemption alone are up to 24 % worse (docs/benchmarks.md).
+    """
+
+    list_scheduling: bool = True
+    """Try orders that decide starts now and later in one pass."""
+
+    gangs_first: bool = True
+    """
+    Try an order that places gangs that need one domain before all other jobs. 12 slots at XL: most of the gap
+    is due to such gangs (docs/benchmarks.md).
+    """
+
+    resuming: bool = True
+    """Try an order that assumes that preempted jobs resume later."""
+
+    pull_forward: bool = True
+    """Pull reserved starts forward to the earliest slot with room."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPreemptionParams:
+    """Preemption of many running jobs at once by market prices."""
+
+    enabled: bool = True
+    """Without it greedy preempts one by one only. It was 15 to 50 % below the relaxation (decision 0009)."""
+
+    premium: float = 1.1
+    """
+    Multiple of the price up to which a job is preempted too: it returns if nothing takes its place. No record
+    of the case that set it.
+    """
+
+    expected_share: float = 0.9
+    """
+    Fraction of a queue's waiting jobs worth the price that is expected to count toward its guarantee. No
+    record of the case that set it.
+    """
+
+    price_rounds: int = 8
+    """Iterations after which the prices hardly change. No record of the case that set it."""
+
+    logit_scale: float = 0.3
+    """
+    Fraction of the general price level: a model that is cheaper by this much attracts e times the demand. No
+    record of the case that set it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionParams:
+    """Preemption one by one, and the return of preempted jobs."""
+
+    enabled: bool = True
+    """Preempt for single jobs; without it only bulk preemption and the exact solver preempt."""
+
+    nodes_tried: int = 16
+    """
+    Nodes examined for one replica: those with the least lower bound on the loss. No record of the case that
+    set it.
+    """
+
+    domains_tried: int = 4
+    """Domains examined for one gang that needs one. No record of the case that set it."""
+
+    max_failures: int = 400
+    """
+    Classes without a profitable preemption after which no job is preempted any more. No record of the case
+    that set it.
+    """
+
+    few_newcomers: int = 500
+    """
+    New jobs since the last plan up to which jobs are preempted for them when that plan is extended. With more
+    the last plan says little, and preempting for all takes as long as greedy. No record of the case that set
+    it.
+    """
+
+    few_nodes: int = 16
+    """Nodes up to which losses are computed one by one; only time depends on it. No record of the case."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqueakyWheelParams:
+    """Repeated reservation of later starts in several orders (squeaky wheel optimization)."""
+
+    enabled: bool = True
+    """Without it only the first order is tried."""
+
+    rounds: int = 5
+    """Orders that are tried, the first one included. No record of the case that set it."""
+
+    places_gained: int = 30
+    """Positions in the order by which a late job moves ahead. No record of the case that set it."""
+
+    whole_node_gpus: int = 8
+    """GPUs of a replica that needs a whole node of the usual size; the nodes of the sizes S to XL have 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingParams:
+    """Placement of the counts of the block model on nodes."""
+
+    second_pass: bool = True
+    """If a job misses its intended place, place everything again in another order; the better pass counts."""
+
+    swap_repair: bool = True
+    """Exchange jobs that use much CPU or memory for light ones where that makes room (decision 0009)."""
+
+    swap_failures: int = 50
+    """
+    Nodes in a row without a useful exchange that end the exchanges of one batch, so that hopeless cases do
+    not use up the time to place (docs/benchmarks.md). No record of the case that set the number.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerParams:
+    """Memory and time of the ledger; no plan depends on these numbers."""
+
+    max_node_scores: int = 1_024
+    """
+    Node scores kept; each has two numbers per node: 25 MB for all at 1,500 nodes. No record of the case that
+    set it.
+    """
+
+    max_feasible_nodes: int = 2_048
+    """Lists of feasible nodes over a span of slots kept per ledger. No record of the case that set it."""
+
+    few_changed_nodes: int = 8
+    """
+    Changed nodes up to which scores are computed one by one, twenty times as fast as an array of one. No
+    record of the case that set the number.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParams:
+    """All that puts jobs on nodes."""
+
+    greedy: GreedyParams = GreedyParams()
+    bulk_preemption: BulkPreemptionParams = BulkPreemptionParams()
+    preemption: PreemptionParams = PreemptionParams()
+    squeaky_wheel: SqueakyWheelParams = SqueakyWheelParams()
+    rounding: RoundingParams = RoundingParams()
+    ledger: LedgerParams = LedgerParams()

@@ -1,0 +1,50 @@
+"""
+`SearchParams`: all parameters of one search, in parts.
+
+`Limits.params` carries them through the portfolio and, pickled, into the processes of solvers. The docstring
+of each field gives the unit, the meaning, and the case that set the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuplan.models.formulation.params import FormulationParams
+from gpuplan.solvers.params.exact import ExactParams
+from gpuplan.solvers.params.improve import ColumnGenerationParams, LnsParams, PartitionParams
+from gpuplan.solvers.params.placement import PlacementParams
+
+
+@dataclass(frozen=True, slots=True)
+class PortfolioParams:
+    """The order of solvers and the time of each."""
+
+    many_nodes: int = 5_000
+    """Nodes from which on the first solver begins while greedy plans: both cores are busy (decision 0008)."""
+
+    max_stages: int = 8
+    """
+    Highest priorities for which exact solvers run, besides the lowest; greedy plans the rest. No record of
+    the case that set it.
+    """
+
+    verifications_per_greedy: int = 10
+    """Greedy takes about as long as this many checks of a plan. No record of the case that set it."""
+
+    verifications_per_report: int = 4
+    """
+    A reported plan is checked only if there is time for this many checks. No record of the case that set it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParams:
+    """All parameters of a search."""
+
+    portfolio: PortfolioParams = PortfolioParams()
+    placement: PlacementParams = PlacementParams()
+    formulation: FormulationParams = FormulationParams()
+    exact: ExactParams = ExactParams()
+    lns: LnsParams = LnsParams()
+    partition: PartitionParams = PartitionParams()
+    column_generation: ColumnGenerationParams = ColumnGenerationParams()
