@@ -17,7 +17,7 @@ from gpuplan.planner.whatif.patch.apply_changes import patch
 from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.patch.scenario_changes import (
     AddNodes,
-    PolicyBase,
+    PartialPolicy,
     ScaleDemand,
     SetPolicy,
     SetPrice,
@@ -225,7 +225,7 @@ def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
     else:
         for key in reversed(name.split(".")):
             value = {key: value}
-        part, problems = validate_noun(value, PolicyBase, lambda _: None, subject="the policy", near=near)
+        part, problems = validate_noun(value, PartialPolicy, lambda _: None, subject="the policy", near=near)
         change = None if part is None else SetPolicy(change="set_policy", policy=part)
     return change, [problem.message for problem in problems]
 

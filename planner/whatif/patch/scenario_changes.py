@@ -18,26 +18,26 @@ from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 # A subset of the settings of a policy.
 
 
-class BackfillBase(Backfill):
+class PartialBackfill(Backfill):
     """Some settings of backfill; their consistency is checked in the complete policy."""
 
     @model_validator(mode="after")
-    def _delay_where_allowed(self) -> BackfillBase:
+    def _delay_where_allowed(self) -> PartialBackfill:
         return self
 
 
-class HorizonBase(HorizonPolicy):
+class PartialHorizon(HorizonPolicy):
     """Some settings of the horizon."""
 
-    backfill: BackfillBase = Field(default_factory=BackfillBase)
+    backfill: PartialBackfill = Field(default_factory=PartialBackfill)
     """Some settings of promised starts."""
 
 
-class PolicyBase(Policy):
+class PartialPolicy(Policy):
     """Some settings of a policy, each valid by itself."""
 
-    horizon: HorizonBase = Field(default_factory=HorizonBase)
-    """Some settings of the horizon."""
+    horizon: PartialHorizon = Field(default_factory=PartialHorizon)
+    """How far a plan looks ahead, and which starts it promises."""
 
 
 # The changes.
@@ -279,7 +279,7 @@ class SetPolicy(Noun):
 
     change: Literal["set_policy"]
     """The kind of change: `set_policy`."""
-    policy: PolicyBase
+    policy: PartialPolicy
     """Settings of the policy to change; all others stay, and lists are replaced as a whole."""
 
     def stated(self) -> dict[str, Any]:
