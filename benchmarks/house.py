@@ -72,7 +72,7 @@ PERSONIFYING: Final = re.compile(
     r"\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b", re.IGNORECASE
 )
 _CONSTRAINT: Final = re.compile(r"power_?cap|rack_?power|powercap|\bwatts|\bpowers?\b", re.IGNORECASE)
-_NODE_ACTION: Final = re.compile(r"\bScaleDown\b|scale_down|SCALE_DOWN")
+_NODE_ACTION: Final = re.compile(r"\bScaleDown\b|SCALE_DOWN")
 _TRACED: Final = """
 import sys
 from pathlib import Path
