@@ -8,7 +8,7 @@ FILES = {
     "models/base.py": '"""Base."""\n\n# Why.\nLIMIT = 5\n\n\nclass Row:\n    """Row."""\n',
     "solvers/rows.py": "LIMIT = 1_000\nNAME = 'x'\n_SHARE: float = 0.5 + 1\n\n\nclass Row:\n    power = 1\n",
     "planner/packing.py": (
-        '"""For whoever waits: nobody."""\nPAIR = (1, 2)\n\n\nclass _Row:\n    scale_down = 3\n'
+        '"""For whoever waits: nobody."""\nPAIR = (1, 2)\n\n\nclass _Row:\n    ScaleDown = 3\n'
     ),
 }
 
