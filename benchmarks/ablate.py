@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fresh import fresh
 from benchmarks.instances import Instance
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.records import Record
-
-    _P = TypeVar("_P")
 
 NAME: Final = "ablate"
 
@@ -95,12 +93,11 @@ IMPROVERS: Final = {
 }
 
 
-def without(params: _P, parameter: str) -> _P:
+def without(params: Any, parameter: str) -> Any:
     """Parameters with one switch off."""
     first, _, rest = parameter.partition(".")
     value = without(getattr(params, first), rest) if rest else False
-    changed: _P = replace(params, **{first: value})  # type: ignore[type-var]
-    return changed
+    return replace(params, **{first: value})
 
 
 def measure(
