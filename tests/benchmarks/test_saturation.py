@@ -99,7 +99,7 @@ def test_typical_pods_are_the_most_frequent_whatever_their_memory():
 
     found = Fragmentation(trace_of("x", machines(2), pods), popular=0.9)
 
-    assert [shape.gpu_milli for shape in found.initial_replicas] == [500]
+    assert [shape.gpu_milli for shape in found.typical] == [500]
     assert found.weight == pytest.approx([1.0])
 
 
