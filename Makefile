@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 NEWEST ?= $(shell for minor in 14 13 12 11; do \
 	python3.$$minor -c "" 2> /dev/null && echo python3.$$minor && break; done)
 WORKERS ?= auto
+TESTS ?= tests
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
@@ -45,7 +46,7 @@ test: check
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-fast: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" $(TESTS)
 
 # The same with other versions; each has an environment of its own.
 test-newest:
