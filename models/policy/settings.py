@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
@@ -174,16 +174,21 @@ class Objective(QueueObjective):
 # Approval: which plans of periodic runs need a person's approval before they are applied.
 
 
-def _changing(kind: ActionKind) -> ActionKind:
+def _changing(kind: object) -> object:
     if kind not in ACTIONS:
-        raise ValueError(f"expected an action that changes the cluster, found {kind}")
+        raise ValueError(f"expected one of {', '.join(ACTIONS)}")
     return kind
+
+
+_ChangingKind: TypeAlias = Annotated[
+    ActionKind, BeforeValidator(_changing), WithJsonSchema({"type": "string", "enum": [*ACTIONS]})
+]
 
 
 class Approval(Noun):
     """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
 
-    needed_for: tuple[Annotated[ActionKind, AfterValidator(_changing)], ...] = ()
+    needed_for: tuple[_ChangingKind, ...] = ()
     """Types of action: a plan with one of them waits for approval."""
     most_changes: Count | None = None
     """A plan with more changes than this waits for approval; absent means no limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Change, changes_of
 from gpuplan.models.policy.policy import Policy
@@ -56,3 +57,9 @@ def test_every_change_there_is_can_be_named():
     members = get_args(Change)
 
     assert sorted(member.model_fields["type"].default for member in members) == sorted(ACTIONS)
+
+
+@pytest.mark.parametrize("kind", ["keep", "wait", "dance"])
+def test_only_kinds_that_change_a_cluster_can_need_approval(kind):
+    with pytest.raises(ValidationError, match=r"expected one of release, start, .*, scale_down \["):
+        Approval(needed_for=(kind,))
