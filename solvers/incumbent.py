@@ -69,6 +69,7 @@ class VerifiedPlan:
     solver: str
     target: DesiredState
     objective: int
+    """Far below the verifier's if changing nothing is not allowed, so that any other plan is better."""
     not_disaggregated: int = 0
 
 
@@ -184,7 +185,7 @@ class EpochSearch:
 
     def rest(self) -> None:
         """Keep everything as it is."""
-        self.best = replace(self.best, solver=LAST_PLAN)
+        self.best = replace(self.best, solver=LAST_PLAN, objective=self.unchanged_objective)
         self.ended = StopReason.SETTLED
 
     def add_bound(self, solver: str, bound: int | None) -> bool:
@@ -218,6 +219,11 @@ class EpochSearch:
         return min(self._bounds.values())
 
     @property
+    def objective(self) -> int:
+        """Objective of the best plan, as the verifier computes it, also if it is to change nothing."""
+        return self.unchanged_objective if self.best.solver == NO_SOLVER else self.best.objective
+
+    @property
     def proven(self) -> bool:
         """True if the gap is small enough to stop."""
         return gap_between(self.best.objective, self.bound) <= self.limits.stop_gap
@@ -241,7 +247,7 @@ class EpochSearch:
             status=SolveStatus.OPTIMAL if optimal else SolveStatus.FEASIBLE,
             solver=best.solver,
             target=best.target,
-            objective=best.objective,
+            objective=self.objective,
             bound=self.bound,
             greedy_objective=self.greedy_objective,
             seconds=time.monotonic() - self.began,

@@ -111,6 +111,8 @@ class _TieredSolve:
         """The plan of the last stage and its solver; None while greedy's plans are the best."""
         self._greedy: dict[int, DesiredState] = {}
         """Greedy's plan after the turn of each priority."""
+        self._kept: tuple[str, DesiredState] | None = None
+        """The last verified plan and its solver; it meets all floors so far."""
         self._stages: list[Stage] = []
 
     def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
@@ -145,6 +147,7 @@ class _TieredSolve:
             began=self._began,
             first=self._first,
             start=self._start_of(priorities[-1]),
+            kept=self._kept,
             last=warm,
             newcomers=newcomers,
         )
@@ -167,7 +170,7 @@ class _TieredSolve:
         _offer_extended_plan(search, warm, newcomers)
         if not _must_keep_last_plan(search):
             return None
-        search.greedy_objective, search.ended = search.best.objective, StopReason.TIME
+        search.greedy_objective, search.ended = search.objective, StopReason.TIME
         return search.solution()
 
     def _foreseen(self) -> dict[int, int]:
@@ -178,7 +181,11 @@ class _TieredSolve:
             thorough=not self._limits.solvers,
             params=self._limits.params.placement,
         )
-        self._first = GREEDY, ledger.target(self._running)
+        target = ledger.target(self._running)
+        if self._check(target).violations:
+            # No plan may meet the floors of a plan that breaks a rule.
+            return {}
+        self._first = GREEDY, target
         return dict(ledger.served)
 
     def _by_turns(self) -> dict[int, DesiredState]:
@@ -209,9 +216,12 @@ class _TieredSolve:
             began=time.monotonic(),
             first=self._first if foreseen is None else None,
             start=self._start_of(priority),
+            kept=self._kept,
             exact=exact,
             enough=True,
         )
+        if solution.solver != NO_SOLVER:
+            self._kept = solution.solver, solution.target
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
         if foreseen is not None:
@@ -236,6 +246,7 @@ def _solve_stage(
     served: PriorityResults | None = None,
     first: tuple[str, DesiredState] | None = None,
     start: DesiredState | None = None,
+    kept: tuple[str, DesiredState] | None = None,
     last: DesiredState | None = None,
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
@@ -246,7 +257,8 @@ def _solve_stage(
     Solve one problem; unless `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
-    to it. `start` is greedy's plan, which is not computed again then. With `enough`, greedy does not run if
+    to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
+    offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
     the plan so far is proven to be the best.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
@@ -263,17 +275,17 @@ def _solve_stage(
     if problem.slots > 1 and not problem.bookings:
         with search.phase("hold"):
             search.problem = reserve_promised_starts(problem, limits.params.placement)
-    search.greedy_objective = search.best.objective
+    search.greedy_objective = search.objective
     try:
         if _must_keep_last_plan(search):
             search.ended = StopReason.SETTLED if settled else StopReason.TIME
             return search.solution()
-        if start is not None and search.keeps(start) and search.submit_plan(GREEDY, start):
-            search.greedy_objective = search.judged
-        elif exact and not settled and _is_large(search):
+        planned = _offer_start(search, start, kept)
+        if not (planned or settled) and exact and _is_large(search):
             _plan_large(search)
             return search.solution()
-        elif not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
+        again = (first is None or problem.slots == 1) and not (enough and search.proven)
+        if not (planned or settled) and again:
             _run_greedy(search)
         if exact and not search.proven:
             _run_improvers(search)
@@ -282,6 +294,19 @@ def _solve_stage(
             raise
         search.ended = StopReason.INTERRUPTED
     return search.solution()
+
+
+def _offer_start(
+    search: EpochSearch, start: DesiredState | None, kept: tuple[str, DesiredState] | None
+) -> bool:
+    """Offer greedy's plan; if there is none, or it is rejected, a plan that is known to meet the floors."""
+    if start is not None and search.keeps(start) and search.submit_plan(GREEDY, start):
+        search.greedy_objective = search.judged
+        return True
+    if kept is not None and search.best.solver == NO_SOLVER:
+        _offer_extended_plan(search, kept[1], _waiting(search.problem), name=kept[0])
+        search.greedy_objective = search.objective
+    return False
 
 
 def _is_large(search: EpochSearch) -> bool:
@@ -323,7 +348,7 @@ def _run_greedy(search: EpochSearch) -> None:
     target = ledger.target(search.running)
     if not search.keeps(target):
         # It takes from higher priorities what they have by now, so it is no reference.
-        search.greedy_objective = search.best.objective
+        search.greedy_objective = search.objective
         return
     if not search.submit_plan(GREEDY, target):
         # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
@@ -333,6 +358,8 @@ def _run_greedy(search: EpochSearch) -> None:
             search.submit_plan(GREEDY, kept.target(search.running))
         fill_free_capacity(kept)
         search.submit_plan(GREEDY, kept.target(search.running))
+        search.greedy_objective = search.objective
+        return
     search.greedy_objective = search.unchanged_objective + ledger.objective
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
 from gpuplan.solvers.heuristics.drain import vacate_drained_nodes
+from gpuplan.solvers.heuristics.early_starts import withdraw_early_starts
 from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.list_scheduling import (
@@ -162,6 +163,10 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: Pl
     points, marks = [], []
     for ledger.current_priority in problem.priorities or (None,):
         _plan_priority(ledger, way, deadline)
+        if withdraw_early_starts(ledger):
+            fill_free_capacity(ledger)
+            # Of several models of GPU, the fill may choose one that does not count for the guarantee.
+            withdraw_early_starts(ledger)
         points.append(ledger.objective)
         marks.append(ledger.mark())
     ledger.current_priority = None

@@ -44,7 +44,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
         """Placed jobs of a class; all jobs of a class start before the first of them grows."""
         return [number for number, placed in ledger.placed.items() if placed.job_class == wanted]
 
-    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
+    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:4]):
         singles: list[tuple[int, int]] = []
         for _, index, size, most in equals:
             if size:
@@ -137,7 +137,7 @@ def placement_order(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, float, float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, int, float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -148,8 +148,9 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
     density = (points + bonus) / max(1e-9, sizes[index] * seconds)
     return (
-        # The guarantee of a queue comes before all priorities.
+        # The guarantee of a queue comes before all priorities; its jobs of higher priority meet it first.
         -inf if bonus else -job_class.priority,
+        -job_class.priority,
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
         -sizes[index],
@@ -230,7 +231,7 @@ def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Ra
             size += sum(1 for _ in run)
             if points > 0:
                 density = -float(f"{points / each:.1e}")
-                yield (*rank[:2], max(rank[2], density), *rank[3:]), index, size, position
+                yield (*rank[:3], max(rank[3], density), *rank[4:]), index, size, position
 
 
 def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.solution import SolveStatus, StopReason
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
@@ -21,6 +24,7 @@ from tests.support.builders import build
 from tests.support.doubles.broken_solvers import __name__ as doubles
 from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.samples.greedy_gap import POLICY, contested, judged
+from tests.support.strategies import random_targets
 
 pytestmark = pytest.mark.processes
 
@@ -181,6 +185,39 @@ def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
 
     assert (solution.solver, solution.target) == ("none", DesiredState(()))
     assert solution.rejected[0].solver == "greedy"
+
+
+def test_a_plan_of_higher_priorities_stands_if_all_later_ones_break_a_rule():
+    """A verifier that dislikes the job of lower priority, as if greedy had been cut short by the clock."""
+    jobs = [build.job("high", gpus=1, priority=1), build.job("low", gpus=1)]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+    without = build.snapshot(nodes=build.cluster(1), jobs=jobs[:1])
+    policy = build.by_value(priority=PriorityPolicy(order=PriorityOrder.TIERS))
+
+    def check(target):
+        liked = all(placement.job == "high" for placement in target.placements)
+        return random_targets.judged(snapshot if liked else without, policy, target)
+
+    problem = build_problem(snapshot, policy)
+    solution = solve(problem, (), Limits(10.0, (), params=SearchParams()), check)
+
+    assert [placement.job for placement in solution.target.placements] == ["high"]
+    assert solution.objective == solution.greedy_objective == check(solution.target).objective
+    assert solution.rejected[0].solver == "greedy"
+
+
+def test_the_objective_of_changing_nothing_is_the_verifiers_even_where_it_is_not_allowed():
+    snapshot = contested()
+    full = build.snapshot(nodes=[build.node(gpus=0)], jobs=snapshot.jobs)
+    check = partial(judged, full)
+
+    def dislikes_all(target):
+        violation = Violation(Rule.PROMISES, "job a", "no start", "its promised start")
+        return replace(check(target), violations=(*check(target).violations, violation))
+
+    solution = run(snapshot, solvers=(), check=dislikes_all)
+
+    assert (solution.solver, solution.objective) == ("none", check(DesiredState(())).objective)
 
 
 def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
+import pytest
+
+from gpuplan.models.gang import Gang
+from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics.greedy import greedy_by_priority
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged
+
+TIERS: Final = PriorityPolicy(order=PriorityOrder.TIERS)
+SEEDS: Final = (*range(70, 140), 906, 1163)
+"""Greedy's plans of 85, 135 and 906 broke a rule before early starts kept to the order of priorities."""
 
 
 def test_a_job_too_large_for_its_guarantee_does_not_keep_that_of_a_sibling_unmet():
@@ -15,3 +30,45 @@ def test_a_job_too_large_for_its_guarantee_does_not_keep_that_of_a_sibling_unmet
     jobs = [build.job("l", gpus=8, queue="large"), build.job("s", gpus=4, queue="small")]
 
     assert set(plan(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues)).places) == {"s"}
+
+
+def in_tiers(queues, jobs, *, gpus=4):
+    snapshot = build.snapshot(nodes=[build.node(gpus=gpus)], jobs=jobs, queues=queues)
+    return plan(snapshot, build.by_value(priority=TIERS)).places
+
+
+def test_the_job_of_higher_priority_meets_the_guarantee():
+    queues = [build.queue("owed", nominal=4, guarantee=2), build.queue("other", nominal=4)]
+    low = build.job("low", gpus=2, queue="owed", weight=9.0)
+    high = build.job("high", gpus=2, queue="owed", priority=1)
+    other = build.job("other", gpus=2, queue="other", priority=1)
+
+    assert set(in_tiers(queues, [low, high, other])) == {"high", "other"}
+
+
+def test_an_early_start_that_no_guarantee_needs_any_more_gives_its_place_back():
+    """The elastic job starts with one GPU, an early start meets the guarantee, then the first grows."""
+    queues = [build.queue("owed", nominal=4, guarantee=2), build.queue("other", nominal=1)]
+    scaled = Gang(minimum=1, maximum=3, scaling={1: 1.0, 2: 1.7, 4: 2.5})
+    elastic = build.job("elastic", gpus=1, priority=6, queue="owed").model_copy(update={"gang": scaled})
+    early = build.job("early", gpus=2, priority=3, queue="owed")
+    other = build.job("other", gpus=1, priority=6, queue="other")
+
+    assert set(in_tiers(queues, [elastic, early, other])) == {"elastic", "other"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_plans_in_tiers_with_guarantees_break_no_rule(late):
+    """Also when the clock leaves time for filling alone."""
+    deadline = time.monotonic() - 1 if late else None
+    checked = 0
+    for seed in SEEDS:
+        instance = instances.everything(seed, features=("guarantees",), share=1.0)
+        policy = instance.policy.model_copy(update={"priority": TIERS})
+        problem = build_problem(instance.snapshot, policy)
+        running = instance.snapshot.running_placements
+        for target in greedy_by_priority(problem, running, deadline=deadline).values():
+            assert judged(instance.snapshot, policy, target).violations == (), seed
+            checked += len(problem.guarantees) > 0
+
+    assert checked > len(SEEDS)
