@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
 from gpuplan.solvers.heuristics.drain import vacate_drained_nodes
-from gpuplan.solvers.heuristics.early_starts import withdraw_early_starts
 from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.list_scheduling import (
@@ -163,16 +163,43 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: Pl
     points, marks = [], []
     for ledger.current_priority in problem.priorities or (None,):
         _plan_priority(ledger, way, deadline)
-        if withdraw_early_starts(ledger):
+        if _withdraw_early_starts(ledger):
             fill_free_capacity(ledger)
             # Of several models of GPU, the fill may choose one that does not count for the guarantee.
-            withdraw_early_starts(ledger)
+            _withdraw_early_starts(ledger)
         points.append(ledger.objective)
         marks.append(ledger.mark())
     ledger.current_priority = None
     if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline, params)
     return _GreedyPlan(ledger, (*points[:-1], ledger.objective), tuple(marks))
+
+
+def _withdraw_early_starts(ledger: Ledger) -> int:
+    """
+    Withdraw starts made before their turn for a guarantee that needs them no more; returns their number.
+
+    A job of higher priority may have come to the same queue since, by preemption or on a new node. The
+    guarantee is met without the early start then, and its place belongs to jobs of higher priority.
+    """
+    problem, turn = ledger.problem, ledger.current_priority
+    if turn is None or not problem.guarantees:
+        return 0
+    early = [
+        number
+        for number, placed in ledger.placed.items()
+        if problem.classes[placed.job_class].role is ClassRole.START
+        and problem.classes[placed.job_class].priority < turn
+    ]
+    withdrawn = 0
+    for number in sorted(early, key=lambda each: problem.classes[ledger.placed[each].job_class].priority):
+        mark, placed = ledger.mark(), ledger.placed[number]
+        ledger.remove(number)
+        if ledger.quota.owed(problem.classes[placed.job_class].queue, placed.option.gpu_model):
+            ledger.rollback(mark)
+        else:
+            withdrawn += 1
+    return withdrawn
 
 
 def _finish(ledger: Ledger, deadline: float | None) -> bool:
