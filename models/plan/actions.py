@@ -81,27 +81,30 @@ class ActionInfo:
     """The precondition that each such action must have."""
     phrase: str = ""
     """Description of an action about a node, with fields of the action in braces."""
+    timeout: int = 15 * 60
+    """Seconds that it may last; a policy's `apply.timeouts` may give others."""
 
 
-def _node(sign: str, impact: Impact, verb: str, needs: type[Needed], phrase: str) -> ActionInfo:
-    done = f"{verb.removesuffix('e')}ed"
-    return ActionInfo(
-        sign, impact, verb, f"be {done}", ("node", "nodes"), (f" to {verb}", f" {done}"), needs, phrase
-    )
+def _node(sign: str, impact: Impact, verb: str, needs: type[Needed], phrase: str, timeout: int) -> ActionInfo:
+    done, nouns = f"{verb.removesuffix('e')}ed", ("node", "nodes")
+    endings = (f" to {verb}", f" {done}")
+    return ActionInfo(sign, impact, verb, f"be {done}", nouns, endings, needs, phrase, timeout)
 
 
 _GAIN, _CHANGE, _LOSS = Impact.GAIN, Impact.CHANGE, Impact.LOSS
 
+_MINUTE: Final = 60
+
 ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
     ActionKind.RELEASE: ActionInfo(
-        "!", _CHANGE, "release", "be released", ("release", "releases"), needs=JobDamaged
+        "!", _CHANGE, "release", "be released", ("release", "releases"), needs=JobDamaged, timeout=_MINUTE
     ),
     ActionKind.START: ActionInfo("+", _GAIN, "start", "start", ("start", "starts"), needs=JobWaits),
     ActionKind.GROW: ActionInfo("~", _GAIN, "grow", "grow", ("growth", "growths")),
     ActionKind.SHRINK: ActionInfo("~", _CHANGE, "shrink", "shrink", ("shrink", "shrinks")),
     ActionKind.MIGRATE: ActionInfo(">", _CHANGE, "migrate", "migrate", ("migration", "migrations")),
     ActionKind.PREEMPT: ActionInfo("-", _LOSS, "preempt", "be preempted", ("preemption", "preemptions")),
-    ActionKind.SCALE_UP: _node("+", _GAIN, "add", NodeAbsent, "add {node} to pool {pool}"),
+    ActionKind.SCALE_UP: _node("+", _GAIN, "add", NodeAbsent, "add {node} to pool {pool}", 30 * _MINUTE),
     ActionKind.REPARTITION: ActionInfo(
         "±",
         _CHANGE,
@@ -111,9 +114,11 @@ ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
         (" to change", " changed"),
         GpuLayout,
     ),
-    ActionKind.CORDON: _node("~", _CHANGE, "cordon", NodeExists, "cordon {node}"),
-    ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}"),
-    ActionKind.SCALE_DOWN: _node("-", _LOSS, "remove", NodeEmpty, "remove {node} from pool {pool}"),
+    ActionKind.CORDON: _node("~", _CHANGE, "cordon", NodeExists, "cordon {node}", _MINUTE),
+    ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}", _MINUTE),
+    ActionKind.SCALE_DOWN: _node(
+        "-", _LOSS, "remove", NodeEmpty, "remove {node} from pool {pool}", 15 * _MINUTE
+    ),
 }
 """Kinds that change a cluster. Views list jobs and nodes separately, the least disruptive kind first."""
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.policy.settings import Approval, DurationPolicy, Goal, HorizonPolicy, Objective
+from gpuplan.models.policy.settings import (
+    ApplyPolicy,
+    Approval,
+    DurationPolicy,
+    Goal,
+    HorizonPolicy,
+    Objective,
+)
 from gpuplan.models.timing.durations import work_left
 from gpuplan.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
@@ -310,6 +317,8 @@ class Policy(Noun):
     """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
     """Plans that periodic runs do not apply without a person's approval."""
+    apply: ApplyPolicy = Field(default_factory=ApplyPolicy)
+    """How many actions of a plan are under way at once, how long each may last, and what a failure ends."""
 
     def owed(self, price: int) -> int:
         """

@@ -194,3 +194,32 @@ class Approval(Noun):
     """A plan with more changes than this waits for approval; absent means no limit."""
     most_preemptions: Count | None = None
     """A plan that preempts more running jobs than this waits for approval; absent means no limit."""
+
+
+# Apply: how the actions of a plan are carried out on a cluster where they last.
+
+
+class OnFailure(StrEnum):
+    """What an apply does once an action has failed for good."""
+
+    STOP = "stop"
+    """Begin no further action; those under way end."""
+    CONTINUE = "continue"
+    """Go on with all actions that do not depend on it."""
+
+
+class ApplyPolicy(Noun):
+    """How the actions of a plan are carried out."""
+
+    parallel: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 10
+    """Actions that may be under way at the same time."""
+    on_failure: OnFailure = OnFailure.STOP
+    """Whether the rest of a plan is carried out once an action has failed."""
+    most_failures: Count = 5
+    """With `on_failure: continue`, an apply stops after this many failed actions."""
+    attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 3
+    """How often an action is begun if it fails for a reason that may pass."""
+    backoff: PositiveSeconds = 5
+    """Time before the second attempt; it doubles with each further one."""
+    timeouts: dict[_ChangingKind, PositiveSeconds] = Field(default_factory=dict)
+    """How long an action may last, by kind, where that differs from the defaults (docs/operations.md)."""

@@ -44,9 +44,10 @@ class ApplyOutcome:
     """Done by this run."""
     skipped: tuple[str, ...] = ()
     """Done by earlier runs."""
-    failed: FailedAction | None = None
+    failures: tuple[FailedAction, ...] = ()
+    """Failed for good, in the order in which they failed."""
     remaining: tuple[str, ...] = ()
-    """Not tried."""
+    """Not tried, or to be tried again."""
 
 
 class DriftedPlanError(StalePlanError):
@@ -120,10 +121,10 @@ def unrecorded_error(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -
 
 def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
     """Raise an error that lists done and remaining actions, unless all are done."""
-    if outcome.failed is None and not outcome.remaining:
+    if not outcome.failures and not outcome.remaining:
         return
-    if outcome.failed:
-        cause = f"action {outcome.failed.action} failed: {outcome.failed.reason}"
+    if outcome.failures:
+        cause = "; ".join(f"action {each.action} failed: {each.reason}" for each in outcome.failures)
     else:
         cause = "it was told to stop."
     if not outcome.done and not outcome.skipped:
@@ -133,10 +134,11 @@ def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
             "Apply it again, or make a new plan with `gpuplan plan`.",
             outcome,
         )
+    failed = [each.action for each in outcome.failures]
     raise InterruptedApplyError(
         f"Plan {plan_id} was applied in part: {cause}\n"
         f"{_named('done', (*outcome.skipped, *outcome.done))}\n"
-        + (f"  failed:   {outcome.failed.action}\n" if outcome.failed else "")
+        + (f"  failed:   {', '.join(failed)}\n" if failed else "")
         + f"{_named('not done', outcome.remaining)}\n"
         + _HOW_TO_GO_ON,
         outcome,

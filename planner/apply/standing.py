@@ -38,10 +38,11 @@ from gpuplan.planner.apply.outcome import (
 )
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.diff.drift import drift
+from gpuplan.planner.executors.interface import landed
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
     from gpuplan.planner.apply.promises import Step
+    from gpuplan.planner.executors.interface import ClusterWriter
 
 
 _NAMED_AT_MOST: Final = 20
@@ -87,11 +89,17 @@ def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list
     return [record for record in records if (record.plan_uid, record.cluster) == named]
 
 
+def landed_steps(plan: Plan, cluster: ClusterWriter) -> frozenset[str]:
+    """Ids of the steps that have landed on a cluster."""
+    id_of = {key_of(plan, step): step.id for step in steps_of(plan)}
+    return frozenset(id_of[key] for key in landed(cluster, id_of))
+
+
 def progress_of(
-    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], there: Collection[str]
 ) -> ApplyProgress:
     """
-    Progress of a plan on the cluster with this identity; `performed` asks the cluster about a step.
+    Progress of a plan on the cluster with this identity; the steps with the ids `there` have landed on it.
 
     Raises
     ------
@@ -102,9 +110,8 @@ def progress_of(
     recorded = {
         record.action for record in own if record.outcome in (ActionOutcome.DONE, ActionOutcome.SKIPPED)
     }
-    done = tuple(step for step in steps if performed(step))
-    there = {step.id for step in done}
-    if lost := tuple(step.id for step in steps if step.id in recorded - there):
+    done = tuple(step for step in steps if step.id in there)
+    if lost := tuple(step.id for step in steps if step.id in recorded and step.id not in there):
         raise UnperformedError(plan.plan_id, lost)
     return ApplyProgress(
         total=len(steps),

@@ -1,22 +1,70 @@
-"""The methods of a cluster that apply uses; every executor implements them."""
+"""The protocol between apply and a cluster: begin an action, observe it until it lands, undo what has not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpuplan.models.errors import PlannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from gpuplan.models.placement import Promise
-    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.placement import Placement, Promise
+    from gpuplan.models.plan.actions import ActionKind, Change
     from gpuplan.models.snapshot import Snapshot
 
 
 class ExecutionError(PlannerError):
     """A cluster refuses an action; the message gives the reason, and nothing was changed."""
+
+
+class UnreachableError(PlannerError):
+    """A cluster gave no answer; an action that was to begin may be under way or not."""
+
+
+class ActionPhase(StrEnum):
+    """Where an action stands on the cluster."""
+
+    UNKNOWN = "unknown"
+    """Nothing can be said about it now."""
+    NOT_BEGUN = "not_begun"
+    """The cluster has no mark of it."""
+    ASKED = "asked"
+    """The request is durable on the cluster, and nothing has changed yet."""
+    UNDER_WAY = "under_way"
+    """The cluster carries it out: a grace period passes, a node is provisioned, a job is starting."""
+    LANDED = "landed"
+    """It is done."""
+    FAILED = "failed"
+    """The cluster has given up, and the effect of the action is not there."""
+
+
+class Pin(StrEnum):
+    """What an executor decides exactly; the rest of a placement is what it expects."""
+
+    NODE = "node"
+    GPU = "gpu"
+    MIG_SLICE = "mig_slice"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProgress:
+    """What a cluster says about one action."""
+
+    phase: ActionPhase
+    reason: str = ""
+    """Why the action failed, or what it waits for."""
+    retryable: bool = False
+    """True if an action that failed may succeed if it is begun again."""
+    placement: Placement | None = None
+    """Where the job of a landed action really runs, if that is not as planned."""
+
+
+NOT_BEGUN: Final = ActionProgress(ActionPhase.NOT_BEGUN)
+LANDED: Final = ActionProgress(ActionPhase.LANDED)
 
 
 class ClusterReader(Protocol):
@@ -29,9 +77,10 @@ class ClusterReader(Protocol):
 
 class ClusterWriter(Protocol):
     """
-    The methods that change a cluster.
+    The methods that change a cluster; each may raise UnreachableError.
 
-    A key permanently names one action of one plan: an action performed under a key is never performed again.
+    A key permanently names one action of one plan. The cluster keeps the marks of keys itself, so that a lost
+    audit log loses nothing.
     """
 
     @property
@@ -39,26 +88,54 @@ class ClusterWriter(Protocol):
         """Unique id of this cluster; a cluster that is created again has another identity."""
         ...
 
+    @property
+    def can(self) -> frozenset[ActionKind]:
+        """Kinds of action that the cluster can carry out."""
+        ...
+
+    @property
+    def pins(self) -> frozenset[Pin]:
+        """What of a placement the cluster can be told exactly."""
+        ...
+
     def exclusively(self) -> AbstractContextManager[None]:
         """Lock the cluster against other applies; LockedError if one is running."""
         ...
 
-    def perform(self, action: Change, key: str) -> None:
-        """Do all of the action or raise ExecutionError; do nothing if it was done under this key before."""
+    def begin(self, action: Change, key: str) -> ActionProgress:
+        """
+        Begin an action durably and return at once; do nothing if it is under way or landed under this key.
+
+        Raises
+        ------
+        ExecutionError
+            The cluster refuses the action, and nothing was changed.
+        """
+        ...
+
+    def observe(self, keys: Collection[str]) -> Mapping[str, ActionProgress]:
+        """Progress of the actions and promise steps of these keys; all keys are in the result."""
+        ...
+
+    def undo(self, key: str) -> None:
+        """Withdraw an action that has begun and not landed; no effect on any other. Idempotent."""
         ...
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """
         Set these promises on the jobs that are pending, and clear the promises of all other jobs.
 
-        All or nothing; does nothing if it was done under this key before.
+        All or nothing, and landed on return; does nothing if it was done under this key before.
         """
-        ...
-
-    def performed(self, key: str) -> bool:
-        """True if the action or the promise step of this key was done."""
         ...
 
 
 class Executor(ClusterReader, ClusterWriter, Protocol):
     """A cluster that can be read and changed."""
+
+
+def landed(cluster: ClusterWriter, keys: Collection[str]) -> frozenset[str]:
+    """Keys of the actions and promise steps that have landed on the cluster."""
+    return frozenset(
+        key for key, progress in cluster.observe(keys).items() if progress.phase is ActionPhase.LANDED
+    )

@@ -14,19 +14,28 @@ from typing import TYPE_CHECKING, Final, assert_never
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import MigSlice
-from gpuplan.models.plan.actions import Cordon, Drain, NodeAction, Repartition, ScaleDown, ScaleUp, info_of
+from gpuplan.models.plan.actions import (
+    ACTIONS,
+    Cordon,
+    Drain,
+    NodeAction,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    info_of,
+)
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import LANDED, NOT_BEGUN, ExecutionError, Pin
 from gpuplan.planner.executors.simulated_file import create_file, open_file, transaction, translate_errors
 from gpuplan.planner.executors.simulated_jobs import change_job
 from gpuplan.planner.executors.simulated_tables import Tables
 from gpuplan.planner.io.file_lock import exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from typing import NoReturn, Self
@@ -34,8 +43,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise
-    from gpuplan.models.plan.actions import Change, JobChangeAction, PoolAction
+    from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.executors.interface import ActionProgress
 
 
 _LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600
@@ -95,20 +105,34 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=False):
             return self._tables.snapshot()
 
-    def performed(self, key: str) -> bool:
-        """True if the action of this key was done."""
-        with transaction(self._db, self.path, write=False):
-            return self._tables.performed(key)
+    @property
+    def can(self) -> frozenset[ActionKind]:
+        """Everything."""
+        return frozenset(ACTIONS)
 
-    def perform(self, action: Change, key: str) -> None:
+    @property
+    def pins(self) -> frozenset[Pin]:
+        """Everything."""
+        return frozenset(Pin)
+
+    def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
+        """Every action lands when it begins, so each has landed or was not begun."""
+        with transaction(self._db, self.path, write=False):
+            return {key: LANDED if self._tables.performed(key) else NOT_BEGUN for key in keys}
+
+    def undo(self, key: str) -> None:
+        """Do nothing: no action is under way."""
+
+    def begin(self, action: Change, key: str) -> ActionProgress:
         """Carry out the action at the cluster's present time, all or nothing; once for each key."""
         with transaction(self._db, self.path, write=True):
             if self._tables.performed(key):
-                return
+                return LANDED
             if isinstance(action, NodeAction):
                 check(self._tables, action)
             apply_action(self._tables, action)
             self._tables.enter_operation(key, action_subject(action), self._tables.clock())
+        return LANDED
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """Set these promises on pending jobs and clear all others; once for each key."""

@@ -11,14 +11,15 @@ from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.models.plan.audit import ActionOutcome
 from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.promises import steps_of
-from gpuplan.planner.apply.standing import key_of, records_of
+from gpuplan.planner.apply.standing import landed_steps, records_of
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.warm_start import has_same_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
     from gpuplan.models.plan.audit import AuditRecord
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
-    from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
 
@@ -67,7 +67,7 @@ class LiveCluster:
             now=self.now,
             resume=resume,
             drift_mode=self.drift_mode,
-            stop=self.stop,
+            hooks=ApplyHooks(stop=self.stop),
         )
 
     def _begin_new_log_when_long(self) -> None:
@@ -85,12 +85,8 @@ class LiveCluster:
         """Progress of a plan, by this run or any other."""
         path = self.audit.path
         records = verify_log(path).records if path.exists() else ()
-        return applied_steps(
-            plan,
-            self.executor.identity,
-            records,
-            performed=lambda step: self.executor.performed(key_of(plan, step)),
-        )
+        there = landed_steps(plan, self.executor)
+        return applied_steps(plan, self.executor.identity, records, there)
 
 
 # Unfinished applies of earlier runs, found from the audit log and the cluster.
@@ -108,13 +104,13 @@ class AppliedSteps:
 
 
 def applied_steps(
-    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], there: Collection[str]
 ) -> AppliedSteps:
-    """Trail of a plan on the cluster with this identity; `performed` asks the cluster about a step."""
+    """Trail of a plan on the cluster with this identity; the steps with the ids `there` have landed."""
     own = records_of(plan, cluster, records)
     return AppliedSteps(
         begun=bool(own),
-        done=tuple(step.id for step in steps_of(plan) if own and performed(step)),
+        done=tuple(step.id for step in steps_of(plan) if own and step.id in there),
         failed=any(record.outcome is ActionOutcome.FAILED for record in own),
     )
 

@@ -167,8 +167,9 @@ class MetricsRegistry:
         for change in (changes[id_] for id_ in outcome.done if id_ in changes):
             self._applied.labels(change.type, "done").inc()
             self._count(plan, change)
-        if outcome.failed is not None and outcome.failed.action in changes:
-            self._applied.labels(changes[outcome.failed.action].type, "failed").inc()
+        for failure in outcome.failures:
+            if failure.action in changes:
+                self._applied.labels(changes[failure.action].type, "failed").inc()
 
     def epoch(self, record: EpochRecord, *, failures: int) -> None:
         """Count an epoch."""

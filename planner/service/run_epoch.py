@@ -217,7 +217,7 @@ class RunningEpoch:
         if isinstance(failure, StalePlanError):
             return EpochOutcome.STALE
         outcome = getattr(failure, "outcome", None)
-        if self.context.stop.requested and outcome is not None and outcome.failed is None:
+        if self.context.stop.requested and outcome is not None and not outcome.failures:
             return EpochOutcome.STOPPED
         partly = self.outcome is not None and (self.outcome.done or self.outcome.skipped)
         return EpochOutcome.PARTLY_APPLIED if partly else EpochOutcome.FAILED

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import yaml
 
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.policy.settings import HorizonPolicy
+from gpuplan.models.policy.settings import ApplyPolicy, HorizonPolicy
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 
@@ -17,11 +18,30 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
-def test_policies_shown_are_policies_that_look_ahead():
-    shown = fenced(TEXT, "yaml")
+def test_policies_shown_look_ahead_or_say_how_plans_are_applied():
+    shown = [Policy.model_validate(yaml.safe_load(text)) for text in fenced(TEXT, "yaml")]
 
-    assert shown
-    assert all(Policy.model_validate(yaml.safe_load(text)).horizon.slots > 1 for text in shown)
+    applying = [policy.apply for policy in shown if "apply" in policy.model_fields_set]
+    assert [(each.model_fields_set, each.timeouts) for each in applying] == [
+        (set(ApplyPolicy.model_fields), {ActionKind.PREEMPT: 20 * 60})
+    ]
+    # Except for the timeout it shows the defaults.
+    assert applying[0].model_copy(update={"timeouts": {}}) == ApplyPolicy()
+    assert all(policy.horizon.slots > 1 for policy in shown if "apply" not in policy.model_fields_set)
+
+
+def test_the_timeouts_told_are_those_of_the_actions():
+    chapter = " ".join(TEXT.split("## Actions that last")[1].split("\n## ")[0].split())
+    minutes = {kind.value: info.timeout // 60 for kind, info in ACTIONS.items()}
+
+    short = [kind for kind, each in minutes.items() if each == 1]
+    assert sorted(short) == ["cordon", "drain", "release"]
+    assert (
+        "Defaults are 1 minute for `release`, `cordon` and `drain`, 30 minutes for `scale_up`, 15 minutes"
+        in chapter
+    )
+    assert minutes.pop("scale_up") == 30
+    assert {each for kind, each in minutes.items() if kind not in short} == {15}
 
 
 def test_every_key_of_the_horizon_is_explained():

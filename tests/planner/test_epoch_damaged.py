@@ -15,6 +15,7 @@ from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
@@ -228,7 +229,9 @@ def test_an_interrupted_apply_of_releases_is_resumed(tmp_path):
         log = AuditLog(tmp_path / "log")
         asked = iter([False, True])
         with pytest.raises(Exception, match="applied in part"):
-            apply_plan(plan, live, log, actor="a", now=lambda: NOW, stop=lambda: next(asked))
+            apply_plan(
+                plan, live, log, actor="a", now=lambda: NOW, hooks=ApplyHooks(stop=lambda: next(asked))
+            )
         rest = apply_plan(plan, live, log, actor="a", now=lambda: NOW, resume=True)
 
     assert rest.skipped == ("release/gang",)

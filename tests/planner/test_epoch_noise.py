@@ -50,7 +50,7 @@ def changes(live, policy, seed, kinds):
         live.submit(noise(draw, epoch))
         last = plan_epoch(live.snapshot(), policy, seed=0, created_at=live.snapshot().taken_at, last=last)
         for change in changes_of(last.actions):
-            live.perform(change, f"{epoch}:{change.id}")
+            live.begin(change, f"{epoch}:{change.id}")
             found += [(epoch, change.type)] if isinstance(change, kinds) else []
         live.advance(EVERY)
     return found

@@ -76,6 +76,7 @@ def apply_command(
 
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.apply import apply_plan
+    from gpuplan.planner.apply.apply_loop import ApplyHooks
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
     from gpuplan.planner.apply.promises import promise_step
@@ -108,8 +109,7 @@ def apply_command(
                 now=lambda: datetime.now(UTC),
                 resume=resume,
                 drift_mode=mode,
-                on_progress=on_progress,
-                stop=lambda: stop.requested,
+                hooks=ApplyHooks(on_progress, lambda: stop.requested),
             )
     except (InterruptedApplyError, UnappliedError) as error:
         if as_json:
@@ -126,13 +126,14 @@ def apply_command(
 
 def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> dict[str, Any]:
     """Outcome of each action, by its id."""
-    failed = outcome.failed
+    failures = [{"action": each.action, "reason": each.reason} for each in outcome.failures]
     return {
         "plan_id": plan.plan_id,
-        "complete": not failed and not outcome.remaining,
+        "complete": not failures and not outcome.remaining,
         "done": outcome.done,
         "done_before": outcome.skipped,
-        "failed": {"action": failed.action, "reason": failed.reason} if failed else None,
+        "failed": failures[0] if failures else None,
+        "failures": failures,
         "not_done": outcome.remaining,
         "audit": str(audit_file),
     }

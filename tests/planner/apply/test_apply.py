@@ -14,6 +14,7 @@ from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, start
+from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.samples.apply_world import PLAN, WORLD, A, B, C, carry_out, recorded, running
 
 
@@ -21,7 +22,7 @@ def test_the_jobs_run_where_the_plan_says(live, log):
     outcome = carry_out(live, log)
 
     assert outcome.done == ("a1", "a2", "a3")
-    assert (outcome.skipped, outcome.failed, outcome.remaining) == ((), None, ())
+    assert (outcome.skipped, outcome.failures, outcome.remaining) == ((), (), ())
     assert live.snapshot().running_placements == (A, B, C, *WORLD.running_placements)
 
 
@@ -69,24 +70,13 @@ def test_what_earlier_actions_took_is_seen_by_later_ones(tmp_path, log):
     assert seen == ["node n0 has free 1 of GPU 0", "node n0 has free 0.7 of GPU 0"]
 
 
-class Stranger:
-    """A cluster of another make: the simulated one behind methods that may be replaced."""
-
-    def __init__(self, live):
-        self.identity = live.identity
-        self.exclusively = live.exclusively
-        self.snapshot = live.snapshot
-        self.performed = live.performed
-        self.perform = live.perform
-
-
 def test_the_intent_is_on_disk_before_the_deed(live, log):
-    def perform(action, key):
+    def begin(action, key):
         assert recorded(log)[-1] == ("intent", action.id)
-        live.perform(action, key)
+        return live.begin(action, key)
 
-    watched = Stranger(live)
-    watched.perform = perform
+    watched = Wrapped(live)
+    watched.begin = begin
 
     assert carry_out(watched, log).done == ("a1", "a2", "a3")
 

@@ -7,9 +7,9 @@ import pytest
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
 from gpuplan.models.plan.audit import AuditKind
 from gpuplan.models.policy.policy import Drift, PoolPolicy
-from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
+from tests.support.builders.build import cluster, job, placement, replica, snapshot
+from tests.support.samples import apply_world
 from tests.support.samples.all_actions import (
     AFTER,
     CHANGES,
@@ -39,14 +39,14 @@ def live(tmp_path):
 
 
 def carry_out(live, log, *, plan=PLAN, **more):
-    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, **more)
+    return apply_world.carry_out(live, log, plan=plan, **more)
 
 
 def by_others(live, *changes):
     """Changes are made in the cluster from outside."""
     with SimulatedCluster(live.path) as theirs:
         for change in changes:
-            theirs.perform(change, f"theirs:{change.id}")
+            theirs.begin(change, f"theirs:{change.id}")
 
 
 def finish(live, name):
@@ -151,7 +151,7 @@ def test_a_change_that_fails_ends_the_run_and_says_what_is_done_and_what_is_not(
 
     outcome = caught.value.outcome
     assert caught.value.exit_code == 22
-    assert (outcome.done, outcome.failed.action, outcome.remaining) == (
+    assert (outcome.done, outcome.failures[0].action, outcome.remaining) == (
         IDS[:done],
         failing,
         IDS[done + 1 :],

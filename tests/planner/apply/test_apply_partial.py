@@ -81,7 +81,7 @@ def test_the_first_failure_ends_the_run_and_says_exactly_what_is_done(live, log)
         carry_out(live, log, on_progress=interfere)
 
     outcome = caught.value.outcome
-    assert (outcome.done, outcome.failed.action, outcome.remaining) == (("a1",), "a2", ("a3",))
+    assert (outcome.done, outcome.failures[0].action, outcome.remaining) == (("a1",), "a2", ("a3",))
     assert "action a2 failed: job b cannot start: node n1: expected 1000 thousandths free" in str(
         caught.value
     )

@@ -10,13 +10,14 @@ from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanErr
 from gpuplan.models.plan.actions import Preempt
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Drift, Policy
-from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.promises import carry_over_promises, promise_step
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import uid_of
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import start
+from tests.support.doubles.wrapped_cluster import Wrapped
+from tests.support.samples import apply_world
 from tests.support.samples.apply_world import stop_after
 from tests.support.samples.promise_plans import (
     A_NOW,
@@ -40,7 +41,7 @@ def live(tmp_path):
 
 
 def carry_out(live, log, plan=PLAN, **more):
-    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, **more)
+    return apply_world.carry_out(live, log, plan=plan, **more)
 
 
 def told(log):
@@ -113,14 +114,8 @@ def test_a_plan_stopped_before_its_promises_is_gone_on_with(live, log):
 
 
 def test_promises_are_not_made_after_a_failed_action(live, log):
-    class Failing:
-        def __init__(self, inner):
-            self.inner = inner
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
-
-        def perform(self, *_):
+    class Failing(Wrapped):
+        def begin(self, *_):
             raise PlannerError("the cluster says no.")
 
     with pytest.raises(PlannerError, match="the cluster says no"):
@@ -146,12 +141,12 @@ def test_a_promise_is_kept_by_the_cluster_until_its_job_starts(live, log, tmp_pa
 def test_a_job_loses_its_promise_when_it_starts_and_holds_none_when_it_is_preempted(live, log):
     carry_out(live, log)
     live.advance(1800)
-    live.perform(start("s", placement("b", *B_LATER.replicas)), "x:s")
+    live.begin(start("s", placement("b", *B_LATER.replicas)), "x:s")
     assert promises_in(live) == {"c": C_LATER}
 
     before = live.snapshot().job_by_name["b"].placement
     because = Reason(code=ReasonCode.MAKES_ROOM, text="a test wants it")
-    live.perform(Preempt(id="p", reason=because, job="b", before=before), "x:p")
+    live.begin(Preempt(id="p", reason=because, job="b", before=before), "x:p")
 
     assert promises_in(live) == {"c": C_LATER}
 

@@ -17,6 +17,7 @@ from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -70,7 +71,7 @@ def after(world, plan, *, cut=None):
         log, done = AuditLog(Path(folder) / "audit.jsonl"), itertools.count()
         if cut is not None:
             with pytest.raises(PlannerError, match="told to stop"):
-                apply_plan(plan, live, log, stop=lambda: next(done) >= cut, **told)
+                apply_plan(plan, live, log, hooks=ApplyHooks(stop=lambda: next(done) >= cut), **told)
         apply_plan(plan, live, log, resume=True, **told)
         return live.snapshot()
 

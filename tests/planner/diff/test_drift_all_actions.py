@@ -78,7 +78,7 @@ def test_at_no_moment_of_its_own_apply_a_plan_has_drifted(tmp_path, mode):
     with SimulatedCluster.create(tmp_path / "c.db", WORLD) as live:
         for change in CHANGES:
             assert found(live.snapshot(), done=done, mode=mode) == []
-            live.perform(change, change.id)
+            live.begin(change, change.id)
             done.append(change.id)
             live.advance(60)
         assert found(live.snapshot(), done=done, mode=mode) == []

@@ -22,7 +22,7 @@ from gpuplan.models.cluster import (
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import MigSlice, Replica
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import ExecutionError, landed
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
@@ -73,11 +73,11 @@ def test_all_that_is_true_of_the_cluster_as_a_whole_is_kept(tmp_path):
 
 
 def test_a_cluster_is_there_for_the_next_process(live):
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
 
     with SimulatedCluster(live.path) as again:
         assert again.snapshot() == live.snapshot()
-        assert again.performed("p:a1")
+        assert landed(again, ["p:a1"])
         assert again.identity == live.identity
 
 
@@ -95,7 +95,7 @@ def test_each_cluster_made_has_an_identity_of_its_own(live, tmp_path):
 def test_a_started_job_runs_from_the_clocks_now_on_its_places(live):
     live.advance(60)
 
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
 
     running = live.snapshot().job_by_name["a"].running
     assert running.started_at == NOW + timedelta(minutes=1)
@@ -104,11 +104,11 @@ def test_a_started_job_runs_from_the_clocks_now_on_its_places(live):
 
 
 def test_an_action_is_done_once_for_its_key(live):
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
     once = live.snapshot()
     live.advance(3600)
 
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
 
     assert live.operations() == (("p:a1", "job a"),)
     assert "a" not in live.snapshot().job_by_name
@@ -116,19 +116,19 @@ def test_an_action_is_done_once_for_its_key(live):
 
 
 def test_what_was_not_done_is_not_performed(live):
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
 
-    assert not live.performed("p:a2")
+    assert not landed(live, ["p:a2"])
 
 
 def test_two_shares_of_one_gpu_run_together(tmp_path):
     jobs = [job(name, milli=500) for name in ("a", "b", "c")]
     with SimulatedCluster.create(tmp_path / "c.db", snapshot(jobs=jobs)) as live:
-        live.perform(start("a1", placement("a", replica("n0", gpus=[0], milli=500))), "p:a1")
-        live.perform(start("a2", placement("b", replica("n0", gpus=[0], milli=500))), "p:a2")
+        live.begin(start("a1", placement("a", replica("n0", gpus=[0], milli=500))), "p:a1")
+        live.begin(start("a2", placement("b", replica("n0", gpus=[0], milli=500))), "p:a2")
 
         with pytest.raises(ExecutionError, match="expected 500 thousandths free of GPU 0, found 0"):
-            live.perform(start("a3", placement("c", replica("n0", gpus=[0], milli=500))), "p:a3")
+            live.begin(start("a3", placement("c", replica("n0", gpus=[0], milli=500))), "p:a3")
 
 
 @pytest.mark.parametrize(
@@ -177,17 +177,17 @@ def test_a_start_that_does_not_fit_is_refused_and_changes_nothing(tmp_path, plac
     )
     with SimulatedCluster.create(tmp_path / "c.db", before) as live:
         with pytest.raises(ExecutionError) as caught:
-            live.perform(start("a1", placed), "p:a1")
+            live.begin(start("a1", placed), "p:a1")
 
         assert f"job {placed.job} cannot start" in str(caught.value)
         assert why in str(caught.value)
         assert live.snapshot() == before
-        assert not live.performed("p:a1")
+        assert not landed(live, ["p:a1"])
 
 
 def test_a_gang_of_which_one_replica_does_not_fit_starts_none(live):
     with pytest.raises(ExecutionError, match="node n0"):
-        live.perform(
+        live.begin(
             start("a1", placement("gang", replica("n1", gpus=range(8)), replica("n0", gpus=range(8)))), "p:a1"
         )
     assert live.snapshot() == world()
@@ -204,12 +204,12 @@ def test_a_mig_slice_needs_the_instance(tmp_path, start_slice, fits):
     nodes = [node("n0", gpus=0).model_copy(update={"gpus": gpus})]
     with SimulatedCluster.create(tmp_path / "c.db", snapshot(nodes=nodes, jobs=[infer])) as live:
         if fits:
-            live.perform(start("a1", placed), "p:a1")
+            live.begin(start("a1", placed), "p:a1")
         else:
             with pytest.raises(
                 ExecutionError, match=r"expected MIG instance 3g\.40gb at 4 on GPU 0, found none"
             ):
-                live.perform(start("a1", placed), "p:a1")
+                live.begin(start("a1", placed), "p:a1")
         assert (live.snapshot().job_by_name["i"].running is not None) == fits
 
 
@@ -221,11 +221,11 @@ def test_a_job_is_finished_at_its_time_and_frees_what_it_held(live):
 
     assert "b" not in live.snapshot().job_by_name
     assert live.finished() == (("b", NOW + timedelta(minutes=30)),)
-    live.perform(start("a1", placement("a", replica("n0", gpus=[0, 1, 2, 3], cpus=8, memory_gib=64))), "p:a1")
+    live.begin(start("a1", placement("a", replica("n0", gpus=[0, 1, 2, 3], cpus=8, memory_gib=64))), "p:a1")
 
 
 def test_jobs_finish_in_the_order_of_their_ends(live):
-    live.perform(start("a1", ON_N0), "p:a1")
+    live.begin(start("a1", ON_N0), "p:a1")
 
     live.advance(3600)
 
@@ -271,7 +271,7 @@ def test_many_hands_starting_jobs_on_one_gpu_start_one(tmp_path):
         with SimulatedCluster(path) as mine:
             together.wait()
             try:
-                mine.perform(start(name, placement(name, replica("n0", gpus=[0]))), f"p:{name}")
+                mine.begin(start(name, placement(name, replica("n0", gpus=[0]))), f"p:{name}")
             except ExecutionError:
                 refused.append(name)
 
@@ -313,7 +313,7 @@ def test_a_cluster_cannot_be_made_where_there_is_no_directory(tmp_path):
 def test_a_log_left_beside_a_cluster_that_is_gone_is_not_replayed(tmp_path):
     path = tmp_path / "c.db"
     old = SimulatedCluster.create(path, snapshot(jobs=[job("old")]))
-    old.perform(start("a1", placement("old", replica("n0"))), "p:a1")
+    old.begin(start("a1", placement("old", replica("n0"))), "p:a1")
     log = (tmp_path / "c.db-wal").read_bytes()
     old.close()
     path.unlink()

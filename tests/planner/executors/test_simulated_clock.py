@@ -72,7 +72,7 @@ def test_finished_jobs_of_the_snapshot_it_was_made_from_stay(cluster):
 
 def test_a_job_that_waited_for_its_node_began_when_that_was_ready(cluster):
     live = cluster(job("a", gpus=1, expected_duration="5m"), nodes=[node("n0", ready_at=at(10))])
-    live.perform(start("a1", placement("a", replica("n0", gpus=[0]))), "p:a1")
+    live.begin(start("a1", placement("a", replica("n0", gpus=[0]))), "p:a1")
     live.advance(3600)
 
     (over,) = live.snapshot().finished
@@ -102,7 +102,7 @@ def test_a_job_ends_when_it_is_killed_unless_it_ended_before(cluster, lasts, kil
 
 def test_a_job_is_started_with_the_time_of_its_end(cluster):
     live = cluster(job("a", gpus=1, expected_duration="1h"))
-    live.perform(
+    live.begin(
         start("a1", placement("a", replica("n0", gpus=[0]))).model_copy(update={"kill_at": at(20)}), "p:a1"
     )
     assert live.snapshot().job_by_name["a"].running.kill_at == at(20)
@@ -119,7 +119,7 @@ def test_no_job_is_started_that_is_to_be_killed_before(cluster):
     late = start("a1", placement("a", replica("n0", gpus=[0]))).model_copy(update={"kill_at": at(20)})
 
     with pytest.raises(ExecutionError) as caught:
-        live.perform(late, "p:a1")
+        live.begin(late, "p:a1")
 
     assert str(caught.value) == (
         "job a cannot start: expected a kill time after 2026-11-20T12:20:00Z, found 2026-11-20T12:20:00Z."
@@ -131,7 +131,7 @@ def test_a_preempted_job_is_not_killed(cluster):
     live = cluster(killed())
     world = live.snapshot()
     before = world.job_by_name["k"].placement
-    live.perform(change(Preempt, "k", [runs(world, "k")], job="k", before=before), "p:k")
+    live.begin(change(Preempt, "k", [runs(world, "k")], job="k", before=before), "p:k")
 
     live.advance(3600)
 
@@ -154,7 +154,7 @@ def test_a_job_that_is_moved_or_resized_is_killed_all_the_same(cluster):
     one = placement("g", replica("n0", gpus=[1]))
     for kind, name, after in ((Migrate, "k", to), (Shrink, "g", one)):
         before = world.job_by_name[name].placement
-        live.perform(change(kind, name, [runs(world, name)], job=name, before=before, after=after), name)
+        live.begin(change(kind, name, [runs(world, name)], job=name, before=before, after=after), name)
 
     assert live.snapshot().job_by_name["k"].running.kill_at == at(10)
     live.advance(3600)
@@ -192,7 +192,7 @@ def test_a_job_that_was_moved_finishes_as_one_that_ran_its_whole_duration(cluste
     live = cluster(job("m", gpus=1, at=[replica("n0", gpus=[0])], expected_duration="90m"))
     world = live.snapshot()
     places = {"before": world.job_by_name["m"].placement, "after": placement("m", replica("n1", gpus=[0]))}
-    live.perform(change(Migrate, "m", [runs(world, "m")], job="m", **places), "p:m")
+    live.begin(change(Migrate, "m", [runs(world, "m")], job="m", **places), "p:m")
 
     live.advance(2 * 3600)
 

@@ -98,9 +98,9 @@ def test_nothing_starts_on_a_node_that_is_down_until_it_is_back(live):
     begin = start("a1", placement("waits", replica("n0")))
 
     with pytest.raises(ExecutionError, match="n0"):
-        live.perform(begin, "p:a1")
+        live.begin(begin, "p:a1")
     live.return_node("n0")
-    live.perform(begin, "p:a1")
+    live.begin(begin, "p:a1")
 
     assert live.snapshot().job_by_name["waits"].running is not None
 

@@ -12,7 +12,7 @@ from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Shrink
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import ExecutionError, landed
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.samples.all_actions import (
@@ -55,7 +55,7 @@ def live(tmp_path):
 
 def perform(live, *changes):
     for change_ in changes:
-        live.perform(change_, f"p:{change_.id}")
+        live.begin(change_, f"p:{change_.id}")
 
 
 def found(live, name):
@@ -73,15 +73,15 @@ def test_a_preempted_job_waits_again_as_it_was_submitted_and_was_preempted_once_
 def test_only_being_preempted_counts_and_each_time_does(live):
     first = preempt(WORLD, "steady")
     perform(live, first, first)
-    live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:again")
+    live.begin(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:again")
     assert found(live, "steady").preemptions == 1
 
     live.fail_node("n1")
     live.return_node("n1")
-    live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:a third time")
+    live.begin(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:a third time")
     assert found(live, "steady").preemptions == 1
 
-    live.perform(preempt(live.snapshot(), "steady"), "q:1")
+    live.begin(preempt(live.snapshot(), "steady"), "q:1")
     assert found(live, "steady").preemptions == 2
 
 
@@ -220,7 +220,7 @@ def test_stopped_before_it_is_back_from_its_checkpoint_a_job_has_what_it_had(sav
     before = found(saved, "steady").progress
 
     live_again = saved.snapshot()
-    saved.perform(preempt(live_again, "steady"), "q:1")
+    saved.begin(preempt(live_again, "steady"), "q:1")
 
     held = 2 * 299 * 1000
     assert found(saved, "steady").progress == before.model_copy(
@@ -334,7 +334,7 @@ def test_a_change_of_a_job_that_cannot_be_is_refused_and_changes_nothing(live, r
 
     assert why in str(caught.value)
     assert live.snapshot() == WORLD
-    assert not live.performed(f"p:{refused.id}")
+    assert not landed(live, [f"p:{refused.id}"])
 
 
 def admitted(path, world, name, *replicas):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import ExecutionError, landed
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, node, replica, snapshot
 from tests.support.samples.all_actions import (
@@ -57,7 +57,7 @@ def live(tmp_path):
 
 def perform(live, *changes):
     for change_ in changes:
-        live.perform(change_, f"p:{change_.id}")
+        live.begin(change_, f"p:{change_.id}")
 
 
 def found(live, name):
@@ -103,7 +103,7 @@ def test_a_drained_node_is_confirmed_and_stays_as_it_is(live):
     perform(live, drain("n1"))
 
     assert live.snapshot() == WORLD
-    assert live.performed("p:drain/n1")
+    assert landed(live, ["p:drain/n1"])
 
 
 def test_a_new_node_is_there_at_once_and_ready_when_it_is_provisioned(live):
@@ -149,7 +149,7 @@ def test_a_pool_keeps_its_minimum_and_its_maximum(live):
     with pytest.raises(ExecutionError, match="expected room in pool cloud, found 3 nodes of at most 3"):
         perform(live, scale_up(CLOUD, "cloud-4"))
     perform(live, scale_down(CLOUD, "cloud-1"), scale_down(CLOUD, "cloud-3"))
-    live.perform(drain("n1"), "p:1")
+    live.begin(drain("n1"), "p:1")
     with pytest.raises(ExecutionError, match=r"cloud-2 cannot be removed: expected it empty, found there"):
         perform(live, scale_down(CLOUD, "cloud-2"))
     with SimulatedCluster(live.path) as theirs:
@@ -203,4 +203,4 @@ def test_a_change_of_a_node_that_cannot_be_is_refused_and_changes_nothing(live, 
 
     assert why in str(caught.value)
     assert live.snapshot() == WORLD
-    assert not live.performed(f"p:{refused.id}")
+    assert not landed(live, [f"p:{refused.id}"])

@@ -40,7 +40,7 @@ def planned(world, policy=None):
 
 def apply(cluster, plan):
     for change in changes_of(plan.actions):
-        cluster.perform(change, key=f"{plan.plan_id} {change.id}")
+        cluster.begin(change, key=f"{plan.plan_id} {change.id}")
 
 
 @pytest.mark.parametrize("rules", [{}, {"checkpoint": 17, "restart": 1000}])
@@ -141,17 +141,17 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
             if one.running is None:
                 left = durations.seconds(one, MODEL)
                 start = begin(world, "a", *places, recovery=recovery if one.progress else 0)
-                cluster.perform(start, "start")
+                cluster.begin(start, "start")
             else:
                 lost += lost_seconds(policy, one, now)
                 left = durations.restart_seconds_now(one, MODEL)
                 if number < 10 and draw.random() < 0.5:
                     left = 0
-                    cluster.perform(preempt(world, "a"), "stop")
+                    cluster.begin(preempt(world, "a"), "stop")
                 elif draw.random() < 0.5:
-                    cluster.perform(migrate(world, "a", *places, recovery=recovery), "move")
+                    cluster.begin(migrate(world, "a", *places, recovery=recovery), "move")
                 else:
-                    cluster.perform(resized(draw, world, recovery), "resize")
+                    cluster.begin(resized(draw, world, recovery), "resize")
             # At last it is left alone.
             cluster.advance(draw.choice((0, 1, 100, 1000, 5000, 20_000)) if number < 10 else 100 * HOUR)
             world = cluster.snapshot()

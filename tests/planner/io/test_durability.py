@@ -115,9 +115,9 @@ def test_an_intent_is_on_disk_before_its_deed_and_an_outcome_before_the_next_one
     log = AuditLog(tmp_path / "audit.jsonl")
 
     class Watched(SimulatedCluster):
-        def perform(self, action, key):
+        def begin(self, action, key):
             watch.calls.append(f"deed after {log.path.stat().st_size}")
-            super().perform(action, key)
+            return super().begin(action, key)
 
     SimulatedCluster.create(tmp_path / "c.db", WORLD).close()
     watch.calls.clear()

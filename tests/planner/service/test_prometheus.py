@@ -81,7 +81,7 @@ def test_actions_count_once_they_are_done():
     exposition = MetricsRegistry("1", every=60)
     first, second, *_ = changes_of(PLAN.actions)
 
-    exposition.applied(PLAN, ApplyOutcome((first.id,), failed=FailedAction(second.id, "no room")))
+    exposition.applied(PLAN, ApplyOutcome((first.id,), failures=(FailedAction(second.id, "no room"),)))
 
     assert value(exposition, "gpuplan_apply_actions_total", type=first.type, result="done") == 1
     assert value(exposition, "gpuplan_apply_actions_total", type=second.type, result="failed") == 1

@@ -42,7 +42,7 @@ def test_acting_and_waiting_leave_both_the_same(seed, tmp_path):
         for number in range(8):
             plan = plan_epoch(world.snapshot(), policy, seed=0, created_at=world.now)
             for change in changes_of(plan.actions):
-                cluster.perform(change, key=f"{number} {change.id}")
+                cluster.begin(change, key=f"{number} {change.id}")
             cluster.keep_promises(promises_of(plan), key=f"{number}")
             world, _ = apply_plan_to_world(world, plan)
             assert told(world.snapshot()) == told(cluster.snapshot())

@@ -13,6 +13,7 @@ from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.build import NOW
+from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.samples.all_actions import PLAN, WORLD
 
 
@@ -53,21 +54,17 @@ def die_at_statement(db, which, *, writing_only=False):
     db.set_trace_callback(deadly)
 
 
-class Deadly:
+class Deadly(Wrapped):
     """The cluster, dying at one of its deeds."""
 
     def __init__(self, inner, which, when):
-        self.inner = inner
+        super().__init__(inner)
         self.count = iter(range(1000))
         self.which = which
         self.when = when
-        self.identity = inner.identity
-        self.exclusively = inner.exclusively
-        self.snapshot = inner.snapshot
-        self.performed = inner.performed
 
-    def perform(self, action, key):
-        self._do(self.inner.perform, action, key)
+    def begin(self, action, key):
+        return self._do(self.inner.begin, action, key)
 
     def keep_promises(self, promises, key):
         self._do(self.inner.keep_promises, promises, key)
@@ -76,9 +73,10 @@ class Deadly:
         mine = next(self.count) == self.which
         if mine and self.when == "before":
             die()
-        deed(*arguments)
+        result = deed(*arguments)
         if mine:
             die()
+        return result
 
 
 def run(folder, plan=PLAN, cluster=None, *, resume):

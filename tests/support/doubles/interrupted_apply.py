@@ -7,6 +7,7 @@ from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, by_value, cluster, job, queue, replica, snapshot
+from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.samples.all_actions import begin, plan_with, preempt
 
 
@@ -14,20 +15,16 @@ class CutError(Exception):
     """The apply ends without a word, as one that is killed."""
 
 
-class Cut:
+class Cut(Wrapped):
     """A cluster on which an apply is cut off after so many steps, by an error that nothing expects."""
 
     def __init__(self, inner, steps):
-        self.inner = inner
+        super().__init__(inner)
         self.left = steps
-        self.identity = inner.identity
-        self.exclusively = inner.exclusively
-        self.snapshot = inner.snapshot
-        self.performed = inner.performed
 
-    def perform(self, action, key):
+    def begin(self, action, key):
         self._count()
-        self.inner.perform(action, key)
+        return self.inner.begin(action, key)
 
     def keep_promises(self, promises, key):
         self._count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import NO_HOOKS, ApplyHooks
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, start
@@ -23,8 +24,9 @@ C = placement("c", replica("n0", gpus=[2, 3]), replica("n1", gpus=[2, 3]))
 PLAN = plan_of(WORLD, A, B, C)
 
 
-def carry_out(live, log, *, plan=PLAN, **more):
-    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, **more)
+def carry_out(live, log, *, plan=PLAN, on_progress=None, stop=lambda: False, clock=NO_HOOKS.clock, **more):
+    hooks = ApplyHooks(on_progress, stop, clock)
+    return apply_plan(plan, live, log, actor="ann@login1", now=lambda: NOW, hooks=hooks, **more)
 
 
 def running(live):
@@ -39,7 +41,7 @@ def recorded(log):
 def steal(live, gpus_of):
     """Start a job from outside where the plan is to start one."""
     with SimulatedCluster(live.path) as theirs:
-        theirs.perform(start("x", placement("thief", *gpus_of.replicas)), "theirs:x")
+        theirs.begin(start("x", placement("thief", *gpus_of.replicas)), "theirs:x")
 
 
 def stop_after(count):

@@ -9,21 +9,21 @@ import pytest
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
 from gpuplan.planner.service.history import EpochOutcome, History
+from tests.support.doubles.wrapped_cluster import Wrapped
 
 
-class FailingAt:
+class FailingAt(Wrapped):
     """The cluster, refusing what comes after so many actions."""
 
     def __init__(self, inner, after, error):
-        self.inner, self.after, self.error = inner, after, error
-        self.identity, self.exclusively = inner.identity, inner.exclusively
-        self.snapshot, self.performed = inner.snapshot, inner.performed
+        super().__init__(inner)
+        self.after, self.error = after, error
 
-    def perform(self, action, key):
+    def begin(self, action, key):
         self.after -= 1
         if self.after < 0:
             raise self.error
-        self.inner.perform(action, key)
+        return self.inner.begin(action, key)
 
 
 @pytest.mark.parametrize(

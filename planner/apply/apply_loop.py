@@ -1,0 +1,326 @@
+"""
+The steps of one apply: begin what is ready, observe what is under way, and stop or go on after a failure.
+
+An action is ready once all actions that it must come after have landed. The promise step comes last, and only
+if everything else has landed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import ActionKind, info_of
+from gpuplan.models.policy.settings import OnFailure
+from gpuplan.planner.action_labels import action_label
+from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
+from gpuplan.planner.apply.promises import PromiseStep
+from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
+from gpuplan.planner.text_format import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.journal import ApplyJournal
+    from gpuplan.planner.apply.promises import Step
+    from gpuplan.planner.apply.standing import ApplyProgress
+    from gpuplan.planner.executors.interface import Executor
+
+_LOG: Final = logging.getLogger(__name__)
+
+_POLL: Final = 1.0
+"""Seconds between two observations while nothing happens; a Slurm controller answers in 20 ms."""
+
+
+_CARRIED_OUT: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
+
+
+class Clock(Protocol):
+    """Time, as an apply sees it."""
+
+    def now(self) -> float:
+        """Seconds since some instant; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        """See `Clock`."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        time.sleep(seconds)
+
+
+_SYSTEM_CLOCK: Final = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyHooks:
+    """What the caller of an apply sees and decides while it runs."""
+
+    on_progress: Callable[[int, int, str], None] | None = None
+    """Called after each landed step with the number done, the total number, and a label of the step."""
+    stop: Callable[[], bool] = lambda: False
+    """Once it is True, no further action begins; those under way are waited for."""
+    clock: Clock = _SYSTEM_CLOCK
+
+
+NO_HOOKS: Final = ApplyHooks()
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A step that has begun and not landed."""
+
+    step: Change
+    key: str
+    begun: float
+    deadline: float
+
+
+class ApplyLoop:
+    """State of one running apply."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Executor,
+        journal: ApplyJournal,
+        live: Snapshot,
+        standing: ApplyProgress,
+        hooks: ApplyHooks,
+    ) -> None:
+        self._plan, self._cluster, self._journal, self._live = plan, cluster, journal, live
+        self._standing, self._hooks = standing, hooks
+        self._rules = plan.policy.apply
+        self._left = {step.id: step for step in standing.left}
+        """Steps that are neither landed nor under way, in the plan's order."""
+        self._under_way: dict[str, _UnderWay] = {}
+        self._done: list[str] = []
+        self._failures: list[FailedAction] = []
+        self._attempts: dict[str, int] = {}
+        """Attempts so far, by step."""
+        self._not_before: dict[str, float] = {}
+        """Earliest instant of the next attempt, by step that failed for a reason that may pass."""
+        self._stopped = False
+        self._view = LiveView.of(live, plan.actions)
+
+    def run(self) -> ApplyOutcome:
+        """Carry out the steps; returns what landed, what failed and what was not done."""
+        self._adopt()
+        while True:
+            self._begin_ready()
+            if self._under_way:
+                if not self._observe():
+                    self._hooks.clock.sleep(_POLL)
+            elif (wait := self._seconds_to_retry()) is not None:
+                self._hooks.clock.sleep(wait)
+            else:
+                break
+        failed = {each.action for each in self._failures}
+        remaining = tuple(step.id for step in self._standing.left if step.id in self._left.keys() - failed)
+        return ApplyOutcome(tuple(self._done), self._standing.done_ids, tuple(self._failures), remaining)
+
+    # --- beginning -----------------------------------------------------------------------------------------
+
+    def _adopt(self) -> None:
+        """Go on with what an earlier run began and the cluster still carries out."""
+        key_by_id = {step.id: key_of(self._plan, step) for step in self._left.values()}
+        found = self._progress_of(tuple(key_by_id.values()))
+        for step in tuple(self._left.values()):
+            key = key_by_id[step.id]
+            if not isinstance(step, PromiseStep) and found[key].phase in _CARRIED_OUT:
+                self._attempts[step.id] = 1
+                self._follow_from_now(step, key, found[key])
+
+    def _begin_ready(self) -> None:
+        """Begin the steps that are ready, in the plan's order, while there is room for more."""
+        for step in tuple(self._left.values()):
+            if self._ends() or len(self._under_way) >= self._rules.parallel:
+                return
+            if self._is_ready(step):
+                self._begin(step)
+
+    def _ends(self) -> bool:
+        """True if no further step may begin."""
+        self._stopped = self._stopped or self._hooks.stop()
+        return self._stopped
+
+    def _is_ready(self, step: Step) -> bool:
+        if isinstance(step, PromiseStep):
+            return not self._under_way and self._left.keys() == {step.id}
+        early = self._left.keys() | self._under_way.keys()
+        waits = self._not_before.get(step.id, 0.0) > self._hooks.clock.now()
+        return not waits and step.id not in self._failed and early.isdisjoint(step.after_actions)
+
+    @property
+    def _failed(self) -> set[str]:
+        return {each.action for each in self._failures}
+
+    def _begin(self, step: Step) -> None:
+        """Check the preconditions, write the intent durably, begin."""
+        sights = () if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
+        seen = tuple(sight.text for sight in sights)
+        if unmet := [str(sight.drift) for sight in sights if sight.drift]:
+            why = f"a precondition does not hold: {'; '.join(unmet)}"
+            self._journal.failed(step, why=why, seen=seen)
+            self._give_up(step, why)
+            return
+        self._not_before.pop(step.id, None)
+        attempt = self._attempts[step.id] = self._attempts.get(step.id, 0) + 1
+        again = f" (attempt {attempt} of {self._rules.attempts})" if attempt > 1 else ""
+        self._journal.intent(step, detail=f"{_label(step)}{again}", seen=seen)
+        try:
+            self._journal.write()
+        except PlannerError as error:
+            self._give_up(step, f"its intent cannot be recorded: {error}")
+            # Nothing may be done that is not recorded.
+            self._stopped = True
+            return
+        begun = self._hooks.clock.now()
+        key = key_of(self._plan, step)
+        if isinstance(step, PromiseStep):
+            self._record_promises(step, key, begun)
+            return
+        try:
+            progress = self._cluster.begin(step, key)
+        except UnreachableError as error:
+            # It may have begun: the cluster's own mark will tell.
+            progress = ActionProgress(ActionPhase.UNKNOWN, str(error))
+        except PlannerError as error:
+            self._fail(step, str(error), begun)
+            return
+        self._follow_from_now(step, key, progress, begun)
+
+    def _follow_from_now(
+        self, step: Change, key: str, progress: ActionProgress, begun: float | None = None
+    ) -> None:
+        """Count a step as under way."""
+        begun = self._hooks.clock.now() if begun is None else begun
+        # What it takes is taken from now on; what it frees is used only by actions that come after it.
+        self._view.done(step)
+        del self._left[step.id]
+        self._under_way[step.id] = _UnderWay(step, key, begun, begun + self._timeout(step))
+        self._follow(self._under_way[step.id], progress)
+
+    def _record_promises(self, step: PromiseStep, key: str, begun: float) -> None:
+        try:
+            self._cluster.keep_promises(step.promises, key)
+        except PlannerError as error:
+            self._fail(step, str(error), begun, retryable=isinstance(error, UnreachableError))
+            return
+        self._land(step, begun)
+
+    def _timeout(self, step: Change) -> int:
+        kind = info_of(step)
+        return self._rules.timeouts.get(ActionKind(step.type), kind.timeout)
+
+    # --- observing -----------------------------------------------------------------------------------------
+
+    def _observe(self) -> bool:
+        """Follow all that is under way; False if nothing ended."""
+        found = self._progress_of(tuple(each.key for each in self._under_way.values()))
+        before = len(self._under_way)
+        for each in tuple(self._under_way.values()):
+            self._follow(each, found[each.key])
+        return len(self._under_way) < before
+
+    def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
+        try:
+            return self._cluster.observe(keys)
+        except UnreachableError as error:
+            return dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN, str(error)))
+
+    def _follow(self, each: _UnderWay, progress: ActionProgress) -> None:
+        """Take note of the progress of a step."""
+        if progress.phase is ActionPhase.LANDED:
+            del self._under_way[each.step.id]
+            self._land(each.step, each.begun)
+        elif progress.phase is ActionPhase.FAILED:
+            self._withdraw(each)
+            self._fail(each.step, progress.reason, each.begun, retryable=progress.retryable)
+        elif progress.phase is ActionPhase.NOT_BEGUN:
+            self._withdraw(each)
+            self._fail(each.step, "the cluster has no mark of it", each.begun, retryable=True)
+        elif self._hooks.clock.now() >= each.deadline:
+            self._time_out(each, progress)
+
+    def _time_out(self, each: _UnderWay, progress: ActionProgress) -> None:
+        """Withdraw a step that lasts too long, unless it lands in this moment."""
+        with suppress(UnreachableError):
+            self._cluster.undo(each.key)
+        if self._progress_of((each.key,))[each.key].phase is ActionPhase.LANDED:
+            del self._under_way[each.step.id]
+            self._land(each.step, each.begun)
+            return
+        self._withdraw(each)
+        reason = f": {progress.reason}" if progress.reason else ""
+        limit = format_duration(self._timeout(each.step))
+        self._fail(each.step, f"it is {progress.phase.value} after {limit}{reason}", each.begun)
+
+    def _land(self, step: Step, begun: float) -> None:
+        self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun))
+        self._done.append(step.id)
+        self._left.pop(step.id, None)
+        if self._hooks.on_progress is not None:
+            before = len(self._standing.done)
+            self._hooks.on_progress(before + len(self._done), self._standing.total, _label(step))
+
+    # --- failing -------------------------------------------------------------------------------------------
+
+    def _withdraw(self, each: _UnderWay) -> None:
+        """Put a step that did not land back among those that are left, and take its effect from the view."""
+        del self._under_way[each.step.id]
+        self._left = {
+            step.id: step for step in self._standing.left if step.id in self._left or step.id == each.step.id
+        }
+        self._view = LiveView.of(self._live, self._plan.actions)
+        landed = set(self._done) | self._under_way.keys()
+        for step in self._standing.left:
+            if step.id in landed and not isinstance(step, PromiseStep):
+                self._view.done(step)
+
+    def _fail(self, step: Step, why: str, begun: float, *, retryable: bool = False) -> None:
+        """Try a step again later if that may help; otherwise record that it failed."""
+        attempt = self._attempts[step.id]
+        if retryable and attempt < self._rules.attempts:
+            wait = self._rules.backoff * 2 ** (attempt - 1)
+            self._not_before[step.id] = self._hooks.clock.now() + wait
+            _LOG.info("phase=apply action=%s attempt=%d retry_in=%d reason=%s", step.id, attempt, wait, why)
+            return
+        self._journal.failed(step, why=why, seconds=max(0.0, self._hooks.clock.now() - begun))
+        self._give_up(step, why)
+
+    def _give_up(self, step: Step, why: str) -> None:
+        self._failures.append(FailedAction(step.id, why))
+        goes_on = self._rules.on_failure is OnFailure.CONTINUE
+        self._stopped = not goes_on or len(self._failures) >= self._rules.most_failures
+
+    def _seconds_to_retry(self) -> float | None:
+        """Seconds until the next attempt of a step; None if there is none to come."""
+        if self._ends():
+            return None
+        now = self._hooks.clock.now()
+        waits = [self._not_before[each] - now for each in self._left if each in self._not_before]
+        return max(0.0, min(waits)) if waits else None
+
+
+def _label(step: Step) -> str:
+    return step.label if isinstance(step, PromiseStep) else action_label(step)

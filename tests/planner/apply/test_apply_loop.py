@@ -1,0 +1,242 @@
+"""Actions that last: several at a time, in order, each with a time limit, tried again where that may help."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuplan.models.errors import PartlyAppliedError
+from gpuplan.models.policy.settings import ApplyPolicy
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import UnappliedError
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.plan_file.plan_file import with_id
+from tests.support.doubles.interrupted_apply import preempting
+from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
+from tests.support.samples.apply_world import carry_out, recorded, running
+
+GRACE = 60.0
+
+
+@pytest.fixture
+def log(tmp_path):
+    return AuditLog(tmp_path / "audit.jsonl")
+
+
+@pytest.fixture
+def on(tmp_path):
+    """A lasting cluster in the state from which a plan was made."""
+    opened = []
+
+    def make(plan, **more):
+        opened.append(SimulatedCluster.create(tmp_path / f"{len(opened)}.db", plan.snapshot))
+        return LastingCluster(opened[-1], VirtualClock(), **more)
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def under(plan, **rules):
+    """The plan under other rules for its apply."""
+    policy = plan.policy.model_copy(update={"apply": ApplyPolicy(**rules)})
+    return with_id(plan.model_copy(update={"policy": policy}))
+
+
+def grace(action):
+    return GRACE if action.type == "preempt" else 5.0
+
+
+def swaps(count):
+    """A plan of so many preemptions, each with a start in its place that must come after it."""
+    plan = preempting(count, count)
+    stops, starts = plan.actions[:count], plan.actions[count:]
+    starts = tuple(
+        start.model_copy(update={"after_actions": (stop.id,)})
+        for stop, start in zip(stops, starts, strict=True)
+    )
+    return with_id(plan.model_copy(update={"actions": (*stops, *starts)}))
+
+
+def failing(call, name, why):
+    """Trouble at one call, each time."""
+    return lambda *asked: why if asked == (call, name) else ""
+
+
+def losing(call, number):
+    """No answer to the first calls of a kind."""
+    asked = iter(range(number))
+    return lambda here, _: "lost" if here == call and next(asked, None) is not None else ""
+
+
+def test_thirty_preemptions_with_a_minute_of_grace_end_within_ninety_seconds(on, log):
+    plan = under(swaps(30), parallel=30)
+    cluster = on(plan, lasts=grace)
+
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert len(outcome.done) == 60
+    assert GRACE < cluster.clock.now() <= 90
+
+
+@pytest.mark.parametrize("parallel", [1, 4, 10])
+def test_no_more_actions_are_under_way_than_the_policy_allows(on, log, parallel):
+    plan = under(swaps(12), parallel=parallel)
+    cluster = on(plan, lasts=grace)
+
+    carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert cluster.most_at_once == parallel
+
+
+def test_an_action_begins_once_all_that_it_comes_after_have_landed(on, log):
+    plan = swaps(2)
+    cluster = on(plan, lasts=grace)
+
+    carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    stops, starts = plan.actions[:2], plan.actions[2:]
+    ends = {request.action.id: request.ends for request in cluster.requests.values()}
+    assert all(ends[start.id] - 5.0 >= ends[stop.id] for stop, start in zip(stops, starts, strict=True))
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses(on, log):
+    plan = under(swaps(1), attempts=4, backoff=10)
+    failures = iter(["no node answers"] * 3)
+    cluster = on(plan, trouble=lambda call, _: next(failures, "") if call == "begin" else "")
+
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert len(outcome.done) == 2
+    assert 10 + 20 + 40 <= cluster.clock.now() < 10 + 20 + 40 + 5
+    intents = [record.detail for record in log.records() if record.kind.value == "intent"]
+    assert [detail.rpartition(" (")[2] for detail in intents[1:4]] == [
+        f"attempt {n} of 4)" for n in (2, 3, 4)
+    ]
+
+
+def test_what_fails_each_time_is_given_up(on, log):
+    plan = under(swaps(1), attempts=2)
+    cluster = on(plan, trouble=lambda call, _: "no node answers" if call == "begin" else "")
+
+    with pytest.raises(UnappliedError, match="no node answers") as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert [each.action for each in caught.value.outcome.failures] == [plan.actions[0].id]
+    assert caught.value.outcome.remaining == (plan.actions[1].id,)
+    assert [kind for kind, _ in recorded(log)] == ["begin", "intent", "intent", "outcome", "end"]
+
+
+def test_what_lasts_too_long_is_withdrawn(on, log):
+    plan = under(swaps(1), timeouts={"preempt": 30})
+    cluster = on(plan, lasts=grace)
+
+    with pytest.raises(UnappliedError, match="under_way after 30s: it lasts"):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert cluster.requests == {}
+    assert 30 <= cluster.clock.now() < 33
+    assert "old000" in running(cluster)
+
+
+def test_after_a_failure_those_under_way_end_and_no_other_begins(on, log):
+    plan = under(swaps(4), parallel=2)
+    first = plan.actions[0].id
+    cluster = on(plan, lasts=grace, trouble=failing("begin", first, "dead"))
+
+    with pytest.raises(PartlyAppliedError) as caught:
+        carry_out(cluster, log, plan=under(plan, parallel=2, attempts=1), clock=cluster.clock)
+
+    outcome = caught.value.outcome
+    assert outcome.done == (plan.actions[1].id,)
+    assert [each.action for each in outcome.failures] == [first]
+    assert len(outcome.remaining) == 6
+
+
+def test_with_continue_only_what_depends_on_a_failure_is_left_out(on, log):
+    plan = under(swaps(4), parallel=2, attempts=1, on_failure="continue")
+    first = plan.actions[0].id
+    cluster = on(plan, trouble=failing("begin", first, "dead"))
+
+    with pytest.raises(PartlyAppliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert len(caught.value.outcome.done) == 6
+    assert caught.value.outcome.remaining == (plan.actions[4].id,)
+
+
+def test_too_many_failures_end_the_apply(on, log):
+    plan = under(swaps(8), attempts=1, on_failure="continue", most_failures=3)
+    cluster = on(plan, trouble=lambda call, _: "dead" if call == "begin" else "")
+
+    with pytest.raises(UnappliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert len(caught.value.outcome.failures) == 3
+
+
+def test_what_was_done_without_an_answer_is_not_done_again(on, log):
+    plan = swaps(3)
+    cluster = on(plan, lasts=grace, trouble=losing("begin", 2))
+
+    assert len(carry_out(cluster, log, plan=plan, clock=cluster.clock).done) == 6
+    assert [kind for kind, _ in recorded(log)].count("intent") == 6
+
+
+def test_what_never_reached_the_cluster_is_tried_again(on, log):
+    plan = swaps(1)
+    cluster = on(plan, lasts=grace)
+    once = iter([True])
+
+    def forget(call, _):
+        if call == "observe" and next(once, False):
+            cluster.requests.clear()
+        return ""
+
+    cluster.trouble = forget
+
+    assert len(carry_out(cluster, log, plan=plan, clock=cluster.clock).done) == 2
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for(on, log):
+    plan = swaps(1)
+    cluster = on(plan, lasts=grace)
+    # It answers while the apply finds out what is left.
+    answers, silent = iter([1, 1]), losing("observe", 40)
+    cluster.trouble = lambda call, name: "" if call == "observe" and next(answers, 0) else silent(call, name)
+
+    assert len(carry_out(cluster, log, plan=plan, clock=cluster.clock).done) == 2
+    assert 40 <= cluster.clock.now() < 70
+
+
+def test_an_interrupted_apply_resumes_what_is_under_way(on, log):
+    plan = swaps(2)
+    cluster = on(plan, lasts=grace)
+
+    class KilledError(Exception):
+        pass
+
+    def killed(seconds):
+        if cluster.clock.now() > 10:
+            raise KilledError
+        VirtualClock.sleep(cluster.clock, seconds)
+
+    cluster.clock.sleep = killed
+    with pytest.raises(KilledError):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+    del cluster.clock.sleep
+    begun = {key: request.ends for key, request in cluster.requests.items()}
+
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock, resume=True)
+
+    assert len(outcome.done) == 4
+    assert begun.items() <= {key: request.ends for key, request in cluster.requests.items()}.items()
+
+
+def test_a_stop_waits_for_what_is_under_way(on, log):
+    plan = under(swaps(2), parallel=2)
+    cluster = on(plan, lasts=grace)
+
+    with pytest.raises(PartlyAppliedError, match="told to stop") as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock, stop=lambda: cluster.clock.now() > 5)
+
+    assert caught.value.outcome.done == tuple(action.id for action in plan.actions[:2])

@@ -1,0 +1,87 @@
+"""A cluster on which actions last, calls may fail, and time passes while an apply waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
+from tests.support.doubles.wrapped_cluster import Wrapped
+
+
+class VirtualClock:
+    """Time that passes only while an apply sleeps."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def now(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        self.seconds += max(0.001, seconds)
+
+
+@dataclass
+class Request:
+    """What the cluster was asked for; it stays when the apply is killed."""
+
+    action: object
+    ends: float
+    failure: str = ""
+    retryable: bool = False
+
+
+@dataclass
+class LastingCluster(Wrapped):
+    """
+    The simulated cluster, with actions that take time.
+
+    `lasts` gives the seconds of an action. `trouble(call, name)` is asked at each call, with the action's id
+    or the key; it may raise, or return "lost" to do the call and give no answer, or a reason for a failure.
+    """
+
+    inner: object
+    clock: VirtualClock
+    lasts: object = lambda _: 0.0
+    trouble: object = lambda *_: ""
+    requests: dict = field(default_factory=dict)
+    most_at_once: int = 0
+
+    def begin(self, action, key):
+        trouble = self.trouble("begin", action.id)
+        known = self.requests.get(key)
+        if known is None or known.failure:
+            failure = "" if trouble == "lost" else trouble
+            ends = self.clock.now() + self.lasts(action)
+            self.requests[key] = Request(action, ends, failure, retryable=bool(failure))
+        self.most_at_once = max(self.most_at_once, self._under_way())
+        if trouble == "lost":
+            raise UnreachableError("the cluster does not answer.")
+        return self._progress(key)
+
+    def observe(self, keys):
+        if self.trouble("observe", "") == "lost":
+            raise UnreachableError("the cluster does not answer.")
+        return {key: self._progress(key) for key in keys}
+
+    def undo(self, key):
+        if self._progress(key).phase is ActionPhase.UNDER_WAY:
+            del self.requests[key]
+
+    def _progress(self, key):
+        landed = self.inner.observe([key])[key]
+        request = self.requests.get(key)
+        if landed.phase is ActionPhase.LANDED or request is None:
+            return landed
+        if self.clock.now() < request.ends:
+            return ActionProgress(ActionPhase.UNDER_WAY, "it lasts")
+        if request.failure:
+            return ActionProgress(ActionPhase.FAILED, request.failure, request.retryable)
+        try:
+            return self.inner.begin(request.action, key)
+        except PlannerError as error:
+            return ActionProgress(ActionPhase.FAILED, str(error))
+
+    def _under_way(self):
+        return sum(self._progress(key).phase is ActionPhase.UNDER_WAY for key in tuple(self.requests))
