@@ -54,6 +54,7 @@ CONTENTS = """
 docs/scenarios
 docs/operations
 docs/running
+docs/slurm
 docs/explaining
 docs/whatif
 docs/simulation

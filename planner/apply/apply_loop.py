@@ -44,7 +44,7 @@ _POLL: Final = 1.0
 _CARRIED_OUT: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
 
 
-class Clock(Protocol):
+class MonotonicClock(Protocol):
     """Time, as an apply sees it."""
 
     def now(self) -> float:
@@ -60,11 +60,11 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> float:
-        """See `Clock`."""
+        """See `MonotonicClock`."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
+        """See `MonotonicClock`."""
         time.sleep(seconds)
 
 
@@ -79,7 +79,7 @@ class ApplyHooks:
     """Called after each landed step with the number done, the total number, and a label of the step."""
     stop: Callable[[], bool] = lambda: False
     """Once it is True, no further action begins; those under way are waited for."""
-    clock: Clock = _SYSTEM_CLOCK
+    clock: MonotonicClock = _SYSTEM_CLOCK
 
 
 NO_HOOKS: Final = ApplyHooks()

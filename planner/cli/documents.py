@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +11,17 @@ from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
-_OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
+if TYPE_CHECKING:
+    from gpuplan.models.snapshot import Snapshot
+
+_OPTIONS = {
+    "openb": {"nodes", "pods", "at"},
+    "simulated": {"state"},
+    "slurm": set[str](),
+    "slurm-files": {"folder"},
+    "synthetic": {"profile", "seed"},
+}
+_MOST_NOTES = 20
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 STATE = ".gpuplan/simulated.db"
 
@@ -25,7 +36,11 @@ STATE = ".gpuplan/simulated.db"
     "kind",
     type=click.Choice(list(_OPTIONS)),
     required=True,
-    help="What to read: the openb trace, the simulated cluster, or a seeded synthetic workload.",
+    help="What to read: a Slurm cluster by its commands or from files with their output, the simulated "
+    "cluster, the openb trace, or a seeded synthetic workload.",
+)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
 )
 @click.option("--nodes", type=click.Path(path_type=Path), help="openb: node list (CSV).")
 @click.option("--pods", type=click.Path(path_type=Path), help="openb: pod list (CSV).")
@@ -43,6 +58,7 @@ STATE = ".gpuplan/simulated.db"
 )
 def snapshot_command(
     kind: str,
+    folder: Path | None,
     nodes: Path | None,
     pods: Path | None,
     at: int | None,
@@ -59,12 +75,15 @@ def snapshot_command(
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
             raise click.UsageError(f"{stray} is for --from {other}.")
+    notes: tuple[str, ...] = ()
     with show_spinner(f"reading {kind}"):
         match kind:
             case "openb":
                 from gpuplan.planner.sources.traces.openb import read_openb
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
+            case "slurm" | "slurm-files":
+                snapshot, notes = _read_slurm(None if kind == "slurm" else _required(folder, "--folder"))
             case "synthetic":
                 from gpuplan.planner.sources.synthetic.synthetic import (
                     generate_snapshot,
@@ -78,6 +97,7 @@ def snapshot_command(
                 from gpuplan.planner.executors.simulated import SimulatedCluster
 
                 snapshot = SimulatedCluster(state).snapshot()
+    _say_notes(notes)
     if out is None:
         say_json(snapshot_text(snapshot), nl=False)
         return
@@ -89,6 +109,23 @@ def snapshot_command(
         f"{format_count(len(snapshot.cluster.nodes), 'node')} and {format_count(len(snapshot.jobs), 'job')}"
     )
     say(f"Wrote {amount} to {out}.", err=True)
+
+
+def _read_slurm(folder: Path | None) -> tuple[Snapshot, tuple[str, ...]]:
+    from gpuplan.planner.sources.slurm.slurm import read_slurm_files, read_slurm_live
+
+    found = read_slurm_live() if folder is None else read_slurm_files(folder)
+    return found.snapshot, found.notes
+
+
+def _say_notes(notes: tuple[str, ...]) -> None:
+    """Say what of a cluster is not in its snapshot, on standard error."""
+    if notes:
+        say("Not understood, so held, or left where it is:", err=True)
+    for each in notes[:_MOST_NOTES]:
+        say(f"  {each}", err=True)
+    if (more := len(notes) - _MOST_NOTES) > 0:
+        say(f"  … and {more:,} more", err=True)
 
 
 def _required(path: Path | None, option: str) -> Path:

@@ -1,0 +1,95 @@
+"""Nodes of a Slurm cluster: GPUs by GRES, features and partitions as labels, states, racks by topology."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import Node, NodeGpus
+from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, number, other_gres, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuplan.planner.sources.slurm.values import Record
+
+NODE_FIELDS: Final = (
+    *("active_features", "cpus", "effective_cpus", "gres", "name", "partitions", "real_memory"),
+    *("specialized_memory", "state", "state_flags", "temporary_disk"),
+)
+"""Fields of a node record that are read."""
+
+NODE_LABEL: Final = "slurm/node"
+FEATURE_LABEL: Final = "slurm/feature."
+PARTITION_LABEL: Final = "slurm/partition."
+ANY_MODEL: Final = "gpu"
+"""GPU model of GRES without a type."""
+
+_DOWN: Final = frozenset(
+    {
+        *("DOWN", "ERROR", "FAIL", "FUTURE", "UNKNOWN", "NOT_RESPONDING", "INVALID", "INVALID_REG"),
+        *("POWERED_DOWN", "POWER_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_ISSUED"),
+    }
+)
+"""States in which no job can run on a node now."""
+
+_CLOSED: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "MAINT", "MAINTENANCE", "RESERVED", "BLOCKED"})
+"""States in which no job of the queue may start on a node, while running jobs continue."""
+
+_MIG: Final = re.compile(r"\d+g\.\d+gb")
+
+
+def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str], None]) -> Node:
+    """
+    A node record; `note` is called with the node's name and what of it is not understood.
+
+    A node that is not understood is cordoned, so that nothing starts there.
+    """
+    name = str(record["name"])
+    state = flags(record.get("state")) | flags(record.get("state_flags"))
+    gpus, strange = _gpus(record)
+    if strange:
+        note(f"node {name}", strange)
+    labels = {NODE_LABEL: name}
+    labels |= {f"{FEATURE_LABEL}{each}": "true" for each in words(record.get("active_features"))}
+    labels |= {f"{PARTITION_LABEL}{each}": "true" for each in words(record.get("partitions"))}
+    cpus = number(record.get("effective_cpus")) or number(record.get("cpus")) or 0
+    reserved = number(record.get("specialized_memory")) or 0
+    return Node.model_validate(
+        {
+            "name": name,
+            "gpus": gpus,
+            "cpus": cpus,
+            "memory_mib": max(0, (number(record.get("real_memory")) or 0) - reserved),
+            "disk_mib": number(record.get("temporary_disk")) or 0,
+            "resources": other_gres(record.get("gres")),
+            "rack": racks.get(name, ""),
+            "labels": labels,
+            "ready": not state & _DOWN,
+            "cordoned": bool(strange) or bool(state & _CLOSED),
+        }
+    )
+
+
+def _gpus(record: Record) -> tuple[NodeGpus | None, str]:
+    """The GPUs of a node, and what of them is not understood."""
+    found = [each for each in gpus_of(record.get("gres")) if each.count]
+    if any(_MIG.search(each.type) for each in found):
+        return None, "its GPUs are MIG instances by type, whose places Slurm does not tell"
+    if not found:
+        return None, ""
+    kinds = sorted({each.type for each in found})
+    largest = max(found, key=lambda each: (each.count, each.type))
+    gpus = NodeGpus(model=largest.type or ANY_MODEL, count=sum(each.count for each in found))
+    return gpus, f"its GPUs are of {len(kinds)} types: {', '.join(kinds)}" if len(kinds) > 1 else ""
+
+
+def racks_of(topology: str) -> dict[str, str]:
+    """Leaf switch or block of each node, from `scontrol --oneliner show topology`."""
+    racks: dict[str, str] = {}
+    for line in topology.splitlines():
+        fields: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", line))
+        name = fields.get("SwitchName") or fields.get("BlockName")
+        if name is not None and fields.get("Level", "0") == "0" and not fields.get("Switches"):
+            racks |= dict.fromkeys(hosts(fields.get("Nodes")), name)
+    return racks

@@ -1,0 +1,199 @@
+"""Read a Slurm cluster: by its commands, which every user may run, or from files with their output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.sources.slurm.jobs import JOB_FIELDS, jobs_of, names_by_id
+from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of
+from gpuplan.planner.sources.slurm.values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from gpuplan.planner.sources.slurm.values import Record
+
+_TIMEOUT: Final = 60
+"""Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTexts:
+    """Output of Slurm's commands."""
+
+    nodes: bytes
+    """JSON with the node records."""
+    jobs: bytes
+    """JSON of `squeue --json`."""
+    partitions: str
+    """Text of `scontrol --oneliner show partition`."""
+    topology: str
+    """Text of `scontrol --oneliner show topology`."""
+    taken_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmReading:
+    """A snapshot, and what of the cluster is not expressed in it."""
+
+    snapshot: Snapshot
+    notes: tuple[str, ...]
+    """One line for each job or node of which something is not understood."""
+
+
+FILES: Final = {
+    "nodes": ("nodes.json", "scontrol show nodes --json  (Slurm 22.05: sinfo --json)"),
+    "jobs": ("jobs.json", "squeue --all --json"),
+    "partitions": ("partition.txt", "scontrol --oneliner show partition"),
+    "topology": ("topology.txt", "scontrol --oneliner show topology"),
+}
+"""Files of a folder, with the command that writes each of them."""
+
+
+def read_slurm_files(folder: Path) -> SlurmReading:
+    """
+    Read a folder with the output of Slurm's commands (`FILES`); the two text files may be absent.
+
+    Raises
+    ------
+    BadInputError
+        A file is missing, or is not what the command prints.
+    """
+    problems = []
+    found = dict.fromkeys(FILES, b"")
+    for key, (name, command) in FILES.items():
+        path = folder / name
+        if path.is_file():
+            found[key] = path.read_bytes()
+        elif name.endswith(".json"):
+            problems.append(InputProblem(str(path), f"no such file; expected the output of `{command}`."))
+    if problems:
+        raise BadInputError(tuple(problems))
+    partitions, topology = (found[key].decode(errors="replace") for key in ("partitions", "topology"))
+    texts = SlurmTexts(found["nodes"], found["jobs"], partitions, topology)
+    return read_slurm(texts, where=lambda key: str(folder / FILES[key][0]))
+
+
+def read_slurm_live() -> SlurmReading:
+    """
+    Read the cluster that the commands of this machine speak to.
+
+    Raises
+    ------
+    PlannerError
+        Slurm's commands are not there, or fail.
+    """
+    if shutil.which("scontrol") is None:
+        raise PlannerError(
+            "scontrol is not on the PATH; expected Slurm's commands.\n"
+            "Run this on a login node, or save their output and read it with `--from slurm-files`."
+        )
+    nodes = _output("scontrol", "show", "nodes", "--json", may_fail=True) or _output("sinfo", "--json")
+    return read_slurm(
+        SlurmTexts(
+            nodes=nodes,
+            jobs=_output("squeue", "--all", "--json"),
+            partitions=_output("scontrol", "--oneliner", "show", "partition").decode(),
+            topology=_output("scontrol", "--oneliner", "show", "topology", may_fail=True).decode(
+                errors="replace"
+            ),
+            taken_at=datetime.now(UTC),
+        ),
+        where=lambda key: f"output of {FILES[key][1]}",
+    )
+
+
+def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReading:
+    """A snapshot of what Slurm's commands print; `where` names the origin of a text in errors."""
+    nodes, meta = _records(texts.nodes, "nodes", where("nodes"))
+    jobs, _ = _records(texts.jobs, "jobs", where("jobs"))
+    notes: Counter[str] = Counter()
+
+    def note(subject: str, what: str) -> None:
+        notes[f"{subject}: {what}"] += 1
+
+    racks = racks_of(texts.topology)
+    found_nodes = tuple(node_of(record, racks, note) for record in nodes)
+    names, tiers = names_by_id(jobs), _tiers(texts.partitions)
+    found_jobs = tuple(job for record in jobs for job in jobs_of(record, tiers=tiers, names=names, note=note))
+    queues = tuple(Queue(name=name) for name in sorted({job.queue for job in found_jobs}))
+    snapshot = Snapshot(
+        taken_at=texts.taken_at or _latest(jobs),
+        cluster=Cluster(name=_name(meta, jobs), nodes=found_nodes),
+        queues=queues,
+        jobs=found_jobs,
+    )
+    return SlurmReading(snapshot.canonical(), tuple(sorted(notes)))
+
+
+def _records(text: bytes, key: str, where: str) -> tuple[list[Record], Record]:
+    """The records under a key of Slurm's JSON, and its `meta`."""
+    try:
+        document = json.loads(text, object_hook=_read_fields)
+    except ValueError as error:
+        raise BadInputError((InputProblem(where, f"expected Slurm's JSON, found {error}."),)) from None
+    records = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        found = ", ".join(document) if isinstance(document, dict) else type(document).__name__
+        problem = InputProblem(where, f"expected a list of records under `{key}`, found {found}.")
+        raise BadInputError((problem,))
+    return records, document.get("meta") or {}
+
+
+def _read_fields(found: Record) -> Record:
+    """
+    An object of the JSON, reduced to the fields that are read if it is a record of a job or node.
+
+    A record of a job may have thousands of objects, one a core, and need ten times the memory of its text.
+    """
+    if "job_state" in found:
+        return {field: found[field] for field in JOB_FIELDS if field in found}
+    if "real_memory" in found:
+        return {field: found[field] for field in NODE_FIELDS if field in found}
+    return found
+
+
+def _tiers(partitions: str) -> dict[str, int]:
+    """Priority tier of each partition."""
+    found = {}
+    for line in partitions.splitlines():
+        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        if "PartitionName" in fields and fields.get("PriorityTier", "").isdigit():
+            found[fields["PartitionName"]] = int(fields["PriorityTier"])
+    return found
+
+
+def _name(meta: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> str:
+    named = (meta.get("slurm") or {}).get("cluster") or next((job.get("cluster") for job in jobs), "")
+    return str(named or "slurm")
+
+
+def _latest(jobs: Iterable[dict[str, Any]]) -> datetime:
+    """The latest time in saved job records, which is close to that of the saving."""
+    times = [number(job.get(key)) or 0 for job in jobs for key in ("submit_time", "last_sched_evaluation")]
+    return datetime.fromtimestamp(max(times, default=0), tz=UTC)
+
+
+def _output(*command: str, may_fail: bool = False) -> bytes:
+    """Standard output of a command of Slurm."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlannerError(f"`{' '.join(command)}` failed: {error}.\nTry it by hand.") from None
+    if done.returncode == 0:
+        return done.stdout
+    if may_fail:
+        return b""
+    said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+    raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")

@@ -1,0 +1,158 @@
+"""
+Values in Slurm's JSON and texts: numbers in two shapes, flags, host lists, GRES and TRES.
+
+Shapes: Slurm 22.05 writes numbers as they are and one state in lower case; from 23.02 on numbers are
+`{"set": true, "infinite": false, "number": 4}` and states are lists in upper case. Syntax: man pages of
+scontrol (hostlist expressions), gres.conf and sbatch (`--gres`, `--dependency`), Slurm 22.05 to 26.05.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Record: TypeAlias = dict[str, Any]
+"""One object of Slurm's JSON."""
+
+_UNSET: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF)
+"""Slurm's NO_VAL and INFINITE of 32 and 64 bits, which 22.05 writes as they are."""
+
+_GPU: Final = re.compile(
+    r"^(?:gres[:/])?gpu(?::(?P<type>[^:=(]*[^\d:=(][^:=(]*))?(?:[:=](?P<count>\d+))?(?:\((?P<rest>.*)\))?$"
+)
+_INDICES: Final = re.compile(r"IDX:([\d,-]+)")
+_AMOUNT: Final = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)$")
+_MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_KEPT: Final = 10_000
+"""Texts whose meaning is kept: fifty thousand jobs have few distinct ones."""
+
+_PART: Final = re.compile(r"\[([^\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGres:
+    """GPUs of one type in a GRES text."""
+
+    type: str
+    """Empty if the text names no type."""
+    count: int
+    indices: tuple[int, ...] = ()
+    """Indices on the node, where the text has them."""
+
+
+def number(value: object) -> int | None:
+    """A number in either shape; None if it is not set or infinite."""
+    if isinstance(value, dict):
+        return int(value["number"]) if value.get("set") and not value.get("infinite") else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = int(value)
+    except ValueError:
+        return None
+    return None if found < 0 or found in _UNSET else found
+
+
+def flags(value: object) -> frozenset[str]:
+    """States and flags, in upper case, from a text or a list."""
+    texts = value if isinstance(value, list) else [value] if value else []
+    return frozenset(part for text in texts for part in str(text).upper().split("+") if part)
+
+
+def words(value: object) -> list[str]:
+    """Parts of a comma-separated text, or of a list."""
+    parts = value if isinstance(value, list) else split_outside_brackets(str(value or ""))
+    return [str(part) for part in parts if str(part)]
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Parts between commas that are in no brackets or parentheses."""
+    if "[" not in text and "(" not in text:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    parts, depth, begin = [], 0, 0
+    for position, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth == 0:
+            parts.append(text[begin:position])
+            begin = position + 1
+    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
+
+
+def hosts(text: str | None) -> list[str]:
+    """Names in a hostlist expression, such as `gpu[01-03,07],login`, in its order."""
+    return [name for part in split_outside_brackets(text or "") for name in _expanded(part)]
+
+
+def _expanded(part: str) -> Iterator[str]:
+    pieces = _PART.split(part)
+    # Every other piece was in brackets.
+    choices = [list(_numbers(piece)) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    return ("".join(chosen) for chosen in product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        for found in range(int(first), int(last or first) + 1):
+            yield f"{found:0{len(first)}}"
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """Numbers in a text such as `0-3,6`."""
+    return tuple(int(found) for found in _numbers(text)) if text else ()
+
+
+@lru_cache(maxsize=_KEPT)
+def gpus_of(text: str | None) -> tuple[GpuGres, ...]:
+    """
+    GPUs in a GRES text.
+
+    >>> gpus_of("gpu:h100:4(IDX:0-1,6-7),shard:8")
+    (GpuGres(type='h100', count=4, indices=(0, 1, 6, 7)),)
+    """
+    found = []
+    for part in words(text):
+        if match := _GPU.match(part):
+            listed = _INDICES.search(match["rest"] or "")
+            count = 1 if match["count"] is None else int(match["count"])
+            found.append(GpuGres(match["type"] or "", count, indices(listed[1]) if listed else ()))
+    return tuple(found)
+
+
+def other_gres(text: object) -> dict[str, int]:
+    """
+    Countable GRES other than GPUs, by name and type.
+
+    >>> other_gres("gres/nvme:2,gpu:4,lic:big:3")
+    {'nvme': 2, 'lic:big': 3}
+    """
+    found: dict[str, int] = {}
+    for part in words(text):
+        plain = re.sub(r"^gres[:/]|\(.*\)$", "", part)
+        if not _GPU.match(plain):
+            name, _, count = plain.replace("=", ":").rpartition(":")
+            amount = (name, int(count)) if name and count.isdigit() else (plain, 1)
+            found[amount[0]] = found.get(amount[0], 0) + amount[1]
+    return found
+
+
+@lru_cache(maxsize=_KEPT)
+def tres_of(text: str | None) -> Mapping[str, int]:
+    """
+    Amounts in a TRES text, memory in MiB.
+
+    >>> tres_of("cpu=16,mem=1.5G,node=2,gres/gpu=8")
+    {'cpu': 16, 'mem': 1536, 'node': 2, 'gres/gpu': 8}
+    """
+    found = {}
+    for part in words(text):
+        name, _, amount = part.partition("=")
+        if match := _AMOUNT.match(amount):
+            found[name] = int(float(match[1]) * (_MEBIBYTES[match[2]] if name == "mem" else 1))
+    return found
