@@ -11,9 +11,9 @@ from gpuplan.planner.text_format import format_count, format_money, hostlist, jo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.whatif.answers.capacity import CapacityPlan, Unplaced
-    from gpuplan.planner.whatif.answers.fit import Fit
-    from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step
+    from gpuplan.planner.whatif.capacity import CapacityPlan, Unplaced
+    from gpuplan.planner.whatif.fit import Fit
+    from gpuplan.planner.whatif.sensitivity import NodeValue, Sensitivity, Step
 
 
 _MOST_REASONS: Final = 10

@@ -1,13 +1,17 @@
-"""World: a snapshot and its policy as mutable parts, to which changes are applied one by one."""
+"""World: a snapshot and its policy as mutable parts, and the selectors of its nodes and jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pydantic import Field, model_validator
+
+from gpuplan.models.base import Noun
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.errors import Suggestions, truncated_names
 from gpuplan.models.timing.durations import Durations
+from gpuplan.models.units import AtLeastOne, Label, Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,10 +20,97 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 
 Faults: TypeAlias = Iterator[str]
 """Messages about why a change does not fit the world."""
+
+
+class _Choice(Noun):
+    """Conditions; at least one must be given, so that a mistake does not select everything."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _chooses(cls, data: Any) -> Any:
+        known = {field.alias or name for name, field in cls.model_fields.items()} - {"count"}
+        if isinstance(data, dict) and not known & data.keys() and not data.keys() - {"count"}:
+            raise ValueError(f"expected at least one of {', '.join(sorted(known))}")
+        return data
+
+
+class NodeChoice(_Choice):
+    """Selects nodes of the cluster."""
+
+    names: tuple[Name, ...] = ()
+    """Nodes with one of these names; each must exist."""
+    rack: Label | None = None
+    """Nodes of this rack."""
+    zone: Label | None = None
+    """Nodes of this zone."""
+    region: Label | None = None
+    """Nodes of this region."""
+    pool: Name | None = None
+    """Nodes of this pool."""
+    gpu_model: Name | None = None
+    """Nodes with GPUs of this model."""
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    """Nodes with all of these labels."""
+    every: bool = Field(default=False, alias="all")
+    """True: every node that meets the other conditions."""
+    count: AtLeastOne | None = None
+    """Number of nodes to select, the first by name; if absent, all of them."""
+
+    def holds(self, node: Node) -> bool:
+        """True if the node meets all conditions."""
+        places = ((self.rack, node.rack), (self.zone, node.zone), (self.region, node.region))
+        kinds = ((self.pool, node.pool), (self.gpu_model, node.gpu_model))
+        return (
+            (not self.names or node.name in self.names)
+            and all(wanted in (None, found) for wanted, found in (*places, *kinds))
+            and self.labels.items() <= node.labels.items()
+        )
+
+
+class JobChoice(_Choice):
+    """Selects running or waiting jobs."""
+
+    names: tuple[Name, ...] = ()
+    """Jobs with one of these names; each must exist."""
+    queue: Name | None = None
+    """Jobs of this queue."""
+    user: Name | None = None
+    """Jobs of this user."""
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    """Jobs with all of these labels."""
+    waiting: bool = False
+    """True: only waiting jobs."""
+
+    def holds(self, job: Job) -> bool:
+        """True if the job meets all conditions."""
+        return (
+            (not self.names or job.name in self.names)
+            and self.queue in (None, job.queue)
+            and self.user in (None, job.user)
+            and self.labels.items() <= job.labels.items()
+            and not (self.waiting and job.running)
+        )
+
+
+def expect_one_of(data: Noun, *names: str) -> None:
+    """Check that exactly one of these fields is given."""
+    given = _given(data, names)
+    if len(given) != 1:
+        found = " and ".join(given) if given else "none"
+        raise ValueError(f"expected one of {', '.join(names)}, found {found}")
+
+
+def expect_some_of(data: Noun, *names: str) -> None:
+    """Check that at least one of these fields is given."""
+    if not _given(data, names):
+        raise ValueError(f"expected at least one of {', '.join(names)}, found none")
+
+
+def _given(data: Noun, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if getattr(data, name) is not None and getattr(data, name) != ()]
 
 
 class SnapshotSections:

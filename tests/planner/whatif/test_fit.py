@@ -13,14 +13,14 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.capacity import fit_text
-from gpuplan.planner.whatif.capacity.fit import count_upper_bound, fit
+from gpuplan.planner.whatif.fit import count_upper_bound, fit
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
 from tests.support.strategies import instances
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 SEEDS = 150
-FIT = "gpuplan.planner.whatif.capacity.fit."
+FIT = "gpuplan.planner.whatif.fit."
 
 
 def fitted(world, wanted, policy=POLICY, **more):

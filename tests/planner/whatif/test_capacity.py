@@ -11,8 +11,8 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.render.whatif.capacity import capacity_text
-from gpuplan.planner.whatif.capacity import capacity
-from gpuplan.planner.whatif.capacity.capacity import find_cheapest_nodes
+from gpuplan.planner.whatif import capacity
+from gpuplan.planner.whatif.capacity import find_cheapest_nodes
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
 from tests.support.strategies import instances

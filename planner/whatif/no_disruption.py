@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.job import LocalityPreference
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
+from gpuplan.models.job import Job, LocalityPreference
 from gpuplan.models.policy.policy import (
     POINTS_PER_WEIGHT,
     Ageing,
@@ -21,11 +22,11 @@ from gpuplan.models.policy.policy import (
 )
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.files import load_noun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
@@ -96,3 +97,46 @@ def _worth(job: Job, points: int) -> Job:
             "co_start": None,
         }
     )
+
+
+# The jobs that such a question is about.
+
+
+def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Job]:
+    """
+    Return jobs of a snapshot by name; messages name `source` as the snapshot's origin.
+
+    Raises
+    ------
+    BadInputError
+        With every name for which there is no job.
+    """
+    near, known = Suggestions(), snapshot.job_by_name
+    problems = tuple(
+        InputProblem(source, f"no job has the name {name!r}.{near.hint(name, known)}")
+        for name in names
+        if name not in known
+    )
+    if problems:
+        raise BadInputError(problems)
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def read_job(path: str, snapshot: Snapshot) -> Job:
+    """
+    Read one job from a file, for a question about it beside the jobs of a snapshot.
+
+    Raises
+    ------
+    BadInputError
+        The file is not a job, or the job names a queue that the snapshot does not have.
+    """
+    job = load_noun(path, Job)
+    queues = {queue.name for queue in snapshot.queues}
+    if job.queue not in queues:
+        hint = Suggestions().hint(job.queue, queues)
+        message = f"job {job.name!r} is in queue {job.queue!r}, which the snapshot does not have.\n"
+        raise BadInputError(
+            (InputProblem(path, f"{message}  Known: {truncated_names(queues) or 'none'}.{hint}"),)
+        )
+    return job

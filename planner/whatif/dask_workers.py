@@ -13,7 +13,7 @@ from gpuplan.solvers.worker import ChildOutcome, run_in_child
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuplan.planner.whatif.grid.workers import WorkerTask
+    from gpuplan.planner.whatif.runner import WorkerTask
 
 _PATIENCE: Final = 10
 """Timeout in seconds for the scheduler to answer, and for its first worker."""

@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
+from gpuplan.planner.whatif.no_disruption import without_disruption
 from tests.support.builders.build import job, node, queue, replica, snapshot
 from tests.support.strategies import instances
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy
 from gpuplan.planner.render.whatif.capacity import sensitivity_text
-from gpuplan.planner.whatif.grid.sensitivity import equivalent_nodes, sensitivity
+from gpuplan.planner.whatif.sensitivity import equivalent_nodes, sensitivity
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, pool, snapshot
 from tests.support.doubles.task_engines import Failing, Here

@@ -8,13 +8,12 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.cli import main
 from gpuplan.planner.whatif.compare import compare
-from gpuplan.planner.whatif.grid.workers import Processes, WorkerTask
-from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.patch.scenario import Scenario, apply_scenario
+from gpuplan.planner.whatif.runner import Processes, WorkerTask
 from tests.support.builders.build import job, snapshot
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-dask_engine = pytest.importorskip("gpuplan.planner.whatif.grid.dask_workers")
+dask_engine = pytest.importorskip("gpuplan.planner.whatif.dask_workers")
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 ON_LOOPBACK = {
@@ -35,7 +34,7 @@ def cluster():
 def test_a_comparison_comes_out_as_on_this_machine(cluster):
     world = snapshot(jobs=[job("a", gpus=1), job("b", gpus=8, replicas=2)])
     more = Scenario.model_validate({"name": "m", "changes": [{"change": "add_nodes", "like": "n0"}]})
-    loaded = [(more, patch(world, POLICY, more))]
+    loaded = [(more, apply_scenario(world, POLICY, more))]
 
     with dask_engine.dask_cluster(cluster.scheduler_address) as engine:
         there = compare(world, POLICY, loaded, engine, seed=0)

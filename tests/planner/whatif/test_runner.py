@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from gpuplan.planner.whatif.grid.workers import Processes, WorkerTask
+from gpuplan.planner.whatif.runner import Processes, WorkerTask
 
 
 def test_a_task_that_dies_or_hangs_takes_no_other_with_it():

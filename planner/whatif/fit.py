@@ -6,7 +6,12 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from pydantic import Field
+
+from gpuplan.models.base import Noun
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.plan.reason import Reason
+from gpuplan.models.units import Count, Name
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.text_format import gang_size
@@ -14,8 +19,7 @@ from gpuplan.planner.waiting.blocked_nodes import power_left
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import MIG, FreeCapacity, NodeRoom, profiles_in, replica_needs
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
-from gpuplan.planner.whatif.answers.fit import Fit
-from gpuplan.planner.whatif.capacity.no_disruption_world import without_disruption
+from gpuplan.planner.whatif.no_disruption import without_disruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,11 +32,36 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.incumbent import Watch
 
-
 MOST: Final = 10_000
 """Default limit of the copies that are counted."""
 
 _POINTS: Final = 100
+
+
+class Fit(Noun):
+    """Number of copies that fit, proven or as an interval."""
+
+    job: Name
+    queue: Name
+    asks_for: str
+    """The request in words: `2 × 8 GPUs`."""
+    fits: Count
+    """Number of copies placed; the verifier found no rule broken."""
+    at_most: Count | None
+    """Upper bound on the copies; None if the bound is above the number of copies asked about."""
+    proof: str = ""
+    """Source of `at_most`: `counting` or the name of a solver."""
+    nodes: dict[Name, Count] = Field(default_factory=dict)
+    """Number of placed replicas by node."""
+    limit: Reason | None = None
+    """Why one more copy does not start."""
+    plan_id: str = ""
+    seconds: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """True if it is proven that one more copy does not fit."""
+        return self.at_most == self.fits
 
 
 def fit(
