@@ -10,7 +10,7 @@ from __future__ import annotations
 import pkgutil
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.whatif.measures import PlanFigures
-    from gpuplan.planner.whatif.patch.patch import Patch
-    from gpuplan.planner.whatif.runner import Measured, Workers
+    from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
+    from gpuplan.planner.whatif.runner import Workers
     from gpuplan.solvers.interface import Solver
 
 
@@ -53,8 +53,8 @@ class Step(Noun):
     """Most points by which the gain may be wrong in either direction, from both gaps; None if unknown."""
 
 
-class NodeValue(Noun):
-    """Value of more nodes of one kind."""
+class NodeKind(Noun):
+    """A kind of nodes with equal value, and what more of them are worth."""
 
     kind: str
     """The kind in words: `8 × H100-80GB`."""
@@ -70,8 +70,17 @@ class NodeValue(Noun):
 
     @property
     def name(self) -> str:
-        """The kind in words, with the pool if one is set."""
-        return kind_name(self.kind, self.pool)
+        """`8 × H100-80GB`, or `8 × H100-80GB, pool spot`."""
+        return self.kind if self.pool is None else f"{self.kind}, pool {self.pool}"
+
+    def added(
+        self, counts: Sequence[int], snapshot: Snapshot, policy: Policy
+    ) -> Iterator[tuple[int, PatchedSnapshot]]:
+        """Add so many of these nodes."""
+        knob = f"like:{self.like}" if self.pool is None else f"pool:{self.pool}"
+        points, _ = Grid((Knob(name=knob, values=tuple(map(str, counts))),)).points()
+        for count, point in zip(counts, points, strict=True):
+            yield count, apply_patch(snapshot, policy, point.patch)
 
 
 class Sensitivity(Noun):
@@ -87,7 +96,7 @@ class Sensitivity(Noun):
     """Objective of the plan without more nodes."""
     relaxation: int | None
     """Value of the linear relaxation without more nodes."""
-    kinds: tuple[NodeValue, ...]
+    kinds: tuple[NodeKind, ...]
     failures: tuple[str, ...] = ()
     """Plans and relaxations that failed, with the reasons."""
 
@@ -97,33 +106,7 @@ class Sensitivity(Noun):
         return not self.failures
 
 
-def kind_name(words: str, pool: str | None) -> str:
-    """`8 × H100-80GB`, or `8 × H100-80GB, pool spot`."""
-    return words if pool is None else f"{words}, pool {pool}"
-
-
-@dataclass(frozen=True, slots=True)
-class EquivalentNodes:
-    """A kind of nodes with equal value."""
-
-    words: str
-    like: str
-    nodes: int
-    pool: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The kind in words, with the pool if one is set."""
-        return kind_name(self.words, self.pool)
-
-    def patches(self, counts: Sequence[int]) -> list[Patch]:
-        """Build the patches that add so many of these nodes."""
-        knob = f"like:{self.like}" if self.pool is None else f"pool:{self.pool}"
-        points, _ = Grid((Knob(name=knob, values=tuple(map(str, counts))),)).points()
-        return [point.patch for point in points]
-
-
-def equivalent_nodes(snapshot: Snapshot) -> list[EquivalentNodes]:
+def equivalent_nodes(snapshot: Snapshot) -> list[NodeKind]:
     """
     List the kinds of nodes by their size in words, and the kinds of pools that have no such node yet.
 
@@ -132,9 +115,12 @@ def equivalent_nodes(snapshot: Snapshot) -> list[EquivalentNodes]:
     by_words: dict[str, list[Node]] = defaultdict(list)
     for node in snapshot.cluster.nodes:
         by_words[node_size(node)].append(node)
-    kinds = [EquivalentNodes(words, _commonest(nodes).name, len(nodes)) for words, nodes in by_words.items()]
+    kinds = [
+        NodeKind(kind=words, like=_commonest(nodes).name, nodes=len(nodes))
+        for words, nodes in by_words.items()
+    ]
     kinds += [
-        EquivalentNodes(words, pool.template.name, 0, pool.name)
+        NodeKind(kind=words, like=pool.template.name, nodes=0, pool=pool.name)
         for pool in snapshot.cluster.pools
         if (words := node_size(pool.template)) not in by_words
     ]
@@ -150,7 +136,7 @@ def _commonest(nodes: Sequence[Node]) -> Node:
     return min(common, key=lambda node: (not node.schedulable, node.name))
 
 
-def equivalent_nodes_of(names: Sequence[str], snapshot: Snapshot, source: str) -> list[EquivalentNodes]:
+def equivalent_nodes_of(names: Sequence[str], snapshot: Snapshot, source: str) -> list[NodeKind]:
     """
     Return the kinds of the nodes with these names; all kinds if there are no names.
 
@@ -168,13 +154,13 @@ def equivalent_nodes_of(names: Sequence[str], snapshot: Snapshot, source: str) -
     if problems:
         raise BadInputError(problems)
     wanted = {node_size(known[name]) for name in names}
-    return [kind for kind in equivalent_nodes(snapshot) if not wanted or kind.words in wanted]
+    return [kind for kind in equivalent_nodes(snapshot) if not wanted or kind.kind in wanted]
 
 
 def sensitivity(
     snapshot: Snapshot,
     policy: Policy,
-    kinds: Sequence[EquivalentNodes],
+    kinds: Sequence[NodeKind],
     workers: Workers,
     *,
     seed: int,
@@ -182,29 +168,33 @@ def sensitivity(
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sensitivity:
     """Value more nodes of each kind in both ways; all plans and relaxations run in parallel."""
-    variants: list[Variant[Any]] = [
-        Variant("base", snapshot, policy, seed, planned_figures),
-        _relaxation("base", snapshot, policy, seed),
-    ]
+    base = Variant("base", snapshot, policy, seed, planned_figures)
+    variants: list[Variant[Any]] = [base, _relaxation(base)]
     for kind in kinds:
-        for number, patch in enumerate(kind.patches((1, *steps))):
-            made = apply_patch(snapshot, policy, patch)
-            name = f"{(1, *steps)[number]:,} more: {kind.name}"
-            if number:
-                variants.append(Variant(name, made.snapshot, made.policy, seed, planned_figures))
-            else:
-                variants.append(_relaxation(name, made.snapshot, made.policy, seed))
+        one, *more = (
+            replace(base, name=f"{count:,} more: {kind.name}", snapshot=made.snapshot, policy=made.policy)
+            for count, made in kind.added((1, *steps), snapshot, policy)
+        )
+        variants += [_relaxation(one), *more]
     results = run(variants, workers, ended)
     left = iter(results)
-    base, relaxation = next(left).value, next(left).value
+    without, relaxation = next(left).value, next(left).value
     return Sensitivity(
         snapshot=snapshot.fingerprint(),
         policy=policy.fingerprint(),
         epoch=snapshot.taken_at,
         seed=seed,
-        objective=None if base is None else base.objective,
+        objective=None if without is None else without.objective,
         relaxation=relaxation,
-        kinds=tuple(_value(kind, steps, base, relaxation, left) for kind in kinds),
+        kinds=tuple(
+            kind.model_copy(
+                update={
+                    "marginal": _less(next(left).value, relaxation),
+                    "steps": tuple(_step(count, next(left).value, without) for count in steps),
+                }
+            )
+            for kind in kinds
+        ),
         failures=tuple(
             f"{variant.name}: {found.failure}"
             for variant, found in zip(variants, results, strict=True)
@@ -213,8 +203,8 @@ def sensitivity(
     )
 
 
-def _relaxation(name: str, snapshot: Snapshot, policy: Policy, seed: int) -> Variant[int]:
-    return Variant(f"relaxation of {name}", snapshot, policy, seed, relaxed, work="relaxing")
+def _relaxation(variant: Variant[Any]) -> Variant[int]:
+    return replace(variant, name=f"relaxation of {variant.name}", measure=relaxed, work="relaxing")
 
 
 def relaxed(variant: Variant[Any]) -> int | None:
@@ -230,24 +220,6 @@ def relaxed(variant: Variant[Any]) -> int | None:
     relax: Solver = pkgutil.resolve_name(RELAXATION_ENTRY)
     answer = validated_answer(relax(formulation, budget, nothing, lambda _: None))
     return None if answer is None else answer.bound
-
-
-def _value(
-    kind: EquivalentNodes,
-    steps: Sequence[int],
-    base: PlanFigures | None,
-    relaxation: int | None,
-    results: Iterator[Measured[Any]],
-) -> NodeValue:
-    """The value of a kind from the next results: that of one relaxation, then those of the plans."""
-    return NodeValue(
-        kind=kind.words,
-        like=kind.like,
-        pool=kind.pool,
-        nodes=kind.nodes,
-        marginal=_less(next(results).value, relaxation),
-        steps=tuple(_step(count, next(results).value, base) for count in steps),
-    )
 
 
 def _less(value: int | None, base: int | None) -> int | None:

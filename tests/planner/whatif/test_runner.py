@@ -6,7 +6,12 @@ import os
 
 import pytest
 
-from gpuplan.planner.whatif.runner import Processes, WorkerTask
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.whatif.runner import Measured, Processes, Variant, WorkerTask, run
+from gpuplan.solvers.worker import ChildOutcome
+from tests.support.builders.build import snapshot
+from tests.support.doubles.task_engines import Failing
 
 
 def test_a_task_that_dies_or_hangs_takes_no_other_with_it():
@@ -38,3 +43,31 @@ def test_an_abandoned_run_leaves_no_worker(tmp_path):
 
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def variant(name, measure, **more):
+    return Variant(name, snapshot(), Policy(), 0, measure, **more)
+
+
+def refused(_variant):
+    raise PlannerError("no plan can be made")
+
+
+def test_each_variant_has_its_value_or_why_there_is_none():
+    variants = [
+        variant("jobs", lambda each: len(each.snapshot.jobs)),
+        variant("killed", len),
+        variant("refused", refused),
+        variant("empty", lambda _: None, work="relaxing"),
+    ]
+    ended = []
+
+    found = run(variants, Failing(1, outcome=ChildOutcome(killed=True)), ended.append)
+
+    assert found == [
+        Measured(0),
+        Measured(failure="planning did not end in time and was killed"),
+        Measured(failure="no plan can be made"),
+        Measured(failure="relaxing gave no answer"),
+    ]
+    assert ended == ["jobs", "killed", "refused", "empty"]

@@ -52,7 +52,7 @@ def test_kinds_are_told_by_their_commonest_shape_and_pools_add_their_own():
 
     kinds = equivalent_nodes(world)
 
-    assert [(kind.words, kind.like, kind.nodes, kind.pool) for kind in kinds] == [
+    assert [(kind.kind, kind.like, kind.nodes, kind.pool) for kind in kinds] == [
         ("8 × H100-80GB", "c", 3, None),
         ("64 CPUs", "d", 1, None),
         ("2 × T4", "fresh", 0, "new"),
