@@ -11,7 +11,7 @@ from gpuplan.models.base import Noun
 from gpuplan.models.job import Job
 from gpuplan.models.units import MILLI, Milli, Name
 from gpuplan.planner.sources.synthetic.random_streams import Draws
-from gpuplan.planner.whatif.patch.world import Faults, JobChoice, SnapshotSections
+from gpuplan.planner.whatif.patch.world import Faults, JobChoice, SnapshotSections, expect_some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,9 +37,7 @@ class SetJobs(Noun):
 
     @model_validator(mode="after")
     def _changes_something(self) -> SetJobs:
-        values = (self.weight_milli, self.weight_factor, self.priority, self.held)
-        if all(value is None for value in values):
-            raise ValueError("expected at least one of weight, weight_factor, priority, held, found none")
+        expect_some_of(self, "weight_milli", "weight_factor", "priority", "held")
         if self.weight_milli is not None and self.weight_factor is not None:
             raise ValueError("expected one of weight and weight_factor, found both")
         return self

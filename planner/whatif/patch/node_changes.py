@@ -12,7 +12,13 @@ from gpuplan.models.cluster import Node, NodeGpus, NodePool
 from gpuplan.models.eligibility.node_eligibility import memory_per_gpu
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.units import AtLeastOne, Count, Label, Mib, Name
-from gpuplan.planner.whatif.patch.world import Faults, NodeChoice, SnapshotSections, expect_one_of
+from gpuplan.planner.whatif.patch.world import (
+    Faults,
+    NodeChoice,
+    SnapshotSections,
+    expect_one_of,
+    expect_some_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -185,8 +191,7 @@ class SetPool(Noun):
 
     @model_validator(mode="after")
     def _changes_something(self) -> SetPool:
-        if self.minimum is None and self.maximum is None:
-            raise ValueError("expected at least one of min, max, found none")
+        expect_some_of(self, "minimum", "maximum")
         return self
 
     def apply(self, world: SnapshotSections) -> Faults:

@@ -106,11 +106,12 @@ def expect_one_of(data: Noun, *names: str) -> None:
 def expect_some_of(data: Noun, *names: str) -> None:
     """Check that at least one of these fields is given."""
     if not _given(data, names):
-        raise ValueError(f"expected at least one of {', '.join(names)}, found none")
+        stated = (type(data).model_fields[name].alias or name for name in names)
+        raise ValueError(f"expected at least one of {', '.join(stated)}, found none")
 
 
 def _given(data: Noun, names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if getattr(data, name) is not None and getattr(data, name) != ()]
+    return [name for name in names if getattr(data, name) not in (None, ())]
 
 
 class SnapshotSections:
