@@ -41,13 +41,9 @@ if TYPE_CHECKING:
         SimulatedRun,
         Simulation,
     )
-    from gpuplan.planner.whatif.answers.comparison import (
-        Comparison,
-        JobOutcomeChange,
-        JobOutcomeKind,
-        PlanFigures,
-        Trial,
-    )
+    from gpuplan.planner.whatif.compare import Comparison, Trial
+    from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange, JobOutcomeKind
+    from gpuplan.planner.whatif.measures import PlanFigures
     from gpuplan.planner.whatif.patch.scenario import Scenario
 
 __all__ = [
@@ -107,13 +103,9 @@ _HOMES = {
         "Scorecard",
         "Simulation",
     ),
-    "planner.whatif.answers.comparison": (
-        "Comparison",
-        "JobOutcomeKind",
-        "PlanFigures",
-        "JobOutcomeChange",
-        "Trial",
-    ),
+    "planner.whatif.compare": ("Comparison", "Trial"),
+    "planner.whatif.job_outcomes": ("JobOutcomeChange", "JobOutcomeKind"),
+    "planner.whatif.measures": ("PlanFigures",),
     "planner.whatif.patch.scenario": ("Scenario",),
 }
 """Where each noun is defined."""
@@ -409,9 +401,8 @@ def whatif(
     from gpuplan.models.validation.damage import survey_damage
     from gpuplan.planner.call_arguments import at_least_one, policy_with
     from gpuplan.planner.whatif.compare import compare
-    from gpuplan.planner.whatif.grid.workers import Processes, processors
-    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
-    from gpuplan.planner.whatif.patch.scenario import Scenario
+    from gpuplan.planner.whatif.patch.scenario import Scenario, load_scenarios
+    from gpuplan.planner.whatif.runner import Processes, processors
 
     engine = Processes(at_least_one("processes", processes) or processors())
     policy = policy_with(
@@ -517,7 +508,7 @@ def simulate(
     from gpuplan.planner import call_arguments as given
     from gpuplan.planner.simulate.compare_runs import build_simulation, cases_of, run_all_cases, trace_of
     from gpuplan.planner.simulate.trace import Estimates, TraceWindow
-    from gpuplan.planner.whatif.grid.workers import processors
+    from gpuplan.planner.whatif.runner import processors
 
     at_a_time = given.at_least_one("processes", processes) or processors()
     clock = given.clock(every, min_interval, max_interval, duration, epochs)

@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpuplan.planner.cli.commands.apply import apply_command, audit_group
-from gpuplan.planner.cli.commands.capacity import capacity_command
 from gpuplan.planner.cli.commands.doctor import doctor_command
 from gpuplan.planner.cli.commands.explain import explain_command
-from gpuplan.planner.cli.commands.fit import fit_command
 from gpuplan.planner.cli.commands.init import init_command
 from gpuplan.planner.cli.commands.plan import diff_command, plan_command, show_command, verify_command
 from gpuplan.planner.cli.commands.run import history_command, run_command
 from gpuplan.planner.cli.commands.search_log import search_log_command
 from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.cli.commands.simulated import simulated_group
-from gpuplan.planner.cli.commands.sweep import sweep_command
-from gpuplan.planner.cli.commands.whatif import whatif_command
+from gpuplan.planner.cli.commands.whatif import (
+    capacity_command,
+    fit_command,
+    sweep_command,
+    whatif_command,
+)
 from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
 from gpuplan.planner.cli.documents import schema_command, snapshot_command, validate_command
 

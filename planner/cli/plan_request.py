@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.grid.workers import Workers
+    from gpuplan.planner.whatif.runner import Workers
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -144,7 +144,7 @@ def with_worker_options(command: _Command) -> _Command:
 @contextmanager
 def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Workers]:
     """Yield the engine that the options select."""
-    from gpuplan.planner.whatif.grid.workers import Processes, processors
+    from gpuplan.planner.whatif.runner import Processes, processors
 
     if name == "local":
         if scheduler is not None:
@@ -156,7 +156,7 @@ def open_workers(name: str, *, jobs: int | None, scheduler: str | None) -> Itera
     if jobs is not None:
         raise click.UsageError("--jobs is for --engine local; a Dask cluster sets its own number of workers.")
     try:
-        from gpuplan.planner.whatif.grid.dask_workers import dask_cluster
+        from gpuplan.planner.whatif.dask_workers import dask_cluster
     except ImportError:
         raise click.UsageError("--engine dask needs the extra `dask`: pip install 'gpuplan[dask]'.") from None
 

@@ -2,53 +2,115 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pydantic import Field
+
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Name, Timestamp
 from gpuplan.models.value.job_value import has_same_points
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
-from gpuplan.planner.whatif.answers.comparison import IN_POINTS, Comparison, PlanFigures, Trial
-from gpuplan.planner.whatif.grid.workers import run_all_tasks
-from gpuplan.planner.whatif.job_outcomes import job_outcome_changes, lost_by_changes
-from gpuplan.planner.whatif.patch.apply_changes import PatchedSnapshot
+from gpuplan.planner.whatif.job_outcomes import (
+    JobForecast,
+    JobOutcomeChange,
+    job_forecasts,
+    job_outcome_changes,
+    lost_by_changes,
+)
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, PlanFigures, plan_figures
+from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
 from gpuplan.planner.whatif.patch.scenario import check_passes
-from gpuplan.planner.whatif.trials import TrialCase, task_of, trial_result
+from gpuplan.planner.whatif.runner import Measured, Variant, planned, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.grid.workers import Workers
     from gpuplan.planner.whatif.job_outcomes import LostByChanges
     from gpuplan.planner.whatif.patch.scenario import Scenario
-    from gpuplan.planner.whatif.trials import TrialResult
+    from gpuplan.planner.whatif.runner import Workers
 
 BASE: Final = "base"
 
-_NO_FIGURES: Final = frozenset({"plan_id", "status", "solver", "seconds", "terms", "waiting", "gpu_models"})
-"""Fields of `PlanFigures` that are not compared as figures."""
 
-COMPARED: Final = tuple(name for name in PlanFigures.model_fields if name not in _NO_FIGURES)
+class Trial(Noun):
+    """One world and the result of planning it."""
+
+    name: Name
+    """Name of the scenario, or `base`."""
+    description: str = ""
+    """What the scenario says of itself."""
+    figures: PlanFigures | None = None
+    """None if planning failed."""
+    failure: str = ""
+    """Why planning failed."""
+    expected: Count = 0
+    """Number of expectations of the scenario about its plan: figures, and jobs that run or wait."""
+    unmet: tuple[str, ...] = ()
+    """Expectations that do not hold, with the values found."""
+    goal: str = ""
+    """Goal of its policy, in words."""
+    same_points: bool = True
+    """True if its policy values jobs as the base's policy does. If not, objectives are not compared."""
+    warnings: tuple[str, ...] = ()
+    """Settings of its policy that affect no job; a scenario omits those that the base lists."""
+    differences: dict[str, float] = Field(default_factory=dict)
+    """Figures minus those of the base, without zeros."""
+    jobs: tuple[JobOutcomeChange, ...] = ()
+    """Jobs of the base with a different outcome here, the worst outcome first."""
+
+
+class Comparison(Noun):
+    """A base and its scenarios, planned in the same way."""
+
+    snapshot: str
+    """Fingerprint of the snapshot."""
+    policy: str
+    """Fingerprint of the policy."""
+    epoch: Timestamp
+    """The instant that all plans are for."""
+    seed: int
+    """Seed of the solvers."""
+    base: Trial
+    """The snapshot as it is."""
+    scenarios: tuple[Trial, ...]
+    """In the order in which they were given."""
+
+    @property
+    def expected(self) -> int:
+        """Number of expectations of all scenarios."""
+        return sum(trial.expected for trial in self.scenarios)
+
+    @property
+    def sound(self) -> bool:
+        """True if everything was planned and all expectations hold."""
+        return not any(trial.failure or trial.unmet for trial in (self.base, *self.scenarios))
+
+
+_FiguresAndJobs: TypeAlias = tuple[PlanFigures, dict[str, JobForecast]]
+
+
+def figures_and_jobs(variant: Variant[Any]) -> _FiguresAndJobs:
+    """Make the plan of a variant; measure it, and collect what it does with each job."""
+    plan = planned(variant)
+    return plan_figures(plan), job_forecasts(plan)
 
 
 def compare(
     snapshot: Snapshot,
     policy: Policy,
     scenarios: Sequence[tuple[Scenario, PatchedSnapshot]],
-    engine: Workers,
+    workers: Workers,
     *,
     seed: int,
     ended: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Plan the base and all scenarios on an engine; `ended` is called with the name of each finished one."""
-    cases = [TrialCase(snapshot, policy, seed, by_job=True)]
-    for scenario, patched in scenarios:
-        asked = tuple(each.job for each in scenario.expectations if each.job is not None)
-        cases.append(TrialCase(patched.snapshot, patched.policy, seed, asked, by_job=True))
-    names = [BASE, *(scenario.name for scenario, _ in scenarios)]
-    outcomes = run_all_tasks(engine, [task_of(case) for case in cases], names, ended)
-    results = [trial_result(outcome) for outcome in outcomes]
-    base = results[0]
+    """Plan the base and all scenarios; `ended` is called with the name of each finished one."""
+    before = PatchedSnapshot(snapshot, policy)
+    named = [(BASE, before), *((scenario.name, patched) for scenario, patched in scenarios)]
+    variants = [Variant(name, each.snapshot, each.policy, seed, figures_and_jobs) for name, each in named]
+    base, *results = run(variants, workers, ended)
     return Comparison(
         snapshot=snapshot.fingerprint(),
         policy=policy.fingerprint(),
@@ -56,22 +118,22 @@ def compare(
         seed=seed,
         base=Trial(
             name=BASE,
-            figures=base.figures,
+            figures=base.value[0] if base.value else None,
             failure=base.failure,
             goal=_goal(policy),
             warnings=tuple(settings_without_effect(policy, snapshot)),
         ),
         scenarios=tuple(
-            _trial(scenario, found, base, PatchedSnapshot(snapshot, policy), patched)
-            for (scenario, patched), found in zip(scenarios, results[1:], strict=True)
+            _trial(scenario, found, base.value, before, patched)
+            for (scenario, patched), found in zip(scenarios, results, strict=True)
         ),
     )
 
 
 def _trial(
     scenario: Scenario,
-    found: TrialResult,
-    base: TrialResult,
+    found: Measured[_FiguresAndJobs],
+    base: _FiguresAndJobs | None,
     before: PatchedSnapshot,
     patched: PatchedSnapshot,
 ) -> Trial:
@@ -88,17 +150,18 @@ def _trial(
             each for each in settings_without_effect(patched.policy, patched.snapshot) if each not in known
         ),
     )
-    if found.figures is None:
+    if found.value is None:
         return trial
     lost = lost_by_changes(before.snapshot, patched.snapshot, patched.policy)
-    figures = _with_losses(found.figures, lost)
+    base_figures, base_jobs = base or (None, {})
+    jobs, figures = found.value[1], _with_losses(found.value[0], lost)
     update = {
         "figures": figures,
-        "unmet": tuple(_unmet(scenario, found, figures, base.figures, comparable=comparable)),
+        "unmet": tuple(_unmet(scenario, jobs, figures, base_figures, comparable=comparable)),
         "differences": {}
-        if base.figures is None
-        else figure_differences(figures, base.figures, comparable=comparable),
-        "jobs": job_outcome_changes(before.snapshot, base.job_forecasts, found.job_forecasts, lost),
+        if base_figures is None
+        else figure_differences(figures, base_figures, comparable=comparable),
+        "jobs": job_outcome_changes(before.snapshot, base_jobs, jobs, lost),
     }
     return trial.model_copy(update=update)
 
@@ -124,7 +187,7 @@ def figure_differences(
 ) -> dict[str, float]:
     """Figures minus the base's, where they differ; figures in points only if they are comparable."""
     found = {}
-    for name in COMPARED:
+    for name in MEASURES:
         if name in IN_POINTS and not comparable:
             continue
         here, there = figures.figure(name), base.figure(name)
@@ -135,14 +198,14 @@ def figure_differences(
 
 def _unmet(
     scenario: Scenario,
-    found: TrialResult,
+    jobs: dict[str, JobForecast],
     figures: PlanFigures,
     base: PlanFigures | None,
     *,
     comparable: bool,
 ) -> Iterator[str]:
     for expectation in scenario.expectations:
-        if expectation.job is not None and (expectation.job in found.runs) != expectation.runs:
+        if expectation.job is not None and jobs[expectation.job].runs != expectation.runs:
             expected, is_so = ("to run", "waits") if expectation.runs else ("to wait", "runs")
             yield f"expected job {expectation.job} {expected}; it {is_so}"
         for name, check in expectation.checks.items():

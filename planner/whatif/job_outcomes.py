@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.base import Noun
+from gpuplan.models.units import MILLI, Name, Timestamp, print_milli
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.text_format import format_gpus, format_time, join_first_names
-from gpuplan.planner.whatif.answers.comparison import JobOutcomeChange, JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,48 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600
+
+
+class JobOutcomeKind(StrEnum):
+    """Outcome of a job in a scenario compared with the base; the worst comes first."""
+
+    STOPS = "stops"
+    """It runs now and keeps running in the base; in the scenario it waits."""
+    LOSES = "loses"
+    """It has fewer replicas than in the base, or does not start."""
+    WAITS_LONGER = "waits_longer"
+    """It waits in both, and its start is later than in the base, or unknown."""
+    MOVES = "moves"
+    """It runs now and keeps its nodes in the base; in the scenario it restarts on other nodes."""
+    GAINS = "gains"
+    """It has more replicas than in the base, starts, or starts earlier."""
+
+
+class JobOutcomeChange(Noun):
+    """A job with an outcome in a scenario that differs from the base."""
+
+    job: Name
+    """Name of the job."""
+    queue: Name
+    """Queue that it belongs to."""
+    user: Name
+    """User that submitted it."""
+    fate: JobOutcomeKind
+    """Outcome compared with the base."""
+    stopped_by_changes: bool = False
+    """True if the changes themselves stop it before planning, such as a failed node."""
+    gpus: float
+    """GPUs held in the scenario minus GPUs held in the base."""
+    lost_gpu_hours: float = 0.0
+    """Unsaved work that it loses in the scenario, in GPU-hours."""
+    starts_before: Timestamp | None = None
+    """Projected start in the base, if it waits there and the start is known."""
+    starts_after: Timestamp | None = None
+    """Projected start in the scenario, if it waits there and the start is known."""
+    text: str
+    """The outcome in words."""
+
+
 _ORDER: Final = tuple(JobOutcomeKind)
 
 
@@ -29,6 +72,8 @@ _ORDER: Final = tuple(JobOutcomeKind)
 class JobForecast:
     """What a plan does with one job."""
 
+    action: str
+    """Type of its action: `start`, `keep`, `wait` and so on."""
     placement: Placement | None
     """Placement in the plan; None if the job waits."""
     starts: datetime | None
@@ -36,6 +81,11 @@ class JobForecast:
     lost_gpu_hours: float
     """Work that the plan itself loses."""
     why: str
+
+    @property
+    def runs(self) -> bool:
+        """True if it runs once the plan is applied."""
+        return self.placement is not None
 
     @property
     def gpu_milli(self) -> int:
@@ -69,6 +119,7 @@ def job_forecasts(plan: Plan) -> dict[str, JobForecast]:
             continue
         waits = waiting.get(job)
         found[job] = JobForecast(
+            action=action.type,
             placement=placed.get(job),
             starts=waits.projected_start if waits else None,
             lost_gpu_hours=float(action.reason.numbers.get("lost_gpu_hours", 0)),

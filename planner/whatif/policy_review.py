@@ -3,48 +3,144 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from gpuplan.models.base import Noun
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.actions import JobAction, Migrate
-from gpuplan.models.plan.plan import Plan
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.plan.actions import Migrate
+from gpuplan.models.units import MILLI, Count, Milli, Name, Timestamp, print_milli
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import changed_knobs
-from gpuplan.planner.whatif.answers.policy_review import (
-    PolicyDifference,
-    PolicyPlan,
-    PolicyReview,
-    QueueChange,
-    ReplicaCountChange,
-)
-from gpuplan.planner.whatif.trials import failure_text
+from gpuplan.planner.whatif.job_outcomes import job_forecasts
+from gpuplan.planner.whatif.runner import Variant, planned, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.solvers.worker import ChildOutcome
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.runner import Workers
 
 
-def plan_of(outcome: ChildOutcome, which: str) -> Plan:
+class PolicyDifference(Noun):
+    """A setting that differs between two policies."""
+
+    path: str
+    """Path in the policy document, such as `prices.disruption`."""
+    before: Any = None
+    """None if the policy does not have it."""
+    after: Any = None
+
+
+class ReplicaCountChange(Noun):
+    """A job that runs with another number of replicas under the new policy."""
+
+    job: Name
+    queue: Name
+    user: Name
+    before: str
+    """Type of its action under the old policy: `start`, `keep`, `wait` and so on."""
+    after: str
+    replicas_before: Count
+    """Running replicas; 0 if the job waits."""
+    replicas_after: Count
+    gpus: float
+    """GPUs under the new policy minus GPUs under the old one."""
+    reason: str
+    """Reason of its action under the new policy."""
+
+
+class QueueChange(Noun):
+    """What the jobs directly in a queue hold under each policy."""
+
+    queue: Name
+    gpu_milli_before: Milli = Field(alias="gpus_before")
+    gpu_milli_after: Milli = Field(alias="gpus_after")
+    running_before: Count
+    running_after: Count
+
+
+class PolicyPlan(Noun):
+    """Figures of one of the two plans."""
+
+    plan_id: str
+    policy: str
+    """Fingerprint of the policy."""
+    status: str
+    objective: int
+    """At the prices and weights of its own policy."""
+    bound: int | None
+    gap: float | None
+    terms: dict[str, int]
+    started: Count
+    preempted: Count
+    waiting: Count
+    gpus_held: float
+    lost_gpu_hours: float
+    """Work since the last checkpoint of all jobs that are stopped or moved."""
+    promises: Count
+    """Later starts that are reserved for waiting jobs."""
+
+
+class PolicyReview(Noun):
+    """Effect of a change of policy on one snapshot."""
+
+    snapshot: str
+    """Fingerprint of the snapshot."""
+    epoch: Timestamp
+    seed: int
+    knobs: tuple[PolicyDifference, ...]
+    """Sorted by path."""
+    old: PolicyPlan
+    new: PolicyPlan
+    gains: tuple[ReplicaCountChange, ...] = ()
+    """Jobs with more replicas under the new policy, most GPUs first."""
+    losses: tuple[ReplicaCountChange, ...] = ()
+    """Jobs with fewer replicas under the new policy, most GPUs first."""
+    moved: tuple[Name, ...] = ()
+    """Jobs that move under only one of the policies, sorted."""
+    broken_promises: tuple[Name, ...] = ()
+    """Jobs with a promised start under the old policy only that the new one does not start; sorted."""
+    queues: tuple[QueueChange, ...] = ()
+    """Queues that differ, sorted by name."""
+    gain_by_new: int | None = None
+    """Points of the new plan minus the old plan's, both under the new policy; None if it forbids the old."""
+    undecided: bool = False
+    """True if the plans differ by no more than the gap: a longer search could reverse the result."""
+
+    @property
+    def same(self) -> bool:
+        """True if all jobs run as under the old policy."""
+        return not (self.gains or self.losses or self.moved or self.broken_promises)
+
+
+def review(snapshot: Snapshot, old: Policy, new: Policy, workers: Workers, *, seed: int) -> PolicyReview:
     """
-    Return the plan that a task has made.
+    Plan a snapshot under both policies, and compare the plans.
 
     Raises
     ------
     PlannerError
-        There is no plan; the message gives the reason.
+        A plan cannot be made; the message gives the reason.
     """
-    if isinstance(outcome.last, Plan):
-        return outcome.last
-    why = outcome.last if isinstance(outcome.last, str) else failure_text(outcome, "planning")
-    raise PlannerError(f"there is no plan under the {which} policy: {why}")
+    variants = [
+        Variant(name, snapshot, policy, seed, planned) for name, policy in (("old", old), ("new", new))
+    ]
+    plans = []
+    for variant, found in zip(variants, run(variants, workers), strict=True):
+        if found.value is None:
+            raise PlannerError(f"there is no plan under the {variant.name} policy: {found.failure}")
+        plans.append(found.value)
+    return review_plans(*plans)
 
 
 def review_plans(old: Plan, new: Plan) -> PolicyReview:
     """Find the jobs that gain or lose under the new policy, and the cost; both plans are of one snapshot."""
-    changes = list(_job_changes(old, new))
+    changes = _job_changes(old, new)
     judged = verify_target(new.snapshot, new.policy, old.target)
     gain = None if judged.violations else new.solution.objective - judged.objective
     found = PolicyReview(
@@ -68,33 +164,25 @@ def review_plans(old: Plan, new: Plan) -> PolicyReview:
     return found.model_copy(update={"undecided": undecided})
 
 
-def _job_changes(old: Plan, new: Plan) -> Iterator[ReplicaCountChange]:
-    before, after = _job_actions(old), _job_actions(new)
-    held = {each.job: each for each in old.placements}, {each.job: each for each in new.placements}
-    reasons = {each.job: each.reason for each in new.waiting}
-    found = []
-    for job in new.snapshot.jobs:
-        replicas = [len(each[job.name].replicas) if job.name in each else 0 for each in held]
-        if replicas[0] == replicas[1]:
-            continue
-        gpus = [
-            sum(r.quota_milli for r in each[job.name].replicas) if job.name in each else 0 for each in held
-        ]
-        action = after[job.name]
-        found.append(
-            ReplicaCountChange(
-                job=job.name,
-                queue=job.queue,
-                user=job.user,
-                before=before[job.name].type,
-                after=action.type,
-                replicas_before=replicas[0],
-                replicas_after=replicas[1],
-                gpus=print_milli(gpus[1] - gpus[0]),
-                reason=reasons.get(job.name, action.reason).text,
-            )
+def _job_changes(old: Plan, new: Plan) -> list[ReplicaCountChange]:
+    before, after = job_forecasts(old), job_forecasts(new)
+    reasons = {each.job: each.reason.text for each in new.waiting}
+    found = [
+        ReplicaCountChange(
+            job=job.name,
+            queue=job.queue,
+            user=job.user,
+            before=here.action,
+            after=there.action,
+            replicas_before=here.replicas,
+            replicas_after=there.replicas,
+            gpus=print_milli(there.gpu_milli - here.gpu_milli),
+            reason=reasons.get(job.name, there.why),
         )
-    yield from sorted(found, key=lambda each: (-abs(each.gpus), each.job))
+        for job in new.snapshot.jobs
+        if (here := before[job.name]).replicas != (there := after[job.name]).replicas
+    ]
+    return sorted(found, key=lambda each: (-abs(each.gpus), each.job))
 
 
 def _queues(old: Plan, new: Plan) -> Iterator[QueueChange]:
@@ -147,10 +235,6 @@ def _unknown(plan: Plan) -> int:
     """Points that a longer search could still gain: bound − objective, or |objective| without a bound."""
     bound, objective = plan.solution.bound, plan.solution.objective
     return abs(objective) if bound is None else bound - objective
-
-
-def _job_actions(plan: Plan) -> dict[str, JobAction]:
-    return {action.job: action for action in plan.actions if isinstance(action, JobAction)}
 
 
 def _moved(plan: Plan) -> set[str]:

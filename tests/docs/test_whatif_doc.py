@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Expectation, Scenario
-from gpuplan.planner.whatif.patch.scenario_changes import Change
+from gpuplan.planner.whatif.patch.patch import Change
+from gpuplan.planner.whatif.patch.scenario import Expectation, Scenario, apply_scenario
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 
@@ -42,7 +41,7 @@ def test_the_scenario_shown_fits_the_quickstart():
 
     scenario = Scenario.model_validate(yaml.safe_load(text))
 
-    assert patch(load_snapshot(QUICKSTART), policy, scenario).misfits == ()
+    assert apply_scenario(load_snapshot(QUICKSTART), policy, scenario).misfits == ()
 
 
 def test_every_change_with_every_field_of_it_is_explained():

@@ -33,7 +33,7 @@ from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
-    from gpuplan.planner.whatif.answers.policy_review import PolicyReview
+    from gpuplan.planner.whatif.policy_review import PolicyReview
 
 
 EXIT_CHANGES = 10
@@ -266,22 +266,16 @@ def review_policies(
     """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
     from gpuplan.planner.search_options import with_options
     from gpuplan.planner.sources.files import load_policy, load_snapshot
-    from gpuplan.planner.whatif.grid.workers import Processes, processors, run_all_tasks
-    from gpuplan.planner.whatif.policy_review import plan_of, review_plans
-    from gpuplan.planner.whatif.trials import PLAN, TrialCase, task_of
+    from gpuplan.planner.whatif.policy_review import review
+    from gpuplan.planner.whatif.runner import Processes, processors
 
     with show_spinner("reading"):
         snapshot = without_damage(load_snapshot(source)).canonical()
-        policies = [
+        old, new = (
             with_options(
                 load_policy(file), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic
             )
             for file in files
-        ]
-    names = ("old", "new")
+        )
     with show_spinner("planning under both policies"):
-        tasks = [task_of(TrialCase(snapshot, policy, seed), PLAN) for policy in policies]
-        outcomes = run_all_tasks(Processes(min(2, processors())), tasks, names, lambda _: None)
-    old, new = (plan_of(outcome, name) for outcome, name in zip(outcomes, names, strict=True))
-    with show_spinner("comparing"):
-        return review_plans(old, new)
+        return review(snapshot, old, new, Processes(min(2, processors())), seed=seed)

@@ -180,7 +180,7 @@ def simulate_command(
     from gpuplan.planner.render.simulation import simulation_text
     from gpuplan.planner.simulate.compare_runs import build_simulation, run_all_cases
     from gpuplan.planner.sources.files import load_snapshot
-    from gpuplan.planner.whatif.grid.workers import processors
+    from gpuplan.planner.whatif.runner import processors
 
     seed, clock = given["seed"], _clock(given)
     with show_spinner("reading"):

@@ -1,13 +1,14 @@
-"""`gpuplan whatif`: plans hypothetical changes of a snapshot and compares them with its own plan."""
+"""`gpuplan whatif`, `fit`, `capacity`, `sweep`: what would be if snapshot or policy were different."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show
+from gpuplan.planner.cli.live_search import live_view
+from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner, stray_option
+from gpuplan.planner.cli.outputs import PICTURE, NewFile, WritingCommand, layout_options, show
 from gpuplan.planner.cli.plan_request import (
     count_progress,
     open_workers,
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.planner.cli.plan_request import PlanRequest
-    from gpuplan.planner.whatif.answers.comparison import Comparison
-    from gpuplan.planner.whatif.answers.sensitivity import Sensitivity
-    from gpuplan.planner.whatif.grid.workers import Workers
+    from gpuplan.planner.whatif.compare import Comparison
+    from gpuplan.planner.whatif.runner import Workers
+    from gpuplan.planner.whatif.sensitivity import Sensitivity
+    from gpuplan.planner.whatif.sweep import Sweep
+
+EXIT_CANNOT: Final = 20
 
 
 class Steps(click.ParamType[tuple[int, ...]]):
@@ -104,7 +108,7 @@ def whatif_command(
 
 def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]) -> Comparison:
     from gpuplan.planner.whatif.compare import compare
-    from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
+    from gpuplan.planner.whatif.patch.scenario import load_scenarios
 
     with show_spinner("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)
@@ -115,8 +119,7 @@ def _compared(question: PlanRequest, engine: Workers, scenarios: tuple[str, ...]
 def _valued(
     question: PlanRequest, engine: Workers, steps: tuple[int, ...], like: tuple[str, ...], source: str
 ) -> Sensitivity:
-    from gpuplan.planner.whatif.grid.sensitivity import sensitivity
-    from gpuplan.planner.whatif.lookup import equivalent_nodes_of
+    from gpuplan.planner.whatif.sensitivity import equivalent_nodes_of, sensitivity
 
     kinds = equivalent_nodes_of(like, question.snapshot, source)
     with count_progress("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
@@ -136,3 +139,186 @@ def _write_report(comparison: Comparison, path: Path) -> None:
     from gpuplan.planner.render.reports.whatif import whatif_report
 
     write_atomically(path, whatif_report(comparison))
+
+
+@click.command("fit", epilog="Example: gpuplan fit scenarios/quickstart train-base")
+@click.argument("source", type=ANY_PATH)
+@click.argument("job", type=EntityName("job"), required=False)
+@click.option("--file", "job_file", type=ANY_PATH, help="File with a job that is not in SOURCE.")
+@click.option("--most", type=click.IntRange(min=1), help="Most copies to count. [default: 10,000]")
+@planning_options
+@layout_options
+def fit_command(
+    source: str,
+    job: str | None,
+    job_file: str | None,
+    most: int | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> None:
+    """
+    Count how many more jobs like JOB fit, and what limits it.
+
+    No running job is stopped or moved.
+
+    JOB runs or waits in SOURCE. Only running jobs take capacity: other waiting jobs, prices and time rules
+    are ignored, quotas and reservations are not. The copies are placed and verified, and a bound proves that
+    one more does not fit.
+    """
+    from gpuplan.planner.epoch import limits_of
+    from gpuplan.planner.render.whatif.capacity import fit_text
+    from gpuplan.planner.whatif.fit import MOST, fit
+    from gpuplan.planner.whatif.no_disruption import jobs_named, read_job
+
+    if (job is None) == (job_file is None):
+        raise click.UsageError("Give the name of a job, or --file with one.")
+    question = read_undamaged_request(source, **planning)
+    snapshot, policy, seed = question.snapshot, question.policy, question.seed
+    wanted = read_job(job_file, snapshot) if job_file else jobs_named((job or "",), snapshot, source)[0]
+    with live_view(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:
+        found = fit(snapshot, policy, wanted, seed=seed, most=most or MOST, watch=watch)
+    show(found, fit_text, as_json=as_json, plain=plain)
+
+
+@click.command("capacity", epilog="Example: gpuplan capacity scenarios/burst-scale-up --waiting")
+@click.argument("source", type=ANY_PATH)
+@click.argument("jobs", type=EntityName("job"), metavar="[JOB...]", nargs=-1)
+@click.option("--waiting", is_flag=True, help="All waiting jobs that are not held.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    help="Most nodes that each pool may get, whatever its maximum; by default up to the maximum.",
+)
+@planning_options
+@layout_options
+def capacity_command(
+    source: str,
+    jobs: tuple[str, ...],
+    waiting: bool,
+    most: int | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Find the cheapest new nodes with which all of the JOBs run.
+
+    New nodes come from the cluster's pools; no running job is stopped or moved.
+
+    Free capacity is used first. Other waiting jobs and time rules are ignored, quotas are not. Ends with 20
+    if some of the jobs cannot run with any number of nodes.
+    """
+    from gpuplan.planner.epoch import limits_of
+    from gpuplan.planner.render.whatif.capacity import capacity_text
+    from gpuplan.planner.whatif.capacity import find_cheapest_nodes
+    from gpuplan.planner.whatif.no_disruption import jobs_named
+
+    if bool(jobs) == waiting:
+        raise click.UsageError("Give the names of jobs, or --waiting for all waiting jobs.")
+    question = read_undamaged_request(source, **planning)
+    snapshot, policy, seed = question.snapshot, question.policy, question.seed
+    if waiting:
+        asked = [job for job in snapshot.jobs if job.running is None and not job.held]
+    else:
+        asked = jobs_named(jobs, snapshot, source)
+    with live_view("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
+        found = find_cheapest_nodes(snapshot, policy, asked, seed=seed, most=most, watch=watch)
+    show(found, capacity_text, as_json=as_json, plain=plain)
+    return EXIT_CANNOT if found.cannot else 0
+
+
+class TwoFigures(click.ParamType[tuple[str, str]]):
+    """`hourly_cost,jobs_running`: two different figures of a plan."""
+
+    name = "figures"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return the names of the two figures."""
+        from gpuplan.planner.whatif.measures import WEIGHABLE
+
+        names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+        if len(names) != 2 or names[0] == names[1] or not set(names) <= set(WEIGHABLE):
+            self.fail(f"expected two of {', '.join(WEIGHABLE)}, found {value!r}", param, ctx)
+        return names[0], names[1]
+
+
+@click.command(
+    "sweep",
+    cls=WritingCommand,
+    epilog="Example: gpuplan sweep scenarios/quickstart prices.disruption=50,100,200",
+)
+@click.argument("source", type=ANY_PATH)
+@click.argument("knobs", metavar="KNOB=VALUE,...", nargs=-1, required=True)
+@click.option(
+    "--pareto",
+    "weighed",
+    type=TwoFigures(),
+    default="hourly_cost,gpu_allocation_ratio",
+    show_default=True,
+    help="Two figures; combinations on their Pareto front are marked.",
+)
+@click.option("-o", "--out", type=PICTURE, help="Draw the two figures to this file: .svg or .png.")
+@planning_options
+@with_worker_options
+@layout_options
+def sweep_command(
+    source: str,
+    knobs: tuple[str, ...],
+    weighed: tuple[str, str],
+    out: Path | None,
+    jobs: int | None,
+    engine: str,
+    scheduler: str | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Plan SOURCE for each combination of values of KNOBs.
+
+    \b
+    prices.guarantee=0,100  a setting of the policy, by its path
+    quota:QUEUE=8,16        nominal quota of a queue
+    demand=1,2,10           multiple of the waiting jobs (demand:QUEUE for one queue)
+    pool:POOL=0,4           number of nodes added to a pool
+    like:NODE=0,1           number of nodes added like an existing one
+    price:POOL=1,2.5        price of a pool's new nodes
+    solver=milp,greedy
+    """  # noqa: D301 - \b is click's
+    from gpuplan.planner.render.whatif.sweep import sweep_text
+    from gpuplan.planner.whatif.grid import Grid
+    from gpuplan.planner.whatif.sweep import sweep
+
+    grid = Grid.read(knobs)
+    question = read_undamaged_request(source, **planning)
+    points = grid.apply(question.snapshot, question.policy)
+    with (
+        open_workers(engine, jobs=jobs, scheduler=scheduler) as chosen,
+        count_progress("planning", len(points)) as ended,
+    ):
+        found = sweep(
+            question.snapshot,
+            question.policy,
+            grid.knobs,
+            points,
+            chosen,
+            seed=question.seed,
+            weighed=weighed,
+            ended=ended,
+        )
+    try:
+        if out is not None:
+            _draw(found, out)
+    finally:
+        show(found, sweep_text, as_json=as_json, plain=plain)
+    return 0 if found.sound else 1
+
+
+def _draw(found: Sweep, out: Path) -> None:
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.render.charts.sweep import sweep_chart
+
+    write_atomically(out, sweep_chart(found, out.suffix.lower().removeprefix(".")))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from matplotlib.ticker import PercentFormatter
 
 from gpuplan.planner.render.charts.canvas import DASHES, PAPER, figure_of_file, file_bytes
-from gpuplan.planner.whatif.answers.comparison import RATIOS
+from gpuplan.planner.whatif.measures import RATIOS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gpuplan.planner.whatif.answers.sweep import Sweep, SweepPoint
+    from gpuplan.planner.whatif.sweep import Sweep, SweepPoint
 
 _MOST_LABELS: Final = 40
 

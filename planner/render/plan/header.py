@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
     from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
     from gpuplan.planner.render.style import Style
-    from gpuplan.planner.whatif.answers.comparison import Comparison
-    from gpuplan.planner.whatif.answers.sensitivity import Sensitivity
-    from gpuplan.planner.whatif.answers.sweep import Sweep
+    from gpuplan.planner.whatif.compare import Comparison
+    from gpuplan.planner.whatif.sensitivity import Sensitivity
+    from gpuplan.planner.whatif.sweep import Sweep
 
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600

@@ -16,12 +16,13 @@ from gpuplan.planner.render.whatif.comparison import (
     verdicts,
 )
 from gpuplan.planner.text_format import format_count
-from gpuplan.planner.whatif.answers.comparison import BETTER_IF_MORE, IN_POINTS
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, MeasureUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from gpuplan.planner.whatif.answers.comparison import Comparison, PlanFigures, Trial
+    from gpuplan.planner.whatif.compare import Comparison, Trial
+    from gpuplan.planner.whatif.measures import PlanFigures
 
 _VERDICTS: Final = {True: "better", False: "worse", None: ""}
 _MOST_JOBS: Final = 200
@@ -30,41 +31,33 @@ _MOST_BARS: Final = 24
 """Bars per chart; the table has all scenarios."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """A figure with a chart."""
-
-    field: str
-    title: str
-    words: Callable[[float], str]
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.12g}"
-
-
-def _money(value: float) -> str:
-    return f"{value:,.2f}"
-
-
-def _index(value: float) -> str:
-    return f"{value:.2f}"
+_TITLES: Final = {
+    "jobs_running": "Jobs running",
+    "jobs_waiting": "Jobs waiting",
+    "gpus_held": "GPUs held",
+    "gpu_allocation_ratio": "GPUs allocated",
+    "fragmentation_ratio": "Fragmentation",
+    "jain_index": "Fairness",
+    "jobs_preempted": "Jobs preempted",
+    "lost_gpu_hours": "GPU-hours lost",
+    "lost_by_changes_gpu_hours": "GPU-hours lost by the changes",
+    "hourly_cost": "Cost per hour",
+    "objective": "Objective",
+    "lost_by_changes_points": "Points lost by the changes",
+}
+"""Measures with a chart."""
 
 
-_DRAWN: Final = (
-    _Compared("jobs_running", "Jobs running", words=_whole),
-    _Compared("jobs_waiting", "Jobs waiting", words=_whole),
-    _Compared("gpus_held", "GPUs held", words=_whole),
-    _Compared("gpu_allocation_ratio", "GPUs allocated", words=percent),
-    _Compared("fragmentation_ratio", "Fragmentation", words=percent),
-    _Compared("jain_index", "Fairness", words=_index),
-    _Compared("jobs_preempted", "Jobs preempted", words=_whole),
-    _Compared("lost_gpu_hours", "GPU-hours lost", words=_whole),
-    _Compared("lost_by_changes_gpu_hours", "GPU-hours lost by the changes", words=_whole),
-    _Compared("hourly_cost", "Cost per hour", words=_money),
-    _Compared("objective", "Objective", words=_whole),
-    _Compared("lost_by_changes_points", "Points lost by the changes", words=_whole),
-)
+def _words(name: str, value: float) -> str:
+    match MEASURES[name].unit:
+        case MeasureUnit.RATIO:
+            return percent(value)
+        case MeasureUnit.INDEX:
+            return f"{value:.2f}"
+        case MeasureUnit.MONEY:
+            return f"{value:,.2f}"
+        case _:
+            return f"{value:,.12g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ def whatif_report(comparison: Comparison) -> str:
     """The page; all text in it is escaped."""
     trials = [trial for trial in comparison.scenarios if trial.figures is not None]
     base = comparison.base.figures
-    pictures = [] if base is None else [_picture(each, base, trials) for each in _DRAWN]
+    pictures = [] if base is None else [_picture(name, base, trials) for name in _TITLES]
     return render(
         "whatif.html.j2",
         comparison=comparison,
@@ -105,31 +98,31 @@ def _card(trial: Trial, base_trial: Trial) -> _Card:
     faults = ((f"failed: {trial.failure}",) if trial.failure else ()) + trial.unmet
     differences = []
     if trial.figures is not None and base is not None:
-        for each in _drawn(trial):
-            here, there = trial.figures.figure(each.field), base.figure(each.field)
+        for name in _drawn(trial):
+            here, there = trial.figures.figure(name), base.figure(name)
             if here is not None and there is not None and here != there:
-                words = f"{each.words(there)} → {_with_difference(each, there, here)}"
-                differences.append((each.title, words, _VERDICTS[_better(each.field, base, trial.figures)]))
+                words = f"{_words(name, there)} → {_with_difference(name, there, here)}"
+                differences.append((_TITLES[name], words, _VERDICTS[_better(name, base, trial.figures)]))
     told = job_outcome_counts(trial.jobs) if trial.jobs else ""
     told_cares = tuple(comparison_warnings(trial, base_trial))
     return _Card(trial.name, trial.description, faults, tuple(differences), told_cares, told)
 
 
-def _drawn(trial: Trial) -> tuple[_Compared, ...]:
+def _drawn(trial: Trial) -> list[str]:
     """The figures of a scenario that can be compared with the base."""
-    return tuple(each for each in _DRAWN if trial.same_points or each.field not in IN_POINTS)
+    return [name for name in _TITLES if trial.same_points or name not in IN_POINTS]
 
 
-def _better(field: str, base: PlanFigures, figures: PlanFigures | None) -> bool | None:
+def _better(name: str, base: PlanFigures, figures: PlanFigures | None) -> bool | None:
     """True if a figure is better than in the base, False if worse; None if equal or neither."""
-    more, there = BETTER_IF_MORE.get(field), base.figure(field)
-    here = None if figures is None else figures.figure(field)
-    if more is None or figures is None or here is None or there is None:
+    better, there = MEASURES[name].better, base.figure(name)
+    here = None if figures is None else figures.figure(name)
+    if better is Better.NEITHER or figures is None or here is None or there is None:
         return None
-    if field == "objective":
+    if name == "objective":
         # A job that the changes stop earns points when it starts again: no gain up to the cost of the stop.
         here -= figures.lost_by_changes_points
-    return None if here == there else (here > there) is more
+    return None if here == there else (here > there) is (better is Better.MORE)
 
 
 def _fates(trial: Trial) -> Table:
@@ -144,34 +137,32 @@ def _fates(trial: Trial) -> Table:
     return Table(caption, tuple(Head(head, number=head == "GPUs") for head in heads), rows)
 
 
-def _picture(compared: _Compared, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
+def _picture(name: str, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
     """A bar per scenario beside that of the base; no chart if all are equal or one is negative."""
-    there = base.figure(compared.field)
+    title, there = _TITLES[name], base.figure(name)
     found = [
-        (trial, trial.figures.figure(compared.field))
-        for trial in trials
-        if trial.figures and compared in _drawn(trial)
+        (trial, trial.figures.figure(name)) for trial in trials if trial.figures and name in _drawn(trial)
     ]
     known = [(trial, value) for trial, value in found if value is not None]
     differing = there is not None and any(value != there for _, value in known)
     if there is None or not differing or min(there, *(value for _, value in known)) < 0:
-        return Picture.of(compared.title, "", "")
-    bars = [ChangedBar("base", there, there, compared.words(there))]
+        return Picture.of(title, "", "")
+    bars = [ChangedBar("base", there, there, _words(name, there))]
     for trial, value in known[:_MOST_BARS]:
-        words = compared.words(value) if value == there else _with_difference(compared, there, value)
-        better = _better(compared.field, base, trial.figures)
+        words = _words(name, value) if value == there else _with_difference(name, there, value)
+        better = _better(name, base, trial.figures)
         bars.append(ChangedBar(trial.name, there, value, words, judged=True, better=better))
     left_out = len(known) - len(bars) + 1
     caption = f"The first {_MOST_BARS} of {len(known):,} scenarios." if left_out else ""
-    key = compared.field.replace("_", "-")
-    return Picture.of(compared.title, changed_bars_svg(bars, key, label=compared.title), caption)
+    svg = changed_bars_svg(bars, name.replace("_", "-"), label=title)
+    return Picture.of(title, svg, caption)
 
 
-def _with_difference(compared: _Compared, base: float, value: float) -> str:
+def _with_difference(name: str, base: float, value: float) -> str:
     """`7 (+1)`, `59.4 % (−4.2 points)`."""
     sign = "+" if value > base else "−"
-    difference = compared.words(abs(value - base)).replace("%", "points")
-    return f"{compared.words(value)} ({sign}{difference})"
+    difference = _words(name, abs(value - base)).replace("%", "points")
+    return f"{_words(name, value)} ({sign}{difference})"
 
 
 def _table(base: PlanFigures, trials: Sequence[Trial]) -> Table:

@@ -11,9 +11,9 @@ from gpuplan.planner.text_format import format_count, format_money, hostlist, jo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.whatif.answers.capacity import CapacityPlan, Unplaced
-    from gpuplan.planner.whatif.answers.fit import Fit
-    from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step
+    from gpuplan.planner.whatif.capacity import CapacityPlan, Unplaced
+    from gpuplan.planner.whatif.fit import Fit
+    from gpuplan.planner.whatif.sensitivity import NodeKind, Sensitivity, Step
 
 
 _MOST_REASONS: Final = 10
@@ -171,7 +171,7 @@ def _table(found: Sensitivity, style: Style) -> list[str]:
     return table(rows, style, right=range(1, 3 + len(counts)))
 
 
-def _cells(kind: NodeValue) -> tuple[str, ...]:
+def _cells(kind: NodeKind) -> tuple[str, ...]:
     marginal = _UNKNOWN if kind.marginal is None else f"{kind.marginal:+,}"
     return kind.name, f"{kind.nodes:,}", marginal, *map(_gain, kind.steps)
 

@@ -10,13 +10,15 @@ from gpuplan.models.units import MILLI
 from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
 from gpuplan.planner.render.style import Style, TableRow, Tone, table
 from gpuplan.planner.text_format import format_count, format_duration, format_gpu_hours
-from gpuplan.planner.whatif.answers.comparison import JobOutcomeKind
+from gpuplan.planner.whatif.job_outcomes import JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.plan.reason import ReasonCode
-    from gpuplan.planner.whatif.answers.comparison import Comparison, JobOutcomeChange, PlanFigures, Trial
+    from gpuplan.planner.whatif.compare import Comparison, Trial
+    from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange
+    from gpuplan.planner.whatif.measures import PlanFigures
 
 
 _LONGEST_NAME: Final = 14

@@ -12,7 +12,7 @@ from gpuplan.planner.text_format import format_count, format_gpu_hours, format_m
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.whatif.answers.policy_review import PolicyPlan, PolicyReview, ReplicaCountChange
+    from gpuplan.planner.whatif.policy_review import PolicyPlan, PolicyReview, ReplicaCountChange
 
 _MOST_LINES: Final = 20
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600

@@ -6,45 +6,24 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
 from gpuplan.planner.render.style import Style, TableRow, Tone, table
-from gpuplan.planner.whatif.answers.comparison import IN_POINTS, RATIOS
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, RATIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.planner.whatif.answers.comparison import PlanFigures
-    from gpuplan.planner.whatif.answers.sweep import Sweep
+    from gpuplan.planner.whatif.measures import PlanFigures
+    from gpuplan.planner.whatif.sweep import Sweep
 
 _ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
-_WORDS: Final = {
-    "jobs_running": "RUNNING",
-    "jobs_started": "STARTED",
-    "jobs_waiting": "WAITING",
-    "jobs_preempted": "PREEMPTED",
-    "gpus_total": "GPUS",
-    "gpus_held": "HELD",
-    "gpus_free": "FREE",
-    "gpu_allocation_ratio": "ALLOCATED",
-    "fragmentation_ratio": "FRAGMENTED",
-    "jain_index": "FAIRNESS",
-    "lost_gpu_hours": "GPU-H LOST",
-    "nodes_added": "ADDED",
-    "nodes_removed": "REMOVED",
-    "hourly_cost": "COST/H",
-    "objective": "OBJECTIVE",
-    "gap": "GAP",
-}
 
 FRONT_MARK: Final = "*"
-
-WEIGHABLE: Final = tuple(_WORDS)
-"""Figures that a Pareto front may use."""
 
 
 def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> str:
     """All combinations, and notes on the mark."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
-    heads = (*_names(sweep), *(_WORDS[name] for name in shown), "")
+    heads = (*_names(sweep), *(MEASURES[name].head for name in shown), "")
     rows = [TableRow(heads)]
     for point in sweep.points:
         found = point.figures

@@ -30,7 +30,7 @@ _INDICES: Final = re.compile(r"IDX:([\d,-]+)")
 _AMOUNT: Final = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)$")
 _MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _KEPT: Final = 10_000
-"""Texts whose meaning is kept: fifty thousand jobs have few distinct ones."""
+"""Texts kept with what they mean: fifty thousand jobs have few distinct ones."""
 
 _PART: Final = re.compile(r"\[([^\]]*)\]")
 

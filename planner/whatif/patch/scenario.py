@@ -1,19 +1,28 @@
-"""Scenario: a named what-if: changes to a snapshot and its policy, and expectations of the plan."""
+"""Scenario: a patch with expectations of its plan. load_scenarios(files, …) → scenarios and what to plan."""
 
 from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, WithJsonSchema, model_validator
 
 from gpuplan.models.base import Noun
+from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.units import Name
-from gpuplan.planner.whatif.patch.scenario_changes import Change
+from gpuplan.planner.sources.documents.error_messages import LocatedProblem, locate_problems
+from gpuplan.planner.sources.files import made_of, read_noun
+from gpuplan.planner.whatif.patch.patch import Patch, PatchedSnapshot, apply_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.documents.error_messages import SourceLocation
 
 
 # Expectations of a scenario about its plan: figures compared with numbers or the base, and jobs that run.
@@ -140,16 +149,72 @@ class Expectation(Noun):
 # The scenario itself.
 
 
-class Scenario(Noun):
+class Scenario(Patch):
     """A named list of changes and expectations; without changes the world is the base itself."""
 
-    format_version: Literal["1.0"] = "1.0"
-    """Version of the format of this document."""
-    name: Name
-    """Name of the scenario."""
-    description: Annotated[str, Field(max_length=200)] = ""
-    """One sentence for people."""
-    changes: tuple[Change, ...] = ()
-    """Changes to snapshot and policy, applied in this order; an empty list is the base itself."""
     expectations: tuple[Expectation, ...] = ()
     """What must hold of the scenario's plan."""
+
+
+def apply_scenario(snapshot: Snapshot, policy: Policy, scenario: Scenario) -> PatchedSnapshot:
+    """Apply the changes of a scenario; the jobs that it has expectations of must exist afterwards."""
+    return apply_patch(snapshot, policy, scenario, [each.job for each in scenario.expectations])
+
+
+# Documents of scenarios; all problems of all files are reported together.
+
+
+Given: TypeAlias = str | PathLike[str] | Mapping[str, Any] | Scenario
+"""A scenario, its document, or the file that holds it."""
+
+
+def load_scenarios(
+    given: Sequence[Given], snapshot: Snapshot, policy: Policy
+) -> list[tuple[Scenario, PatchedSnapshot]]:
+    """
+    Read scenarios and apply each of them to the base.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of every file: invalid documents, and changes that do not fit the base.
+    """
+    loaded: list[tuple[Scenario, PatchedSnapshot]] = []
+    problems: list[InputProblem] = []
+    first: dict[str, str] = {}
+    for number, each in enumerate(given):
+        place = fspath(each) if isinstance(each, str | PathLike) else f"scenarios[{number}]"
+        try:
+            scenario, spot = _read(each, place)
+        except BadInputError as error:
+            problems += error.problems
+            continue
+        patched = apply_scenario(snapshot, policy, scenario)
+        problems += _misfits(patched, spot, place)
+        if first.setdefault(scenario.name, place) != place:
+            message = f"the scenario is called '{scenario.name}' as is that of {first[scenario.name]}.\n"
+            problems.append(InputProblem(place, f"{message}  Give it a name of its own."))
+        loaded.append((scenario, patched))
+    if problems:
+        raise BadInputError(tuple(problems))
+    return loaded
+
+
+def _read(each: Given, place: str) -> tuple[Scenario, SourceLocation | None]:
+    """The scenario, and where it stands if it is from a file."""
+    if isinstance(each, Scenario):
+        return each, None
+    if isinstance(each, Mapping):
+        return made_of(each, Scenario, place), None
+    return read_noun(place, Scenario)
+
+
+def _misfits(patched: PatchedSnapshot, spot: SourceLocation | None, place: str) -> tuple[InputProblem, ...]:
+    told = [
+        LocatedProblem(
+            spot and spot.inside((each.section,) if each.index is None else (each.section, each.index)),
+            f"{each.section}[{each.index}]: {each.message}" if each.index is not None else each.message,
+        )
+        for each in patched.misfits
+    ]
+    return locate_problems(told, [spot.file] if spot else [], place)

@@ -8,13 +8,12 @@ import pytest
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, Weights
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.compare import COMPARED, compare
-from gpuplan.planner.whatif.grid.workers import Processes
-from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Scenario
-from gpuplan.planner.whatif.trials import plan_figures
+from gpuplan.planner.whatif.compare import compare
+from gpuplan.planner.whatif.measures import MEASURES
+from gpuplan.planner.whatif.patch.scenario import Scenario, apply_scenario
+from gpuplan.planner.whatif.runner import Processes
 from gpuplan.solvers.worker import ChildOutcome
-from tests.support.builders.build import job, node, replica, snapshot
+from tests.support.builders.build import job, node, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 from tests.support.strategies import instances
 
@@ -28,7 +27,7 @@ def scenario(name="s", *changes, **about):
 
 
 def compared(world, *scenarios, policy=POLICY, engine=None, **more):
-    loaded = [(each, patch(world, policy, each)) for each in scenarios]
+    loaded = [(each, apply_scenario(world, policy, each)) for each in scenarios]
     return compare(world, policy, loaded, engine or Here(), seed=0, **more)
 
 
@@ -52,37 +51,12 @@ def test_differences_and_the_base_give_the_scenario():
     base, more = found.base.figures, found.scenarios[0]
     assert more.differences["jobs_running"] == 2
     assert more.differences["gpus_total"] == 4
-    for name in COMPARED:
+    for name in MEASURES:
         here, there = more.figures.figure(name), base.figure(name)
         if here is None or there is None:  # such as how long those have waited that go on waiting: none does
             assert name not in more.differences
         else:
             assert here == pytest.approx(there + more.differences.get(name, 0))
-
-
-def test_figures_are_those_of_the_plan():
-    held = job("held", gpus=2, held=True)
-    low = job("low", gpus=8, at=[replica("n0", gpus=range(8))])
-    world = snapshot(nodes=[node("n0", price_per_hour=3)], jobs=[low, held, job("high", gpus=8, priority=50)])
-    plan = plan_epoch(world, POLICY, seed=0, created_at=world.taken_at)
-
-    figures = plan_figures(plan)
-
-    assert (figures.jobs_running, figures.jobs_started, figures.jobs_waiting, figures.jobs_preempted) == (
-        1,
-        1,
-        2,
-        1,
-    )
-    assert (figures.figure("gpus_total"), figures.figure("gpus_held"), figures.figure("gpus_free")) == (
-        8,
-        8,
-        0,
-    )
-    assert figures.waiting == {"Held": 1, "Preempted": 1}
-    assert sum(figures.terms.values()) == figures.objective == plan.solution.objective
-    assert figures.lost_gpu_hours == 8
-    assert figures.hourly_cost == 3
 
 
 def test_unmet_expectations_say_what_was_found():

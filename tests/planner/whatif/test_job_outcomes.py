@@ -9,10 +9,9 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.render.reports.whatif import whatif_report
 from gpuplan.planner.render.whatif.comparison import comparison_text
-from gpuplan.planner.whatif.answers.comparison import JobOutcomeKind
 from gpuplan.planner.whatif.compare import compare
-from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.job_outcomes import JobOutcomeKind
+from gpuplan.planner.whatif.patch.scenario import Scenario, apply_scenario
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.doubles.task_engines import Here
 
@@ -23,7 +22,7 @@ LAYOUT = {"width": 80, "colour": False, "ascii_only": False}
 
 def compared(world, *changes, policy=POLICY):
     scenario = Scenario.model_validate({"name": "s", "changes": changes})
-    return compare(world, policy, [(scenario, patch(world, policy, scenario))], Here(), seed=0)
+    return compare(world, policy, [(scenario, apply_scenario(world, policy, scenario))], Here(), seed=0)
 
 
 def fates(world, *changes, **more):

@@ -8,9 +8,10 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.render.whatif.policy_review import review_text
-from gpuplan.planner.whatif.policy_review import plan_of, review_plans
+from gpuplan.planner.whatif.policy_review import review, review_plans
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
+from tests.support.doubles.task_engines import Failing
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
 FREE = by_value(disruption=Disruption(preempt=True, resize=False))
@@ -106,5 +107,7 @@ def test_knobs_are_told_by_their_path():
 
 
 def test_a_plan_that_could_not_be_made_says_under_which_policy():
+    engine = Failing(1, outcome=ChildOutcome(killed=True))
+
     with pytest.raises(PlannerError, match=r"new policy: .*killed"):
-        plan_of(ChildOutcome(killed=True), "new")
+        review(WORLD, CALM, FREE, engine, seed=0)

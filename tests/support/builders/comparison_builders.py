@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.planner.whatif.answers.comparison import Comparison, ModelUse, PlanFigures, Trial
-from gpuplan.planner.whatif.compare import figure_differences
+from gpuplan.planner.whatif.compare import Comparison, Trial, figure_differences
+from gpuplan.planner.whatif.measures import ModelUse, PlanFigures
 from tests.support.builders.build import NOW
 
 

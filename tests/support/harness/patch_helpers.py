@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from gpuplan.planner.whatif.patch.apply_changes import patch
-from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.patch.scenario import Scenario, apply_scenario
 from tests.support.builders.build import by_value, job, replica
 
 POLICY = by_value()
 
 
 def patched(world, *changes, policy=POLICY, **about):
-    return patch(world, policy, Scenario.model_validate({"name": "s", "changes": changes, **about}))
+    return apply_scenario(world, policy, Scenario.model_validate({"name": "s", "changes": changes, **about}))
 
 
 def after(world, *changes, policy=POLICY):

@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.render.whatif.comparison import comparison_text
-from gpuplan.planner.whatif.answers.comparison import ModelUse
+from gpuplan.planner.whatif.measures import ModelUse
 from tests.support.builders.comparison_builders import comparison, figures, trial
 
 

@@ -12,7 +12,7 @@ from gpuplan.models.errors import BadInputError
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.schemas import schema
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.whatif.patch.apply_changes import load_scenarios
+from gpuplan.planner.whatif.patch.scenario import load_scenarios
 from tests.support.builders.build import job, node, snapshot
 
 SCENARIOS = Path(__file__).parents[4] / "scenarios"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpuplan.planner.whatif.answers.comparison import PlanFigures
+from gpuplan.planner.whatif.measures import PlanFigures
 from gpuplan.planner.whatif.patch.scenario import Expectation, check_passes
 
 

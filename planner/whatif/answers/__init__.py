@@ -1,1 +1,0 @@
-"""Data models of the answers to what-if questions."""

@@ -1,1 +1,0 @@
-"""Capacity questions: how many more jobs fit, and which nodes a set of jobs needs."""

@@ -1,1 +1,0 @@
-"""Many worlds at once: sweeps and sensitivities, on local processes or Dask."""
