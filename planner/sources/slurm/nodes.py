@@ -75,7 +75,7 @@ def _gpus(record: Record) -> tuple[NodeGpus | None, str]:
     """The GPUs of a node, and what of them is not understood."""
     found = [each for each in gpus_of(record.get("gres")) if each.count]
     if any(_MIG.search(each.type) for each in found):
-        return None, "its GPUs are MIG instances by type, whose places Slurm does not tell"
+        return None, "its GPUs are MIG instances by type: Slurm does not tell their places"
     if not found:
         return None, ""
     kinds = sorted({each.type for each in found})
