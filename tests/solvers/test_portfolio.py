@@ -15,7 +15,7 @@ from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
+from gpuplan.solvers import SOLVERS, exact_run, pipeline, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
@@ -275,7 +275,7 @@ def test_where_no_time_is_left_to_refine_it_is_the_clock_that_ended_the_search()
     snapshot = contested()
     search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(0.0, ()), partial(judged, snapshot))
 
-    portfolio._run_lns(search)
+    pipeline._run_lns(search)
 
     assert search.solution().ended is StopReason.TIME
 
