@@ -21,6 +21,7 @@ from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_sta
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
 from gpuplan.solvers.worker import run_in_child
 
@@ -146,7 +147,7 @@ def _run_greedy(search: EpochSearch) -> None:
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
         ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers, params=params)
-    target = ledger.target(search.running)
+    target = target_of(ledger, search.running)
     if not search.keeps(target):
         # It takes from higher priorities what they have by now, so it is no reference.
         search.greedy_objective = search.objective
@@ -156,9 +157,9 @@ def _run_greedy(search: EpochSearch) -> None:
         kept = Ledger(search.problem, params)
         start_firm_reservations(kept)
         if search.problem.bookings:
-            search.submit_plan(GREEDY, kept.target(search.running))
+            search.submit_plan(GREEDY, target_of(kept, search.running))
         fill_free_capacity(kept)
-        search.submit_plan(GREEDY, kept.target(search.running))
+        search.submit_plan(GREEDY, target_of(kept, search.running))
         search.greedy_objective = search.objective
         return
     search.greedy_objective = search.unchanged_objective + ledger.objective

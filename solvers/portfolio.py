@@ -18,6 +18,7 @@ from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_sta
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -168,7 +169,7 @@ class _TieredSolve:
             thorough=not self._limits.solvers,
             params=self._limits.params.placement,
         )
-        target = ledger.target(self._running)
+        target = target_of(ledger, self._running)
         if self._check(target).violations:
             # No plan may meet the floors of a plan that breaks a rule.
             return {}

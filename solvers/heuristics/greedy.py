@@ -24,6 +24,7 @@ from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -74,13 +75,13 @@ def greedy_by_priority(
     """
     done = _best_plan(problem, deadline, params, thorough=thorough)
     ledger, last = done.ledger, problem.priorities[-1]
-    found = {last: ledger.target(running)}
+    found = {last: target_of(ledger, running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.rollback(mark)
         ledger.current_priority = priority
         if not _finish(ledger, deadline):
             break
-        found[priority] = ledger.target(running)
+        found[priority] = target_of(ledger, running)
     ledger.current_priority = None
     return found
 

@@ -24,6 +24,7 @@ from gpuplan.solvers.improve.pop_search import improve_partitions
 from gpuplan.solvers.improve.repair import destroy_and_repair
 from gpuplan.solvers.interface import Budget, Headroom
 from gpuplan.solvers.targets.from_target import ledger_of
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +53,7 @@ def improve_by_lns(
     budget = replace(budget, deadline=budget.deadline - telling)
 
     def tell() -> None:
-        report(ledger.target(running))
+        report(target_of(ledger, running))
 
     if (parts := partition_count(problem, budget.params.partition)) > 1:
         improve_partitions(ledger, parts, budget, tell)

@@ -9,6 +9,8 @@ import numpy as np
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
+from gpuplan.models.formulation.encode import encode
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.improve.destroy import destroy_part, incumbent_target, repaired_part
 from gpuplan.solvers.improve.subproblem import build_subproblem
@@ -39,9 +41,9 @@ def destroy_and_repair(
     hint = np.zeros(len(formulation.upper), dtype=np.int64)
     if (known := incumbent_target(asked, lifted, ledger.params)) is not None:
         with suppress(KeyError):  # a column of the known answer is missing
-            hint = x.encode(known)
+            hint = encode(x, known)
     answer = milp.solve(formulation, budget, hint, lambda _: None)
     if answer.values is None:
         return None
-    found, _ = disaggregate(asked.problem, x.decode(answer.values), params=ledger.params)
+    found, _ = disaggregate(asked.problem, decode(x, answer.values), params=ledger.params)
     return repaired_part(asked, found) if found.objective > before - ledger.objective else None

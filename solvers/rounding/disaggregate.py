@@ -33,7 +33,7 @@ from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.state.node_scores import NodeScores
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 from gpuplan.solvers.targets.place_at import take_sites
 

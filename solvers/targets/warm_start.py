@@ -12,6 +12,7 @@ from gpuplan.solvers.heuristics.preemption import PreemptionSearch, restore_pree
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.targets.from_target import ledger_of
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -48,7 +49,7 @@ def extend_last_plan(
     if not break_migration_cycles(ledger):
         return None
     close_idle_nodes(ledger)
-    return ledger.target(running)
+    return target_of(ledger, running)
 
 
 def _staying(running: tuple[Placement, ...], last: DesiredState) -> frozenset[str]:

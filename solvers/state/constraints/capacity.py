@@ -15,7 +15,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.mig_state import MigInventory
 from gpuplan.solvers.state.gpu_selection import choose_gpus
-from gpuplan.solvers.state.node_scoring import StrandedGpus
+from gpuplan.solvers.state.stranded_gpus import StrandedGpus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
