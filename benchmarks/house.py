@@ -51,13 +51,13 @@ EXACT: Final = frozenset(
         "solvers/exact/milp.py _RELATIVE_ERROR",
         "solvers/exact/milp.py _TOLERANCE",
         "solvers/improve/column_generation/master.py _TOLERANCE",
-        "solvers/improve/column_generation/pricing.py PRICE_SCALE",
+        "solvers/improve/column_generation/pricing_problem.py PRICE_SCALE",
         "solvers/improve/column_generation/pricing_loop.py _LEAST_GAIN",
         "solvers/improve/column_generation/pricing_loop.py _RELATIVE_ERROR",
         "solvers/state/stranded_gpus.py COST_SCALE",
         # Facts of hardware and of the operating system.
-        "models/formulation/structure/node_states.py _MIG_SLICES",
-        "solvers/parent_death_signal.py _PR_SET_PDEATHSIG",
+        "models/formulation/structure/node_classes.py _MIG_SLICES",
+        "solvers/worker.py _PR_SET_PDEATHSIG",
         # Child processes: how they are watched and ended. No plan is found by these numbers.
         "solvers/parallel.py _GRACE_SECONDS",
         "solvers/worker.py GRACE_SECONDS",

@@ -23,7 +23,7 @@ from gpuplan.solvers.worker import ChildOutcome, run_in_child, start_child
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.formulation.structure.aggregate import Aggregate
+    from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.solvers.incumbent import EpochSearch
     from gpuplan.solvers.interface import Budget
     from gpuplan.solvers.worker import ChildProcess

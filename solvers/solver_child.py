@@ -31,8 +31,8 @@ from gpuplan.solvers.interface import RELAXES_FIRST, SolverAnswer, begins_with_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.models.formulation.rows import Formulation, Ints
-    from gpuplan.models.formulation.structure.aggregate import Aggregate
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver

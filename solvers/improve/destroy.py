@@ -19,7 +19,7 @@ from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, 
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
 from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.constraints.future_quota import FutureQuota
-from gpuplan.solvers.state.constraints.quota import UNLIMITED
+from gpuplan.solvers.state.constraints.quota import UNLIMITED, FutureQuota
 from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 from gpuplan.solvers.state.node_scores import NodeScores

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang, DomainBlocks
-from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases
+from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, balance_of
 from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
-from gpuplan.models.formulation.time_indexed.inventory_balance import balance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.columns_now import ColumnsNow
     from gpuplan.models.formulation.rows import Ints, Term
-    from gpuplan.models.formulation.time_indexed.early_release import Place
+    from gpuplan.models.formulation.time_indexed.early_release import InventoryBalance, Place
     from gpuplan.models.formulation.time_indexed.future_capacity import Area
-    from gpuplan.models.formulation.time_indexed.inventory_balance import InventoryBalance
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import QueueBudget
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Level, MigInstance
-from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
+from gpuplan.models.formulation.decode import Aggregate, Batch
 from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices

@@ -20,7 +20,7 @@ from gpuplan.solvers.rounding import disaggregate as placing
 from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies.random_targets import judged

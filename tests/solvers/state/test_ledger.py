@@ -17,9 +17,9 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.mig_packing import is_legal
+from gpuplan.solvers.state.constraints.mig_state import is_legal
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized

@@ -8,8 +8,7 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
-from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders, place_gangs_first, single_domain_gangs
 from gpuplan.solvers.heuristics.list_scheduling import schedule_in_order
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of

@@ -9,8 +9,8 @@ import pytest
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.improve import pop_search
-from gpuplan.solvers.improve.pop_search import improve_partitions
+from gpuplan.solvers.improve import large_neighbourhood
+from gpuplan.solvers.improve.large_neighbourhood import improve_partitions
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
@@ -82,7 +82,7 @@ def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
 
 def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
     rounds = []
-    monkeypatch.setattr(pop_search, "_improve_each", lambda *_: rounds.append("done"))
+    monkeypatch.setattr(large_neighbourhood, "_improve_each", lambda *_: rounds.append("done"))
     ledger = greedy(build_problem(build.snapshot(), instances.POLICY))
 
     improve_partitions(ledger, 1, Budget(time.monotonic() + 1), lambda: None)
