@@ -14,8 +14,7 @@ from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatte
 from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
 from gpuplan.models.formulation.structure.mig_states import mig_states
 from gpuplan.models.formulation.structure.node_classes import NodeClasses
-from gpuplan.models.formulation.structure.parts import value_tiers
-from gpuplan.models.formulation.structure.replica_types import replica_types_of
+from gpuplan.models.formulation.structure.replica_types import replica_types_of, value_tiers
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
-    from gpuplan.models.formulation.structure.parts import ValueTier
-    from gpuplan.models.formulation.structure.replica_types import ReplicaType
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType, ValueTier
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
 

@@ -15,8 +15,7 @@ from gpuplan.models.policy.policy import Profile
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-from gpuplan.solvers.state.constraints.freed_resources import FreedResources
-from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks
+from gpuplan.solvers.state.constraints.freed_resources import FreedResources, PreemptionRanks
 from gpuplan.solvers.state.constraints.quota import QuotaLedger
 from gpuplan.solvers.state.disruption_state import Disruptions
 from gpuplan.solvers.state.placement_profile import PlacementProfile

@@ -156,7 +156,7 @@ def test_random_worlds_have_what_rows_depend_on():
 def test_no_legal_plan_breaks_the_row_of_any_set_of_nodes(found):
     tight = whole = 0
     for _, _, x, formulation, targets in found:
-        for values in map(x.encode, targets):
+        for values in (encode(x, target) for target in targets):
             for each in formulation.gang_covers:
                 whole += bool(values[each.gangs].any())
                 for chosen in sets_of(each):
