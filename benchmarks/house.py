@@ -39,8 +39,8 @@ EXACT: Final = frozenset(
         "solvers/incumbent.py _VIOLATION_PENALTY",
         "solvers/state/constraints/quota.py UNLIMITED",
         "solvers/state/feasible_nodes_cache.py _NODE_WITH_GPUS",
-        "solvers/state/node_scoring.py NO_ROOM",
-        "solvers/state/node_scoring.py _TIGHTEST",
+        "solvers/state/node_scores.py NO_ROOM",
+        "solvers/state/node_scores.py _TIGHTEST",
         "solvers/state/resource_timeline.py PLENTY",
         "solvers/state/resource_timeline.py _NOT_YET",
         # Positions in arrays.
@@ -51,13 +51,13 @@ EXACT: Final = frozenset(
         "solvers/exact/milp.py _RELATIVE_ERROR",
         "solvers/exact/milp.py _TOLERANCE",
         "solvers/improve/column_generation/master.py _TOLERANCE",
-        "solvers/improve/column_generation/pricing.py PRICE_SCALE",
+        "solvers/improve/column_generation/pricing_problem.py PRICE_SCALE",
         "solvers/improve/column_generation/pricing_loop.py _LEAST_GAIN",
         "solvers/improve/column_generation/pricing_loop.py _RELATIVE_ERROR",
-        "solvers/state/node_scoring.py _COST_SCALE",
+        "solvers/state/stranded_gpus.py COST_SCALE",
         # Facts of hardware and of the operating system.
-        "models/formulation/structure/node_states.py _MIG_SLICES",
-        "solvers/parent_death_signal.py _PR_SET_PDEATHSIG",
+        "models/formulation/structure/node_classes.py _MIG_SLICES",
+        "solvers/worker.py _PR_SET_PDEATHSIG",
         # Child processes: how they are watched and ended. No plan is found by these numbers.
         "solvers/parallel.py _GRACE_SECONDS",
         "solvers/worker.py GRACE_SECONDS",

@@ -35,6 +35,7 @@ from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
 from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import DesiredState
@@ -127,7 +128,7 @@ def rival(python: str, seed: int, time_limit: int, search: str) -> dict[str, Any
 
 def question(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
     """Jobs with their weights in points, nodes, and greedy's plan as the start."""
-    start = greedy(build_problem(snapshot, policy)).target(()).placements
+    start = target_of(greedy(build_problem(snapshot, policy)), ()).placements
     jobs = {
         job.name: {
             "weight": job_points(policy, job, snapshot.taken_at),

@@ -20,12 +20,14 @@ import numpy as np
 from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Budget, SolverAnswer, integer_bound
+from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:
@@ -185,7 +187,7 @@ def question_of(name: str) -> tuple[Formulation, Ints]:
     snapshot = made_up(SIZES[name], seed=1).canonical()
     problem = build_problem(snapshot, Policy())
     x = Columns(problem)
-    return formulate(problem, x), x.encode(greedy(problem).target(snapshot.running_placements))
+    return formulate(problem, x), encode(x, target_of(greedy(problem), snapshot.running_placements))
 
 
 def lines(name: str) -> None:

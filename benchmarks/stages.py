@@ -28,6 +28,7 @@ from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def measure_stages(instance: Instance) -> dict[str, Any]:
     with _timed(took, "greedy"):
         ledger = greedy(problem)
     with _timed(took, "target"):
-        target = ledger.target(snapshot.running_placements)
+        target = target_of(ledger, snapshot.running_placements)
     with _timed(took, "verify"):
         verification = verify_target(snapshot, policy, target)
     if verification.violations:

@@ -17,12 +17,13 @@ from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
+from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import ChildOutcome, run_in_child, start_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.formulation.structure.aggregate import Aggregate
+    from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.solvers.incumbent import EpochSearch
     from gpuplan.solvers.interface import Budget
     from gpuplan.solvers.worker import ChildProcess
@@ -251,6 +252,6 @@ class ExactRun:
                 once=once,
                 params=search.limits.params.placement,
             )
-            target = placed.target(search.running)
+            target = target_of(placed, search.running)
         self._longest_placing = max(self._longest_placing, time.monotonic() - began)
         return search.submit_plan(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

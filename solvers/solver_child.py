@@ -22,6 +22,8 @@ import numpy as np
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.interface import RELAXES_FIRST, SolverAnswer, begins_with_relaxation, validated_answer
@@ -29,8 +31,8 @@ from gpuplan.solvers.interface import RELAXES_FIRST, SolverAnswer, begins_with_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.models.formulation.rows import Formulation, Ints
-    from gpuplan.models.formulation.structure.aggregate import Aggregate
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver
@@ -144,11 +146,11 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
 def _hint(x: Columns, question: SolverTask) -> Ints:
     """Column values of the best plan so far, or of no change if a column for it is missing."""
     try:
-        return x.encode(question.known)
+        return encode(x, question.known)
     except KeyError as error:
         # A legal plan that the problem does not offer: the solver starts from no change instead of failing.
         _LOG.warning("phase=formulate hint=none missing_column=%s", error)
-        return x.encode(question.idle)
+        return encode(x, question.idle)
 
 
 class _SolverRace:
@@ -201,7 +203,7 @@ class _SolverRace:
             answer.status,
             final,
             is_vertex=guess and answer.is_vertex and values is not None,
-            aggregate=None if values is None or (guess and not answer.is_vertex) else self._x.decode(values),
+            aggregate=None if values is None or (guess and not answer.is_vertex) else decode(self._x, values),
             found=None if values is None or guess else self.formulation.points(values),
             claimed_bound=answer.bound,
             proven=self._proven(answer),

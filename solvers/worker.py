@@ -8,6 +8,7 @@ parent: the kernel ends it in both cases, in the second on Linux only.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pickle
@@ -25,7 +26,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.interface import SolverAnswer, validated_answer
-from gpuplan.solvers.parent_death_signal import kill_on_parent_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +44,9 @@ _STDERR_CHARACTERS: Final = 200
 
 _SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
+
+_PR_SET_PDEATHSIG: Final = 1
+"""Option of prctl(2)."""
 
 _GC_THRESHOLD: Final = 100_000
 """New objects between two garbage collections: nearly all objects of a large model stay."""
@@ -239,6 +242,19 @@ def read_messages(stream: IO[bytes]) -> Iterator[object]:
             return
         if message is not None:
             yield message
+
+
+def kill_on_parent_exit(parent: int) -> None:
+    """
+    Have the kernel kill this process when its parent, of that process id, has ended; on Linux only.
+
+    The parent counts as ended when the thread that started this process ends.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the signal was set up
+        os._exit(1)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from gpuplan.planner.service import loop
-from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers import exact_run, pipeline
 from tests.support.doubles.broken_solvers import apart_in_this_process
 
 # How long an example takes is up to the machine.
@@ -31,4 +31,4 @@ def _solvers_in_this_process(request, monkeypatch):
     """
     if request.node.get_closest_marker("processes") is None:
         monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-        monkeypatch.setattr(portfolio, "run_in_child", apart_in_this_process)
+        monkeypatch.setattr(pipeline, "run_in_child", apart_in_this_process)

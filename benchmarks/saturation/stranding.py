@@ -27,7 +27,7 @@ SCARCITY: Final = 0.01
 
 class Stranding:
     """
-    The rule of gpuplan's greedy (gpuplan.solvers.state.node_scoring, profile pack), pod by pod.
+    The rule of gpuplan's greedy (gpuplan.solvers.state.stranded_gpus, profile pack), pod by pod.
 
     A pod goes to the node where it adds least to the stranded GPUs, all amounts relative to the whole node,
 

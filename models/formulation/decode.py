@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import MigInstance
-from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
 from gpuplan.models.mig import MEDIA_EXTENSIONS
 from gpuplan.models.units import MILLI
 
@@ -16,6 +16,39 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.formulation.structure.replica_types import ReplicaType
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs to place on one set of options, and the nodes of their replicas."""
+
+    jobs: tuple[tuple[int, int], ...]
+    """(class, number of its jobs); the classes differ only in points and queue."""
+    options: tuple[int, ...]
+    """Positions of the options among those of each class."""
+    places: tuple[tuple[tuple[int, ...], int], ...]
+    """(nodes, number of replicas on them). With a required level all nodes are in one domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Evictions, opened and closed nodes, and the number of replicas of each class per node set."""
+
+    stopped: tuple[int, ...] = ()
+    """Running jobs that are preempted."""
+    moved: tuple[int, ...] = ()
+    """Running jobs that migrate."""
+    shrunk: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """(running job, positions in its `holds` of the replicas that it gives up)."""
+    opened: tuple[tuple[int, int], ...] = ()
+    """(pool, number of nodes)."""
+    closed: tuple[tuple[int, int], ...] = ()
+    """(pool, number of nodes), each of which must end up empty."""
+    batches: tuple[Batch, ...] = ()
+    later: tuple[tuple[int, int, int, int], ...] = ()
+    """(class, position of the option, slot, jobs) of starts in later slots, by slot."""
+    instances: dict[tuple[int, int], tuple[MigInstance, ...]] = field(default_factory=dict)
+    """Newly used MIG instances, by (node, GPU index)."""
 
 
 def decode(x: Columns, values: Ints) -> Aggregate:

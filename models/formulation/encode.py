@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern
-from gpuplan.models.formulation.structure.parts import fill_tiers
+from gpuplan.models.formulation.structure.replica_types import fill_tiers
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.replica_diff import replica_changes
 from gpuplan.models.problem.jobs import ClassRole

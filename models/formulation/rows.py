@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
-
-    from gpuplan.models.formulation.cuts.gang_cover import GangCover
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Floats: TypeAlias = "NDArray[np.float64]"
@@ -45,6 +43,23 @@ class Row:
         return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
 
 
+class CutSource(Protocol):
+    """A structure of the model with a valid inequality for each set of its nodes; see `GangCover`."""
+
+    @property
+    def fixed(self) -> Ints:
+        """By node that may be in a set, what it has in any case."""
+
+    def likely(self) -> Iterator[tuple[int, ...]]:
+        """Sets with rows that a solution is likely to violate."""
+
+    def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
+        """Sets with rows that (possibly fractional) values of all columns violate."""
+
+    def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
+        """The row of a set of nodes, given by position."""
+
+
 @dataclass(frozen=True, slots=True)
 class Formulation:
     """Maximize `objective · column` over integer columns `0 ≤ column ≤ upper` and all rows."""
@@ -60,7 +75,7 @@ class Formulation:
     """Columns of starts in slot 0; these and `later` determine all other columns."""
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, nearly all of them 0."""
-    gang_covers: tuple[GangCover, ...] = ()
+    gang_covers: tuple[CutSource, ...] = ()
     """Sources of valid inequalities, which are not stated but tighten the linear relaxation."""
 
     def strengthened(self, cuts: Iterable[Cut]) -> Formulation:

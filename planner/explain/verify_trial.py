@@ -19,6 +19,7 @@ from gpuplan.models.verifier.verify import verify, verify_target
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,7 +224,7 @@ def _placed_on(
         disruption=Disruption(preempt=False, resize=False),
         pools=PoolPolicy(scale_up=False, scale_down=False),
     )
-    target = greedy(build_problem(world, policy)).target(world.running_placements)
+    target = target_of(greedy(build_problem(world, policy)), world.running_placements)
     found = tuple(each for each in target.placements if each.job in question.names)
     return found if len(found) == len(question.names) else ()
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite
-from gpuplan.solvers.state.constraints.affinity import AffinityTraits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodes
-    from gpuplan.solvers.state.ledger import Ledger
+    from gpuplan.solvers.state.job_ledger import JobLedger
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
 
 
 def reserve_start(
-    ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | None = None
+    ledger: JobLedger, index: int, position: int, slot: int, nodes: Ints | None = None
 ) -> int | None:
     """
     Reserve the start of one job on the option at a position, in exactly this slot, by best fit.
@@ -54,7 +53,7 @@ def reserve_start(
 
 
 def reserve_start_at(
-    ledger: Ledger, index: int, position: int, slot: int, sites: tuple[ReplicaSite, ...]
+    ledger: JobLedger, index: int, position: int, slot: int, sites: tuple[ReplicaSite, ...]
 ) -> int | None:
     """Reserve the start of one job on exactly these sites; None if that is not possible."""
     if not may_reserve(ledger, index, position, slot):
@@ -76,7 +75,7 @@ def reserve_start_at(
     return _record(ledger, FutureAssignment(index, position, slot, sites))
 
 
-def cancel_reservation(ledger: Ledger, number: int) -> None:
+def cancel_reservation(ledger: JobLedger, number: int) -> None:
     """Cancel a reservation."""
     booked = ledger.booked[number]
     job_class = ledger.problem.classes[booked.job_class]
@@ -87,7 +86,7 @@ def cancel_reservation(ledger: Ledger, number: int) -> None:
         _reserve(ledger, booked.job_class, site, span, -1)
 
 
-def may_reserve(ledger: Ledger, index: int, position: int, slot: int) -> bool:
+def may_reserve(ledger: JobLedger, index: int, position: int, slot: int) -> bool:
     """True if only room, locality or anti-affinity can still forbid a reservation."""
     job_class = ledger.problem.classes[index]
     starts_later = job_class.role in (ClassRole.START, ClassRole.RESUME)
@@ -103,23 +102,17 @@ def may_reserve(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     return ledger.future_headroom(job_class, option, job_class.minimum, span) > 0
 
 
-def traits_before_start(ledger: Ledger, index: int) -> AffinityTraits:
-    """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
-    manners = ledger.tenants[index].affinity
-    return AffinityTraits("", manners.carries, manners.avoids)
-
-
-def _usable_nodes(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools:
+def _usable_nodes(ledger: JobLedger, index: int, nodes: Ints, within: Ints | None) -> Bools:
     """True for each of the nodes that exists and where anti-affinity allows the job."""
     allowed: Bools = ledger.capacity.usable[nodes].copy()
     if within is not None:
         allowed &= np.isin(nodes, within)
-    barred = ledger.company.conflicting_nodes(traits_before_start(ledger, index), [])
+    barred = ledger.company.conflicting_nodes(ledger.traits_before_start(index), [])
     return allowed if barred is None else allowed & ~barred[nodes]
 
 
 def _candidate_domains(
-    ledger: Ledger, index: int, lookout: FeasibleNodes, room: Ints
+    ledger: JobLedger, index: int, lookout: FeasibleNodes, room: Ints
 ) -> Iterator[Bools | None]:
     """Nodes for all replicas of one job: everywhere (None), or one domain after the other, tightest first."""
     job_class = ledger.problem.classes[index]
@@ -140,7 +133,12 @@ def _candidate_domains(
 
 
 def _take(
-    ledger: Ledger, index: int, span: tuple[int, int], lookout: FeasibleNodes, near: Bools | None, room: Ints
+    ledger: JobLedger,
+    index: int,
+    span: tuple[int, int],
+    lookout: FeasibleNodes,
+    near: Bools | None,
+    room: Ints,
 ) -> list[ReplicaSite]:
     """Reserve sites for one job, tightest nodes first; fewer than it needs if there is no room."""
     job_class, sites = ledger.problem.classes[index], list[ReplicaSite]()
@@ -169,7 +167,9 @@ def _take(
     return sites
 
 
-def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[ReplicaSite]:
+def _take_here(
+    ledger: JobLedger, index: int, span: tuple[int, int], node: int, most: int
+) -> list[ReplicaSite]:
     timetable, shape = ledger.timeline, ledger.problem.classes[index].shape
     sites = list[ReplicaSite]()
     while timetable is not None and len(sites) < most:
@@ -181,7 +181,7 @@ def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, mos
     return sites
 
 
-def _fits(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int]) -> bool:
+def _fits(ledger: JobLedger, index: int, site: ReplicaSite, span: tuple[int, int]) -> bool:
     timetable, shape = ledger.timeline, ledger.problem.classes[index].shape
     return (
         timetable is not None
@@ -190,7 +190,7 @@ def _fits(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int]) 
     )
 
 
-def satisfies_locality(ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...]) -> bool:
+def satisfies_locality(ledger: JobLedger, index: int, sites: tuple[ReplicaSite, ...]) -> bool:
     """True if the sites of one job are in one domain of the required level and within its spread limit."""
     rules = ledger.problem.classes[index].together
     if rules.required is not None:
@@ -204,18 +204,18 @@ def satisfies_locality(ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...
     return True
 
 
-def _record(ledger: Ledger, booked: FutureAssignment) -> int:
+def _record(ledger: JobLedger, booked: FutureAssignment) -> int:
     number = ledger.next_number()
     _charge_quota(ledger, booked, 1)
     ledger.step(ledger.set_reservation, (number, booked), (number, None))
     return number
 
 
-def _reserve(ledger: Ledger, index: int, site: ReplicaSite, span: tuple[int, int], times: int) -> None:
+def _reserve(ledger: JobLedger, index: int, site: ReplicaSite, span: tuple[int, int], times: int) -> None:
     ledger.step(ledger.reserve, (index, site, span, times), (index, site, span, -times))
 
 
-def _charge_quota(ledger: Ledger, booked: FutureAssignment, times: int) -> None:
+def _charge_quota(ledger: JobLedger, booked: FutureAssignment, times: int) -> None:
     job_class = ledger.problem.classes[booked.job_class]
     option = job_class.options[booked.option]
     if milli := job_class.shape.quota_milli * len(booked.sites) * times:

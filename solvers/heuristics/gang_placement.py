@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.state.node_scores import NodeScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.ledger import Ledger
+    from gpuplan.solvers.state.job_ledger import JobLedger
 
     Ints: TypeAlias = NDArray[np.int64]
 
 
-def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = None) -> bool:
+def place_job(ledger: JobLedger, index: int, option: Option, nodes: Ints | None = None) -> bool:
     """Place one job of a class where that pays; False if there is no such place."""
     job_class = ledger.problem.classes[index]
     mark, before = ledger.mark(), ledger.objective
@@ -38,14 +38,33 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
             if made and job_class.elastic:
                 # A cost per job, as for a resize, may pay off only with all replicas that find room.
                 all_pay = job_class.role is ClassRole.GROW or not job_class.scaled
-                ledger.grow(made[0], nodes, most=None if all_pay else job_class.initial_replicas(option))
+                grow(ledger, made[0], nodes, most=None if all_pay else job_class.initial_replicas(option))
             if made and ledger.objective >= before:
                 return True
         ledger.rollback(mark)
     return False
 
 
-def add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
+def grow(ledger: JobLedger, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
+    """Add replicas to a placed elastic job, up to `most` in all, while sites and quota last."""
+    placed = ledger.placed[number]
+    job_class = ledger.problem.classes[placed.job_class]
+    best = job_class.most(placed.option)
+    wanted = min(
+        (best if most is None else min(most, best)) - len(placed.sites),
+        ledger.headroom(job_class, placed.option, replicas=1),
+    )
+    if wanted <= 0:
+        return
+    if not ledger.in_bulk[placed.job_class]:
+        _add_replicas(ledger, number, wanted, nodes)
+    elif more := ledger.take(
+        placed.job_class, ledger.node_scores(placed.job_class, placed.option, nodes), wanted
+    ):
+        ledger.add_sites(number, more)
+
+
+def _add_replicas(ledger: JobLedger, number: int, wanted: int, nodes: Ints | None = None) -> None:
     """Add up to `wanted` replicas to a placed job, one at a time, while that pays."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
@@ -71,7 +90,7 @@ def add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = 
 
 
 def _near_first(
-    ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[ReplicaSite, ...]
+    ledger: JobLedger, job_class: JobClass, scope: Ints, sites: tuple[ReplicaSite, ...]
 ) -> Iterator[Ints]:
     """Nodes in the domains of the preferred level that the job already uses, then all nodes."""
     level = job_class.together.preferred
@@ -82,7 +101,7 @@ def _near_first(
 
 
 def _candidate_sites(
-    ledger: Ledger, index: int, option: Option, nodes: Ints | None
+    ledger: JobLedger, index: int, option: Option, nodes: Ints | None
 ) -> Iterator[list[ReplicaSite]]:
     """Sites taken for a gang, one attempt after the other; the caller rolls back unused attempts."""
     job_class = ledger.problem.classes[index]
@@ -120,7 +139,7 @@ def _tightest_first(
 class _Picker:
     """Takes sites for one job by best fit, within the limit of its spread on each domain."""
 
-    def __init__(self, ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...]) -> None:
+    def __init__(self, ledger: JobLedger, index: int, sites: tuple[ReplicaSite, ...]) -> None:
         self.ledger = ledger
         self._index = index
         self._rules = ledger.problem.classes[index].together

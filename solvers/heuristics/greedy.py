@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
-from gpuplan.solvers.heuristics.drain import vacate_drained_nodes
-from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.list_scheduling import (
+    ListScheduler,
     cancel_broken_starts,
+    pull_starts_forward,
     reserve_best_starts,
     schedule_in_order,
 )
-from gpuplan.solvers.heuristics.node_scaling import close_idle_nodes, open_pool_nodes
+from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
-from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
+from gpuplan.solvers.heuristics.vacate import vacate_drained_nodes
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -74,13 +75,13 @@ def greedy_by_priority(
     """
     done = _best_plan(problem, deadline, params, thorough=thorough)
     ledger, last = done.ledger, problem.priorities[-1]
-    found = {last: ledger.target(running)}
+    found = {last: target_of(ledger, running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
         ledger.rollback(mark)
         ledger.current_priority = priority
         if not _finish(ledger, deadline):
             break
-        found[priority] = ledger.target(running)
+        found[priority] = target_of(ledger, running)
     ledger.current_priority = None
     return found
 
@@ -238,3 +239,46 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         restore_preempted(ledger)
     if way.resuming:
         schedule_in_order(ledger, deadline=deadline)
+
+
+def place_gangs_first(ledger: Ledger, *, deadline: float | None) -> None:
+    """
+    Start gangs that need one domain or reserve their start, each in the way worth most, until the deadline.
+
+    They come before all other jobs, and may preempt rather than wait: a domain rarely becomes free as a
+    whole, since small jobs keep taking what becomes free in it. Such a gang would lose more by waiting than
+    its victims are worth, and later jobs find other nodes.
+    """
+    listing = ListScheduler(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
+    preemption = PreemptionSearch(ledger)
+    for index in single_domain_gangs(ledger.problem):
+        while ledger.jobs_left(index, now=False):
+            if is_late(deadline):
+                return
+            if not _plan_gang(listing, preemption, index):
+                break
+
+
+def single_domain_gangs(problem: Problem) -> list[int]:
+    """Classes of gangs that need one domain and start alone, in the order of placement."""
+    classes = problem.classes
+    return [
+        index
+        for index in placement_order(problem)
+        if classes[index].starts_alone and classes[index].needs_one_domain
+    ]
+
+
+def _plan_gang(listing: ListScheduler, preemption: PreemptionSearch, index: int) -> bool:
+    """Start or reserve one job, or preempt for it if that is worth more; False if it finds no place."""
+    ledger = preemption.ledger
+    mark, before = ledger.mark(), ledger.objective
+    found = listing.plan_one(index)
+    brought = ledger.objective - before
+    if brought >= ledger.problem.classes[index].most_points:
+        return found
+    ledger.rollback(mark)
+    if preemption.make_room(index) and ledger.objective - before > brought:
+        return True
+    ledger.rollback(mark)
+    return listing.plan_one(index)

@@ -255,3 +255,28 @@ def _is_placed(ledger: Ledger, job_class: int | None) -> bool:
 
 def _is_grown(ledger: Ledger, index: int) -> bool:
     return _is_placed(ledger, ledger.problem.incumbents[index].grow)
+
+
+def vacate_drained_nodes(ledger: Ledger, *, moving: bool) -> None:
+    """Migrate (if `moving`) or else preempt running jobs that earn points by leaving, most points first."""
+    incumbents = ledger.problem.incumbents
+    asked = [index for index, incumbent in enumerate(incumbents) if incumbent.leave_reward > 0]
+    for index in sorted(asked, key=lambda index: (-incumbents[index].leave_reward, index)):
+        if not (moving and migrate_incumbent(ledger, index)):
+            mark, before = ledger.mark(), ledger.objective
+            if not stop_incumbent(ledger, index) or ledger.objective <= before:
+                ledger.rollback(mark)
+
+
+def migrate_incumbent(ledger: Ledger, index: int) -> bool:
+    """Migrate a running job to its first option that pays; False, and nothing changes, if none does."""
+    job_class = ledger.problem.incumbents[index].move
+    if job_class is None:
+        return False
+    mark, before = ledger.mark(), ledger.objective
+    for option in ledger.problem.classes[job_class].options:
+        gone = vacate_for_move(ledger, index)
+        if gone and ledger.place(job_class, option, jobs=1) and ledger.objective > before:
+            return True
+        ledger.rollback(mark)
+    return False

@@ -19,7 +19,8 @@ from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, 
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,7 +109,7 @@ def incumbent_target(
         sites = [replace(site, node=position[site.node]) for site in placed.sites]
         if at is None or not place_on_sites(ledger, at, sites):
             return None
-    return ledger.target(tuple(_running(problem, incumbent) for incumbent in problem.incumbents))
+    return target_of(ledger, tuple(_running(problem, incumbent) for incumbent in problem.incumbents))
 
 
 def _running(problem: Problem, incumbent: Incumbent) -> Placement:

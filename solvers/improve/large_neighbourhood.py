@@ -10,20 +10,35 @@ first improved part by part; each part is about as large as a problem that is so
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
+from gpuplan.models.formulation.encode import encode
+from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.improve.column_generation.subproblem import covers_whole_problem
-from gpuplan.solvers.improve.destroy import apply_repair, destroyable_nodes
-from gpuplan.solvers.improve.pop_partition import partition_count
-from gpuplan.solvers.improve.pop_search import improve_partitions
-from gpuplan.solvers.improve.repair import destroy_and_repair
+from gpuplan.solvers.improve.destroy import (
+    apply_repair,
+    destroy_part,
+    destroyable_nodes,
+    incumbent_target,
+    repaired_part,
+)
+from gpuplan.solvers.improve.pop_partition import partition_cluster, partition_count
+from gpuplan.solvers.improve.subproblem import build_subproblem
 from gpuplan.solvers.interface import Budget, Headroom
+from gpuplan.solvers.parallel import run_in_forks
+from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.targets.from_target import ledger_of
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +46,9 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.improve.destroy import RepairedPart
+    from gpuplan.solvers.improve.pop_partition import Partition
+    from gpuplan.solvers.improve.subproblem import ResourceShare
     from gpuplan.solvers.params.improve import LnsParams
     from gpuplan.solvers.state.ledger import Ledger
 
@@ -52,7 +70,7 @@ def improve_by_lns(
     budget = replace(budget, deadline=budget.deadline - telling)
 
     def tell() -> None:
-        report(ledger.target(running))
+        report(target_of(ledger, running))
 
     if (parts := partition_count(problem, budget.params.partition)) > 1:
         improve_partitions(ledger, parts, budget, tell)
@@ -130,3 +148,71 @@ def _random_neighbourhoods(ledger: Ledger, params: LnsParams, seed: int) -> Iter
         yield sorted(nodes[np.argsort(-drawn, kind="stable")[: params.nodes]].tolist())
         first = int(chance.integers(max(1, len(nodes) - params.nodes + 1)))
         yield nodes[first : first + params.nodes].tolist()
+
+
+def improve_partitions(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
+    """
+    Improve all parts in parallel until that is no longer worthwhile; report after each round that gains.
+
+    The combined plan breaks no rule, since each part keeps to its share. The bound is that of the whole
+    problem.
+    """
+    chance, params = np.random.default_rng(budget.seed), budget.params.partition
+    while time.monotonic() < budget.deadline:
+        before = ledger.objective
+        _improve_each(ledger, partition_cluster(ledger, parts, chance), budget)
+        if ledger.objective > before:
+            report()
+        least = params.least_gain * abs(ledger.objective)
+        if budget.ticks is not None or ledger.objective - before <= least:
+            return
+
+
+def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> None:
+    """Apply the better answers of the parts, and fill what remains."""
+    calls = [
+        partial(destroy_and_repair, ledger, part.nodes, each, part.share)
+        for part, each in zip(parts, _budgets(budget, len(parts)), strict=True)
+    ]
+    answers = dict(run_in_forks(calls, workers=budget.workers, deadline=budget.deadline))
+    for number, part in enumerate(parts):
+        mark, before = ledger.mark(), ledger.objective
+        if (answer := answers.get(number)) is None:
+            continue
+        destroy_part(ledger, part.nodes)
+        if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.meets_priority_floors:
+            ledger.rollback(mark)
+    fill_free_capacity(ledger)
+
+
+def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
+    """Budget of each part: the workers take turns, and each turn leaves some time to place its answer."""
+    began, turns = time.monotonic(), max(1, -(-parts // budget.workers))
+    turn, params = (budget.deadline - began) / turns, budget.params.partition
+    for number in range(parts):
+        deadline = began + turn * (number // budget.workers + 1 - params.share_of_placing)
+        yield replace(budget, deadline=deadline, workers=1, stop_gap=params.gap)
+
+
+def destroy_and_repair(
+    ledger: Ledger, nodes: Sequence[int], budget: Budget, share: ResourceShare | None = None
+) -> RepairedPart | None:
+    """
+    Lift the jobs off some nodes and assign these anew; None if there is no better answer than before.
+
+    With a share the nodes are a part of the cluster. The ledger stays lifted; the caller rolls it back.
+    """
+    before = ledger.objective
+    lifted = destroy_part(ledger, nodes)
+    asked = build_subproblem(ledger, nodes, share, budget.params.lns)
+    x = Columns(asked.problem, budget.params.formulation)
+    formulation = formulate(asked.problem, x)
+    hint = np.zeros(len(formulation.upper), dtype=np.int64)
+    if (known := incumbent_target(asked, lifted, ledger.params)) is not None:
+        with suppress(KeyError):  # a column of the known answer is missing
+            hint = encode(x, known)
+    answer = milp.solve(formulation, budget, hint, lambda _: None)
+    if answer.values is None:
+        return None
+    found, _ = disaggregate(asked.problem, decode(x, answer.values), params=ledger.params)
+    return repaired_part(asked, found) if found.objective > before - ledger.objective else None

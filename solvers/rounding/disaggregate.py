@@ -16,33 +16,40 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.gang_placement import place_job
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, grow_placed_jobs, placement_order
-from gpuplan.solvers.heuristics.list_scheduling import cancel_broken_starts, reserve_best_starts
-from gpuplan.solvers.heuristics.node_scaling import cancel_unused_nodes, close_idle_nodes
+from gpuplan.solvers.heuristics.list_scheduling import (
+    cancel_broken_starts,
+    pull_starts_forward,
+    reserve_best_starts,
+)
+from gpuplan.solvers.heuristics.pool_nodes import cancel_unused_nodes, close_idle_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
-from gpuplan.solvers.heuristics.pull_forward import pull_starts_forward
 from gpuplan.solvers.improve.squeaky_wheel import (
     firm_reservation_of,
     reserve_gang_starts,
     reserve_later_starts,
 )
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.rounding.domain_swaps import distribute_sites, satisfies_locality_rule
-from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
+from gpuplan.solvers.rounding.swap_repair import (
+    SwapRepair,
+    distribute_sites,
+    movable_classes,
+    satisfies_locality_rule,
+)
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.targets.from_target import take_sites
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
-from gpuplan.solvers.targets.place_at import take_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
+    from gpuplan.models.formulation.decode import Aggregate, Batch
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.squeaky_wheel import StartRequests

@@ -7,8 +7,6 @@ nodes plus replicas, not jobs times nodes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -17,27 +15,32 @@ from gpuplan.models.policy.policy import Profile
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-from gpuplan.solvers.state.constraints.freed_resources import FreedResources
-from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks
+from gpuplan.solvers.state.constraints.freed_resources import FreedResources, PreemptionRanks
 from gpuplan.solvers.state.constraints.quota import QuotaLedger
 from gpuplan.solvers.state.disruption_state import Disruptions
-from gpuplan.solvers.state.node_scoring import NodeScores
 from gpuplan.solvers.state.placement_profile import PlacementProfile
 from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
 from gpuplan.solvers.state.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.node_scoring import Scorer
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
+    Floats: TypeAlias = NDArray[np.float64]
+
+    Scorer: TypeAlias = Callable[[Shape, Ints, Ints, Ints], Floats]
+    """
+    Cost of a replica of a shape on nodes, given their free thousandths of GPUs and free amounts.
+
+    From 0 to 1, the least first; of equal ones the first node.
+    """
 
 
 class Feasibility:
@@ -59,7 +62,6 @@ class Feasibility:
         self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
         self._nodes_of: dict[tuple[int, ...], Ints] = {}
         self.tenants = tuple(PlacementProfile.of(problem, each, self.company) for each in problem.classes)
-        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
         self.node_points = {
             tenant.node_points: self._by_node(tenant.node_points)
             for tenant in self.tenants
@@ -80,22 +82,6 @@ class Feasibility:
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
-        self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
-
-    def node_scores(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
-        """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
-        # How long a job runs makes a difference only beside reservations.
-        booked = self.timeline is not None and self.timeline.bookings
-        tenant = self.tenants[index] if booked else self._endless[index]
-        if nodes is not None:
-            return NodeScores(self, tenant, self.nodes_within(option, nodes))
-        key = (tenant, option.groups)
-        if (board := self._boards.get(key)) is None:
-            board = self._boards[key] = NodeScores(self, tenant, self.nodes_of(option))
-            if len(self._boards) > self.params.ledger.max_node_scores:
-                self._boards.popitem(last=False)
-        self._boards.move_to_end(key)
-        return board
 
     def nodes_of(self, option: Option) -> Ints:
         """Nodes of an option, in order."""

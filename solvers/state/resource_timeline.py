@@ -23,7 +23,7 @@ import numpy as np
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.mig_packing import (
+from gpuplan.solvers.state.constraints.mig_state import (
     MigLayout,
     best_instance_start,
     is_legal,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import Slice
-    from gpuplan.solvers.state.constraints.mig_packing import InstancePlace
+    from gpuplan.solvers.state.constraints.mig_state import InstancePlace
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Target → Ledger: replay a known plan on a ledger."""
+"""Target → Ledger: replay a known plan on a ledger, or single jobs of it on their sites."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.plan.desired_state import DesiredState
@@ -123,3 +122,27 @@ def _known(job_class: int | None) -> int:
 def _require(done: bool) -> None:
     if not done:
         raise _LostError
+
+
+def place_on_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool:
+    """Place one job of a class on exactly these sites; False, and nothing is taken, if that is impossible."""
+    if not sites or not take_sites(ledger, index, sites):
+        return False
+    group = ledger.group_of[sites[0].node]
+    for option in ledger.problem.classes[index].options:
+        if group in option.groups:
+            return bool(ledger.settle(index, option, list(sites), jobs=1))
+    for site in sites:
+        ledger.release_site(index, site)
+    return False
+
+
+def take_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool:
+    """Take exactly these sites for replicas of a class; False, and none is taken, if one is not free."""
+    for number, site in enumerate(sites):
+        if not ledger.may_take(index, site):
+            for taken in sites[:number]:
+                ledger.release_site(index, taken)
+            return False
+        ledger.take_site(index, site)
+    return True

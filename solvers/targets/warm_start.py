@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
-from gpuplan.solvers.heuristics.node_scaling import close_idle_nodes, open_pool_nodes
+from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, restore_preempted
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.targets.from_target import ledger_of
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
+from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -48,7 +49,7 @@ def extend_last_plan(
     if not break_migration_cycles(ledger):
         return None
     close_idle_nodes(ledger)
-    return ledger.target(running)
+    return target_of(ledger, running)
 
 
 def _staying(running: tuple[Placement, ...], last: DesiredState) -> frozenset[str]:

@@ -9,6 +9,7 @@ from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 
 SMALL = Admission(gpus=2_560, jobs=400)
 
@@ -94,7 +95,7 @@ def test_cpu_is_enough_for_all_jobs(snapshot):
 
 
 def test_greedy_breaks_no_rule(snapshot, problem):
-    target = greedy(problem).target(snapshot.running_placements)
+    target = target_of(greedy(problem), snapshot.running_placements)
     verification = verify(snapshot, policy_of(), target.placements)
     assert not verification.violations
     assert verification.objective > 0

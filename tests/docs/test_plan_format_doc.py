@@ -15,7 +15,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER
-from gpuplan.solvers.portfolio import GREEDY, LNS
+from gpuplan.solvers.pipeline import GREEDY, LNS
 from gpuplan.solvers.solver_child import RELAXATION
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.formulation.structure.parts import fill_tiers
+from gpuplan.models.formulation.structure.replica_types import fill_tiers
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.formulation.structure.parts import ValueTier
+    from gpuplan.models.formulation.structure.replica_types import ValueTier
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.problem.jobs import HeldResources

@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.eligibility.preemption_order import victim_views
-from gpuplan.models.formulation.structure.parts import value_tiers
+from gpuplan.models.formulation.structure.replica_types import value_tiers
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from gpuplan.models.eligibility.preemption_order import VictimView
-    from gpuplan.models.formulation.structure.parts import ValueTier
+    from gpuplan.models.formulation.structure.replica_types import ValueTier
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
     from gpuplan.models.problem.problem import MigGpu, Problem
 

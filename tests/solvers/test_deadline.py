@@ -10,7 +10,8 @@ import pytest
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers import exact_run, pipeline, portfolio
+from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.squeaky_wheel import reserve_all_starts
 from gpuplan.solvers.portfolio import Limits
 from gpuplan.solvers.state.ledger import Ledger
@@ -83,8 +84,10 @@ def test_greedy_plans_no_later_start_once_the_time_is_up(clock):
 
 def test_priorities_in_order_are_not_planned_one_by_one_once_the_time_is_up(clock, monkeypatch):
     asked = []
-    monkeypatch.setattr(portfolio, "greedy", lambda *given, whole=portfolio.greedy, **more: (
-        asked.append(1), whole(*given, **more))[1])  # fmt: skip
+    for module in (pipeline, portfolio):
+        monkeypatch.setattr(
+            module, "greedy", lambda *given, **more: (asked.append(1), greedy(*given, **more))[1]
+        )
     policy = ahead(SLOTS, priority=PriorityPolicy(order=PriorityOrder.TIERS))
 
     solution = run(crowd(range(6)), policy, 3.0)

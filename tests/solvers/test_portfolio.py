@@ -15,7 +15,7 @@ from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
+from gpuplan.solvers import SOLVERS, exact_run, pipeline, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
@@ -221,14 +221,14 @@ def test_the_objective_of_changing_nothing_is_the_verifiers_even_where_it_is_not
 
 
 def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
-    encode = solver_child.Columns.encode
+    encode = solver_child.encode
 
     def only_doing_nothing(x, target):
         if target.placements:
             raise KeyError("no such column")
         return encode(x, target)
 
-    monkeypatch.setattr(solver_child.Columns, "encode", only_doing_nothing)
+    monkeypatch.setattr(solver_child, "encode", only_doing_nothing)
     monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
 
     assert run(contested()).solver == "milp"
@@ -275,7 +275,7 @@ def test_where_no_time_is_left_to_refine_it_is_the_clock_that_ended_the_search()
     snapshot = contested()
     search = EpochSearch(build_problem(snapshot, POLICY), (), Limits(0.0, ()), partial(judged, snapshot))
 
-    portfolio._run_lns(search)
+    pipeline._run_lns(search)
 
     assert search.solution().ended is StopReason.TIME
 

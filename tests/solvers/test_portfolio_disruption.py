@@ -15,7 +15,7 @@ import pytest
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import portfolio
+from gpuplan.solvers import pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, sorted_by_job
@@ -108,7 +108,7 @@ def check_plans(seeds, solvers):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_job_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
-    monkeypatch.setattr(portfolio, "_run_improvers", lambda _: None)
+    monkeypatch.setattr(pipeline, "_run_improvers", lambda _: None)
 
     tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ())
 

@@ -19,7 +19,7 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.render.plan.header import header_lines, search_remarks
 from gpuplan.planner.render.style import Style
-from gpuplan.solvers import portfolio
+from gpuplan.solvers import pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
@@ -136,7 +136,7 @@ def with_times(seed):
 
 @pytest.mark.slow
 def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
-    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
     tally = Counter()
     for seed in range(400 if EVERY_SEED else 16):
         snapshot, policy = with_times(seed)

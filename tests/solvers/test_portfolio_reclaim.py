@@ -19,7 +19,7 @@ from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers import exact_run, pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -64,7 +64,7 @@ def pays_by_itself(plan):
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
     monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot, policy = reclaim_worlds.world(seed)

@@ -13,7 +13,7 @@ from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers import exact_run, pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -49,7 +49,7 @@ def worlds(chunk):
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
     monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(portfolio, "_run_lns", lambda _: None)
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
     tally = Counter()
     for seed, snapshot, policy in worlds(chunk):
         problem = build_problem(snapshot, policy)

@@ -11,7 +11,8 @@ from gpuplan.models.formulation.rows import Row, row_of_arrays
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.formulation.columns import Columns, ReplicaColumns
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.columns_now import ReplicaColumns
     from gpuplan.models.problem.problem import Problem
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.formulation.structure.parts import value_tiers
+from gpuplan.models.formulation.structure.replica_types import value_tiers
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -2,18 +2,22 @@
 Replica type: job classes with interchangeable replicas, regardless of value and queue.
 
 Replicas are assigned to nodes once per replica type; the number of placed jobs is decided per class. So
-values and queues multiply only the few job columns, not the columns of the packing rows.
+values and queues multiply only the few job columns, not the columns of the packing rows. Of a job that
+scales, replicas of equal points are counted by one column.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from gpuplan.models.problem.jobs import JobClass, LocalityRule, Shape
     from gpuplan.models.problem.problem import Problem
 
@@ -121,3 +125,28 @@ def _counts_by_model(problem: Problem, queue: int) -> bool:
                 return True
             above = budget.parent[above]
     return False
+
+
+class ValueTier(NamedTuple):
+    """Replicas of equal points, counted by one column."""
+
+    column: int
+    points: int
+    """Points of each replica."""
+    width: int
+    """Number of replicas of one job."""
+
+
+def value_tiers(points: Iterable[int], jobs: int, new: Callable[[int], int]) -> tuple[ValueTier, ...]:
+    """Split replicas with these points, in order, into parts for `jobs` jobs; `new` makes a column."""
+    runs = ((each, sum(1 for _ in run)) for each, run in groupby(points))
+    return tuple(ValueTier(new(width * jobs), each, width) for each, width in runs)
+
+
+def fill_tiers(found: Iterable[ValueTier], replicas: int) -> dict[int, int]:
+    """Value of each column for one job with this many replicas: the first parts fill up first."""
+    values: dict[int, int] = {}
+    for part in found:
+        values[part.column] = min(part.width, max(0, replicas))
+        replicas -= part.width
+    return values

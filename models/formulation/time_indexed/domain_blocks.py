@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, Place
-    from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
-    from gpuplan.models.formulation.time_indexed.time_variables import Area
+    from gpuplan.models.formulation.time_indexed.future_capacity import Area, FutureCapacity
 
 
 class BlockGang(NamedTuple):

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.cluster import MigInstance
-    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.columns_now import ColumnsNow
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, Place
-    from gpuplan.models.formulation.time_indexed.time_variables import Area
     from gpuplan.models.problem.jobs import HeldResources, Incumbent
 
     Bools: TypeAlias = NDArray[np.bool_]
+    Area: TypeAlias = tuple[int, ...]
+    """Sorted node groups that a job may use."""
 
 WHOLE, SHARED, SLICES, FIRST_RESOURCE = 0, 1, 2, 3
 """Measures of a node: wholly free GPUs, thousandths of GPUs, memory slices; then the resources."""
@@ -38,7 +39,7 @@ class FutureCapacity:
     measures add up over the jobs that leave; a GPU shared by several jobs counts with each of them.
     """
 
-    def __init__(self, x: Columns) -> None:
+    def __init__(self, x: ColumnsNow) -> None:
         problem = x.problem
         self.problem = problem
         self._measures = FIRST_RESOURCE + len(problem.resources)
@@ -105,7 +106,7 @@ class FutureCapacity:
         steps = np.stack([self.blocks_gained(size) for size in sizes], axis=2)
         gains.note(places, self.group_of[blocks.node], blocks.column, steps)
 
-    def _departures(self, x: Columns, blocks: CapacityChanges) -> None:
+    def _departures(self, x: ColumnsNow, blocks: CapacityChanges) -> None:
         for departure, column in x.out.items():
             holds = x.eviction_patterns.holds[departure.node]
             gone = {v: len(holds[v]) for v in (*departure.stopped, *departure.moved)}
@@ -120,7 +121,7 @@ class FutureCapacity:
                 gain[:until] = sum(milli > 0 for milli in gpus)
                 blocks.note(column, node, gain, rounded=True)
 
-    def _incumbents(self, x: Columns, sums: CapacityChanges) -> None:
+    def _incumbents(self, x: ColumnsNow, sums: CapacityChanges) -> None:
         for v, incumbent in enumerate(self.problem.incumbents):
             by_node: dict[int, Ints] = {}
             for hold in incumbent.holds:
@@ -148,7 +149,7 @@ class FutureCapacity:
         held[: incumbent.until] = [len(hold.gpus), milli, slices, *incumbent.shape.amounts]
         return held
 
-    def _pools(self, x: Columns) -> None:
+    def _pools(self, x: ColumnsNow) -> None:
         def note(column: int, node: int, gain: Ints) -> None:
             self.departing.note(column, node, gain[:, [WHOLE]], rounded=True)
             self.leaving.note(column, node, gain, rounded=True)

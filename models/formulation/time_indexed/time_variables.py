@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang, DomainBlocks
-from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases
+from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, balance_of
 from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
-from gpuplan.models.formulation.time_indexed.inventory_balance import balance_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.cluster import Level
-    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.columns_now import ColumnsNow
     from gpuplan.models.formulation.rows import Ints, Term
-    from gpuplan.models.formulation.time_indexed.early_release import Place
-    from gpuplan.models.formulation.time_indexed.inventory_balance import InventoryBalance
+    from gpuplan.models.formulation.time_indexed.early_release import InventoryBalance, Place
+    from gpuplan.models.formulation.time_indexed.future_capacity import Area
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import QueueBudget
 
     Start: TypeAlias = tuple[int, int, int]
     """(class, position of the option, slot)."""
-    Area: TypeAlias = tuple[int, ...]
-    """Sorted node groups that a job may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class PresenceClass:
 class LaterStarts:
     """Columns of later starts; none if the problem has a single slot."""
 
-    def __init__(self, x: Columns, new: Callable[[int], int]) -> None:
+    def __init__(self, x: ColumnsNow, new: Callable[[int], int]) -> None:
         """Create the columns; `new` makes a column with an upper bound."""
         problem = self.problem = x.problem
         self.starts: dict[Start, int] = {}
@@ -98,13 +95,13 @@ class LaterStarts:
                     for slot in range(1, problem.slots):
                         self.spill[budget.resource, queue, slot] = new(x.most_milli)
 
-    def _note_starts_of_now(self, x: Columns) -> None:
+    def _note_starts_of_now(self, x: ColumnsNow) -> None:
         for _, kind, tier in x.tiers():
             for member in kind.classes:
                 end = self.problem.classes[member].options[kind.tiers[tier][0]].ends[0]
                 self.now[member].append((x.jobs[member, tier], end))
 
-    def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[PresenceClass]:
+    def _presences(self, x: ColumnsNow, new: Callable[[int], int]) -> Iterator[PresenceClass]:
         problem = self.problem
         limited = bool(problem.budgets)
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
@@ -137,7 +134,7 @@ class LaterStarts:
             if there is not None:
                 yield PresenceClass(there, replicas, shape, queue, model, area, required)
 
-    def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
+    def _note_gains(self, x: ColumnsNow, new: Callable[[int], int]) -> None:
         """Register the early releases of all columns."""
         self.ahead.add_releases(self.gains, self.sizes)
         for each in self.domain_blocks.values():
@@ -146,7 +143,7 @@ class LaterStarts:
             self._note_quota(x, budget)
         self.gains.close(x.upper, new)
 
-    def _note_quota(self, x: Columns, budget: QueueBudget) -> None:
+    def _note_quota(self, x: ColumnsNow, budget: QueueBudget) -> None:
         """Register the quota that queues regain from running jobs that leave before their end."""
         entries = list[tuple[int, int, int, int]]()
         """(queue, slot before which the job would have ended, column, thousandths of GPUs)."""

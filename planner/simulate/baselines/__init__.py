@@ -40,7 +40,7 @@ class Baseline:
 
     rule: Rule
     scorer: Scorer | None = None
-    """None is the best fit of the greedy solver (see `solvers.state.node_scoring`)."""
+    """None is the best fit of the greedy solver (see `solvers.state.node_scores`)."""
 
 
 def decide(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-    from gpuplan.solvers.state.node_scoring import Scorer as NodeScorer
+    from gpuplan.solvers.state.feasibility import Scorer as NodeScorer
 
 
 _NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)

@@ -1,11 +1,12 @@
 """
-Free capacity of nodes, and what the state of their GPUs costs.
+Free capacity of nodes, which of their GPUs a replica takes, and what the state of the GPUs costs.
 
 No more is taken than is free. Each change records its node, so that boards look again only at changed nodes.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -14,15 +15,14 @@ from gpuplan.models.mig import profile_milli
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.mig_state import MigInventory
-from gpuplan.solvers.state.gpu_selection import choose_gpus
-from gpuplan.solvers.state.node_scoring import StrandedGpus
+from gpuplan.solvers.state.stranded_gpus import StrandedGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.jobs import HeldResources, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.constraints.mig_state import MigRequest
 
@@ -264,3 +264,58 @@ class NodeCapacities:
 
     def _waste(self, whole: int) -> int:
         return self._waste_price * (whole % self._reference)
+
+
+def choose_gpus(free: list[int], groups: Sequence[tuple[int, int]], count: int) -> tuple[int, ...]:
+    """
+    Choose `count` free GPUs in as few NVLink groups, and within these in as few NUMA nodes, as possible.
+
+    `groups` is (NVLink group, NUMA node) by GPU index; without it all GPUs are one group. The smallest group
+    with enough GPUs is taken, so that large ones stay whole.
+    """
+    if not groups:
+        return tuple(free[:count])
+    return tuple(sorted(_nearest(free, groups, count, level=0)))
+
+
+def _nearest(free: list[int], groups: Sequence[tuple[int, int]], count: int, *, level: int) -> list[int]:
+    if level == 2 or count >= len(free):
+        return free[:count]
+    members: dict[int, list[int]] = defaultdict(list)
+    for gpu in free:
+        members[groups[gpu][level]].append(gpu)
+    enough = [gpus for gpus in members.values() if len(gpus) >= count]
+    if enough:
+        smallest = min(enough, key=lambda gpus: (len(gpus), gpus))
+        return _nearest(smallest, groups, count, level=level + 1)
+    largest = min(members.values(), key=lambda gpus: (-len(gpus), gpus))
+    rest = [gpu for gpu in free if gpu not in largest]
+    return largest + _nearest(rest, groups, count - len(largest), level=level)
+
+
+class HypotheticalNode:
+    """Free GPUs and amounts of a node; MIG instances and power are left out."""
+
+    def __init__(self, capacity: NodeCapacities, node: int) -> None:
+        self._gpus: list[int] = capacity.gpu_free[node].tolist()
+        self._free = list(capacity.balance[node])
+
+    def leave(self, shape: Shape, holds: Iterable[HeldResources], times: int = 1) -> None:
+        """Remove replicas from this hypothetical node; `times` -1 adds them back."""
+        milli = times * (shape.gpu_milli or MILLI)
+        for hold in holds:
+            for gpu in hold.gpus:
+                self._gpus[gpu] += milli
+            for resource, amount in enumerate(shape.amounts):
+                self._free[resource] += times * amount
+
+    def room(self, shape: Shape) -> int:
+        """Replicas that would fit, as `NodeCapacities.room` counts them on a usable node."""
+        counts = [
+            max(0, free) // amount for free, amount in zip(self._free, shape.amounts, strict=True) if amount
+        ]
+        if shape.gpus:
+            counts.append(self._gpus.count(MILLI) // shape.gpus)
+        elif shape.gpu_milli:
+            counts.append(sum(milli // shape.gpu_milli for milli in self._gpus))
+        return min(counts, default=2**31)

@@ -19,6 +19,7 @@ import pytest
 
 from gpuplan.models.formulation import FAMILIES, formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier import verify
@@ -169,7 +170,7 @@ def block_models():
     found = []
     for number, problem, target, verification in legal_targets():
         x = Columns(problem)
-        found.append((number, formulate(problem, x), x.encode(target), verification))
+        found.append((number, formulate(problem, x), encode(x, target), verification))
     return found
 
 

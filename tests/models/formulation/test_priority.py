@@ -4,6 +4,7 @@ import dataclasses
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
@@ -36,7 +37,7 @@ def test_floor_counts_the_points_of_its_priority_and_of_each_replica():
     problem, x, (exact,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200)
     _, _, (more,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200 + 1)
 
-    values = x.encode(target)
+    values = encode(x, target)
 
     assert dict(PriorityResults(problem, ()).points(target)) == {5: 2400}
     assert exact.holds(values)
@@ -46,7 +47,7 @@ def test_floor_counts_the_points_of_its_priority_and_of_each_replica():
 def test_jobs_of_other_priorities_do_not_count():
     _, x, (row,) = rows_of(one_of_each(), Policy(**IN_ORDER), 1)
 
-    values = x.encode(DesiredState((build.placement("low", on(0, 1, 2, 3)),)))
+    values = encode(x, DesiredState((build.placement("low", on(0, 1, 2, 3)),)))
 
     assert row.value(values) == 0
     assert not row.holds(values)
@@ -59,11 +60,11 @@ def test_later_starts_count_with_what_they_bring_later():
     problem, x, (row,) = rows_of(snapshot, policy, 1)
     planned = DesiredState((), planned=(LaterStart("high", 1, (on(0, 1),)),))
 
-    values = x.encode(planned)
+    values = encode(x, planned)
 
     assert PriorityResults(problem, ()).points(planned)[5] > 0
     assert row.value(values) > 0
-    assert row.value(x.encode(DesiredState(()))) == 0
+    assert row.value(encode(x, DesiredState(()))) == 0
 
 
 def test_growth_counts_with_its_price():
@@ -74,7 +75,7 @@ def test_growth_counts_with_its_price():
     target = DesiredState((build.placement("r", on(0), on(1)),))
 
     assert PriorityResults(problem, snapshot.running_placements).points(target)[5] == 600 - 10
-    assert row.holds(x.encode(target))
+    assert row.holds(encode(x, target))
 
 
 def test_stage_leaves_out_lower_priorities_but_not_what_queues_are_owed():

@@ -11,12 +11,15 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.rounding.disaggregate import disaggregate
+from gpuplan.solvers.targets.to_target import target_of
 from tests.oracle.reference import ReferenceColumns, reference
 from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
@@ -70,23 +73,23 @@ def cross_check(snapshot, policy):
     idle = nothing_changed(snapshot)
     nothing = judged(snapshot, policy, idle).objective
     ledger = greedy(problem)
-    found = ledger.target(snapshot.running_placements)
-    hint = x.encode(found)
+    found = target_of(ledger, snapshot.running_placements)
+    hint = encode(x, found)
 
     by_cpsat, _ = optimum(cpsat.solve, block, hint)
     by_milp, values = optimum(milp.solve, block, hint)
     exact, _ = optimum(cpsat.solve, spelled_out, plain.encode(found))
-    placed, missed = disaggregate(problem, x.decode(values))
+    placed, missed = disaggregate(problem, decode(x, values))
 
     assert by_cpsat == by_milp
     points = []
     for answer in (ledger, placed):
-        verification = judged(snapshot, policy, answer.target(snapshot.running_placements))
+        verification = judged(snapshot, policy, target_of(answer, snapshot.running_placements))
         assert verification.violations == ()
         points.append(verification.objective - nothing)
     return Found(
         exact - spelled_out.points(plain.encode(idle)),
-        by_milp - block.points(x.encode(idle)),
+        by_milp - block.points(encode(x, idle)),
         *points,
         missed,
     )

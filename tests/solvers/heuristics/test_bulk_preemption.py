@@ -11,10 +11,9 @@ from gpuplan.models.job import LocalityPreference
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk, stop_below_market_price
+from gpuplan.solvers.heuristics.bulk_preemption import MarketPrices, preempt_in_bulk, stop_below_market_price
 from gpuplan.solvers.heuristics.greedy import _plan, greedy, greedy_orders
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
-from gpuplan.solvers.heuristics.market_prices import MarketPrices
 from gpuplan.solvers.heuristics.preemption import preempt_for_waiting, restore_preempted
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams
 from gpuplan.solvers.state.ledger import Ledger

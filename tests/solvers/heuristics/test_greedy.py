@@ -12,7 +12,8 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.state.node_scoring import NodeScores
+from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies import instances
 
@@ -21,7 +22,7 @@ POLICY = instances.POLICY
 
 def starts_of(snapshot, ledger):
     running = {placement.job for placement in snapshot.running_placements}
-    placements = ledger.target(snapshot.running_placements).placements
+    placements = target_of(ledger, snapshot.running_placements).placements
     return tuple(placement for placement in placements if placement.job not in running)
 
 

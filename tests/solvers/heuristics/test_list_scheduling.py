@@ -16,6 +16,7 @@ from gpuplan.solvers.heuristics.list_scheduling import (
     schedule_in_order,
 )
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import slot_problems
 
 
@@ -180,7 +181,7 @@ def test_only_the_first_in_line_are_promised_a_start():
     ]
     ledger = greedy(slot_problems.problem([slot_problems.node("n0", 1)], jobs, slots=9, depth=2))
 
-    planned = {each.job: each for each in ledger.target(()).planned}
+    planned = {each.job: each for each in target_of(ledger, ()).planned}
 
     assert {name for name, each in planned.items() if each.promised} == {"j1", "j2"}
     assert [planned[f"j{number}"].slot for number in range(1, 6)] == [1, 2, 3, 4, 5]

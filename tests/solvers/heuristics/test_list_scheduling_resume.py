@@ -19,6 +19,7 @@ from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders
 from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders.build import BY_WEIGHT, node, replica, snapshot
 from tests.support.builders.time_builders import HOUR, ahead, at, runs, waits
 from tests.support.oracles import exhaustive_schedules
@@ -211,10 +212,10 @@ def test_resumed_jobs_break_no_rule():
         for index in range(len(problem.incumbents)):
             if draw.random() < 0.3:
                 done["returned"] += vacate.restore_incumbent(ledger, index)
-        target = ledger.target(instance.snapshot.running_placements)
+        target = target_of(ledger, instance.snapshot.running_placements)
         found = verify_target(instance.snapshot, policy, target)
         idle = verify_target(
-            instance.snapshot, policy, Ledger(problem).target(instance.snapshot.running_placements)
+            instance.snapshot, policy, target_of(Ledger(problem), instance.snapshot.running_placements)
         )
         # To do nothing breaks promises at most.
         assert {each.rule for each in found.violations} <= {"promises"}, (seed, found.violations)

@@ -23,6 +23,7 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import slot_problems
 from tests.support.builders.slot_problems import promised, waiting
 from tests.support.strategies import instances
@@ -246,7 +247,7 @@ def test_every_promise_is_kept_while_nothing_unforeseen_happens():
         for _ in range(4):
             question = reserve_promised_starts(build_problem(snapshot, policy))
             ledger = greedy(question)
-            target = ledger.target(snapshot.running_placements)
+            target = target_of(ledger, snapshot.running_placements)
             about = {"added": target.added, "removed": target.removed, "planned": target.planned}
             verification = verify(snapshot, policy, target.placements, **about)
             before = verify(snapshot, policy, snapshot.running_placements)

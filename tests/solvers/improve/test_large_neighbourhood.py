@@ -9,6 +9,7 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp
@@ -24,6 +25,7 @@ from gpuplan.solvers.improve.large_neighbourhood import improve_by_lns, improve_
 from gpuplan.solvers.improve.subproblem import build_subproblem
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.targets.from_target import ledger_of
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
@@ -51,20 +53,20 @@ def plain(seed):
 def test_replaying_a_plan_leads_to_it(make, seed):
     instance = make(seed)
     problem, ledger = greedys(instance)
-    target = ledger.target(instance.snapshot.running_placements)
+    target = target_of(ledger, instance.snapshot.running_placements)
 
     again = ledger_of(problem, target)
 
     assert again is not None
     assert again.objective == ledger.objective
-    assert judged(instance.snapshot, instance.policy, again.target(instance.snapshot.running_placements)) == (
-        judged(instance.snapshot, instance.policy, target)
-    )
+    assert judged(
+        instance.snapshot, instance.policy, target_of(again, instance.snapshot.running_placements)
+    ) == (judged(instance.snapshot, instance.policy, target))
 
 
 def test_a_plan_for_a_node_that_is_gone_cannot_be_replayed():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job("a", gpus=8)])
-    target = greedy(build_problem(snapshot, instances.POLICY)).target(())
+    target = target_of(greedy(build_problem(snapshot, instances.POLICY)), ())
     without = build.snapshot(nodes=[build.node("other", gpus=8)], jobs=snapshot.jobs)
 
     assert ledger_of(build_problem(without, instances.POLICY), target) is None
@@ -80,12 +82,12 @@ def test_asking_about_nodes_again_never_loses_nor_breaks_a_rule(make, seed):
     ).objective
     nodes, chance = destroyable_nodes(ledger), np.random.default_rng(seed)
     for size in (1, 2, len(nodes)):
-        before = ledger.objective, ledger.target(instance.snapshot.running_placements)
+        before = ledger.objective, target_of(ledger, instance.snapshot.running_placements)
         some = sorted(chance.permutation(nodes)[:size].tolist())
 
         better = improve_neighbourhood(ledger, some, budget())
 
-        target = ledger.target(instance.snapshot.running_placements)
+        target = target_of(ledger, instance.snapshot.running_placements)
         verification = judged(instance.snapshot, instance.policy, target)
         assert verification.violations == ()
         assert verification.objective == base + ledger.objective
@@ -125,7 +127,7 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
         return
     x = Columns(asked.problem)
     formulation = formulate(asked.problem, x)
-    assert formulation.violated_rows(x.encode(known)) == ()
+    assert formulation.violated_rows(encode(x, known)) == ()
     answer = ledger_of(asked.problem, known)
     assert answer is not None
     assert answer.objective == before - left
@@ -137,7 +139,7 @@ def test_refining_ends_by_itself_once_nothing_helps_and_reports_the_best():
     jobs = [build.job("small", gpus=1, priority=2), build.job("large", gpus=2, priority=1)]
     snapshot = build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs)
     problem = build_problem(snapshot, instances.POLICY)
-    target = greedy(problem).target(())
+    target = target_of(greedy(problem), ())
     told = []
 
     improve_by_lns(problem, (), target, budget(600), told.append)
@@ -153,6 +155,6 @@ def test_with_ticks_refining_does_not_depend_on_the_clock():
     told = [[], []]
 
     for reports in told:
-        improve_by_lns(problem, running, ledger.target(running), budget(600, ticks=3), reports.append)
+        improve_by_lns(problem, running, target_of(ledger, running), budget(600, ticks=3), reports.append)
 
     assert told[0] == told[1] != []

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Level, MigInstance
-from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
+from gpuplan.models.formulation.decode import Aggregate, Batch
 from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
@@ -18,6 +18,7 @@ from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.rounding.disaggregate import disaggregate
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.builders.aggregate_builders import Planted, Question
 
@@ -311,7 +312,7 @@ def test_job_that_stays_longer_gets_no_place_in_front_of_a_promise():
 
     ledger, _ = disaggregate(problem, Aggregate(batches=(both,)))
 
-    target = ledger.target(())
+    target = target_of(ledger, ())
     answer = verify(snapshot, policy, target.placements, planned=target.planned)
     assert answer.violations == ()
     assert [each.job for each in target.placements] == ["a"]
@@ -368,7 +369,7 @@ def test_deadline_to_come_changes_nothing():
         always, _ = disaggregate(question.problem, aggregate)
         late, _ = disaggregate(question.problem, aggregate, deadline=time.monotonic() + 3600)
 
-        assert always.target(()) == late.target(())
+        assert target_of(always, ()) == target_of(late, ())
 
 
 @pytest.mark.parametrize(("once", "found"), [(True, None), (False, [0, 1])])

@@ -9,6 +9,7 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
 from gpuplan.models.job import AntiAffinity
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
@@ -19,7 +20,8 @@ from gpuplan.solvers.rounding import disaggregate as placing
 from gpuplan.solvers.rounding.swap_repair import SwapRepair, movable_classes
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies.random_targets import judged
 
@@ -59,7 +61,7 @@ class World:
         return None if node is None else self.problem.nodes[node].name
 
     def target(self):
-        return self.ledger.target(self.snapshot.running_placements)
+        return target_of(self.ledger, self.snapshot.running_placements)
 
     def nodes(self, *names):
         held = {placement.job: placement.replicas[0].node for placement in self.target().placements}
@@ -173,9 +175,9 @@ def test_fewer_jobs_of_an_answer_miss_their_places():
         values = milp.solve(formulation, budget, np.zeros_like(formulation.upper), lambda _: None).values
         for relief in missed:
             params = PlacementParams(rounding=RoundingParams(swap_repair=relief))
-            ledger, lost = placing.disaggregate(problem, x.decode(values), params=params)
+            ledger, lost = placing.disaggregate(problem, decode(x, values), params=params)
             missed[relief] += lost
-            assert judged(snapshot, Policy(), ledger.target(())).violations == ()
+            assert judged(snapshot, Policy(), target_of(ledger, ())).violations == ()
     assert missed[True] < missed[False] * 3 / 4
 
 

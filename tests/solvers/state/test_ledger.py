@@ -17,9 +17,10 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.mig_packing import is_legal
+from gpuplan.solvers.state.constraints.mig_state import is_legal
 from gpuplan.solvers.state.ledger import Ledger
-from gpuplan.solvers.targets.place_at import place_on_sites
+from gpuplan.solvers.targets.from_target import place_on_sites
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import realized
 from tests.support.strategies import instances
@@ -120,7 +121,7 @@ def test_whatever_a_ledger_does_is_legal():
             vacate.restore_incumbent(ledger, index)
         if homeless(ledger):
             continue
-        target = ledger.target(instance.snapshot.running_placements)
+        target = target_of(ledger, instance.snapshot.running_placements)
         nodes = {"added": target.added, "removed": target.removed}
         verification = verify(instance.snapshot, instance.policy, target.placements, **nodes)
         assert [each for each in verification.violations if each.rule != "order"] == [], seed
@@ -309,7 +310,7 @@ def test_opened_nodes_in_use_bear_the_first_names():
     ledger.shut(second if ledger.replica_counts[first] == 0 else first)
     ledger.shut(first) if ledger.replica_counts[first] == 0 else None
 
-    assert [node.name for node in ledger.target(()).added] == ["p-1"]
+    assert [node.name for node in target_of(ledger, ()).added] == ["p-1"]
 
 
 def test_layouts_stay_legal_while_instances_come_and_go():

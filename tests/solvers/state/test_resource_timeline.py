@@ -15,8 +15,8 @@ from gpuplan.models.problem.jobs import HeldResources, Incumbent, LocalityRule, 
 from gpuplan.models.problem.problem import Charges, MigGpu, PowerCap, ReplicaRelease
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts
-from gpuplan.solvers.rounding.interval_coloring import color_intervals
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import color_intervals
 from tests.support.builders import slot_problems
 
 BOTH_RACKS = (0, 0, 1)

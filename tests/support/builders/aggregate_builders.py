@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
+from gpuplan.models.formulation.decode import Aggregate, Batch
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.rounding.disaggregate import disaggregate

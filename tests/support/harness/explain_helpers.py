@@ -9,6 +9,7 @@ from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders.build import NOW, by_value, job, replica
 from tests.support.strategies.random_targets import judged
 
@@ -18,7 +19,7 @@ CALM = by_value(disruption=Disruption(preempt=False, resize=False))
 
 def greedy_plan(snapshot, policy):
     """The plan that greedy makes."""
-    target = greedy(build_problem(snapshot, policy)).target(snapshot.running_placements)
+    target = target_of(greedy(build_problem(snapshot, policy)), snapshot.running_placements)
     found = judged(snapshot, policy, target)
     assert found.violations == ()
     answer = Solution(

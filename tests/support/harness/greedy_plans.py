@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders.build import by_value
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def plan(snapshot, policy=None):
 def realized(snapshot, policy, ledger):
     """A ledger's plan, verified."""
     running = snapshot.running_placements
-    target = ledger.target(running)
+    target = target_of(ledger, running)
     before = verify(snapshot, policy, running)
     after = verify(snapshot, policy, target.placements, added=target.added, removed=target.removed)
     assert after.violations == ()

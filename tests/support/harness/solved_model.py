@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.decode import decode
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
@@ -62,4 +63,4 @@ def solved(snapshot, policy=None):
     answer = cpsat.solve(formulation, Budget(time.monotonic() + 30), nothing, lambda _: None)
     assert answer.status == "OPTIMAL", answer
     assert not formulation.violated_rows(answer.values)
-    return Solved(problem, x.decode(answer.values), formulation.points(answer.values))
+    return Solved(problem, decode(x, answer.values), formulation.points(answer.values))

@@ -15,6 +15,7 @@ from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.cuts.gang_cover import GangCover
+from gpuplan.models.formulation.encode import encode
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.exact import milp
@@ -64,7 +65,7 @@ def cuts_and_plans():
         target = legal_target(instance.snapshot, instance.policy, problem, random.Random(seed))
         cuts = {cut for _ in range(10) for cut in formulation.broken(guess(formulation, draw))}
         cuts |= set(formulation.likely())
-        found.append((formulation, sorted(cuts), x.encode(target)))
+        found.append((formulation, sorted(cuts), encode(x, target)))
     return found
 
 

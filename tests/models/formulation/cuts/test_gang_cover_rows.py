@@ -14,6 +14,7 @@ import pytest
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
@@ -155,7 +156,7 @@ def test_random_worlds_have_what_rows_depend_on():
 def test_no_legal_plan_breaks_the_row_of_any_set_of_nodes(found):
     tight = whole = 0
     for _, _, x, formulation, targets in found:
-        for values in map(x.encode, targets):
+        for values in (encode(x, target) for target in targets):
             for each in formulation.gang_covers:
                 whole += bool(values[each.gangs].any())
                 for chosen in sets_of(each):
@@ -206,7 +207,7 @@ def test_room_is_what_the_jobs_that_stay_leave():
         where = {column: domain for (_, _, domain), column in x.whole.items()}
         new = {node for pool in problem.pools for node in (each.name for each in pool.nodes)}
         for target in targets:
-            values = x.encode(target)
+            values = encode(x, target)
             held = _held_by_staying_jobs(snapshot, target)
             for each in formulation.gang_covers:
                 (domain,) = {where[gang] for gang in each.gangs.tolist()}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
@@ -156,7 +157,7 @@ def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits):
         draw = random.Random(seed)
         assert bool(x.eviction_patterns.crowded) == bool(limits)
         for _ in range(8):
-            values = x.encode(legal_target(snapshot, policy, problem, draw))
+            values = encode(x, legal_target(snapshot, policy, problem, draw))
             found = [row for row in formulation.rows if row.family == "stranded_gpu"]
             assert [row for row in found if not row.holds(values)] == []
             kept += sum(row.value(values) == row.upper for row in found)

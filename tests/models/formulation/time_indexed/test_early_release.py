@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import HorizonPolicy
@@ -82,7 +83,7 @@ def question(hours, gang, stopped):
     x = Columns(problem)
     rows = {row.key: row for row in formulate(problem, x).rows if row.family == "horizon"}
     kept = tuple(each for each in snapshot.running_placements if each.job not in stopped)
-    return x, rows, x.encode(DesiredState(kept))
+    return x, rows, encode(x, DesiredState(kept))
 
 
 def left_over(row, values):

@@ -18,6 +18,7 @@ import pytest
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.encode import encode
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
@@ -55,7 +56,7 @@ def legal():
             )
             kept = (each for each in judged if not each[1].violations)
             for target, verification in itertools.islice(kept, OF_EACH):
-                found.append((seed, formulation, x.encode(target), verification, target))
+                found.append((seed, formulation, encode(x, target), verification, target))
     return found
 
 

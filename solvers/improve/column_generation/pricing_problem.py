@@ -25,9 +25,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
+from gpuplan.solvers.improve.column_generation.bin_packing import cutting_patterns, pack_shares
 from gpuplan.solvers.improve.column_generation.dominance import dominance_matrix
-from gpuplan.solvers.improve.column_generation.patterns import cutting_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

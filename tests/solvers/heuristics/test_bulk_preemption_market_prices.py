@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics.market_prices import MarketPrices
+from gpuplan.solvers.heuristics.bulk_preemption import MarketPrices
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.strategies import instances

@@ -8,10 +8,10 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics.gang_preplacement import place_gangs_first, single_domain_gangs
-from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_orders, place_gangs_first, single_domain_gangs
 from gpuplan.solvers.heuristics.list_scheduling import schedule_in_order
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 
 RACK = {"required": "rack"}
@@ -56,13 +56,13 @@ def planned(snapshot, rules):
     ledger = Ledger(build_problem(snapshot, rules))
     place_gangs_first(ledger, deadline=None)
     schedule_in_order(ledger)
-    verification = verify_target(snapshot, rules, ledger.target(snapshot.running_placements))
+    verification = verify_target(snapshot, rules, target_of(ledger, snapshot.running_placements))
     assert not verification.violations
     return ledger
 
 
 def stopped(snapshot, ledger):
-    kept = {each.job for each in ledger.target(snapshot.running_placements).placements}
+    kept = {each.job for each in target_of(ledger, snapshot.running_placements).placements}
     return {each.job for each in snapshot.running_placements} - kept
 
 

@@ -3,37 +3,26 @@ Best fit: which of the nodes with room takes the next replica.
 
 If nodes differ in points, the cheapest is taken. Among equally cheap nodes the profile of the class decides:
 
-    pack      least increase of stranded GPUs, then the tightest node
+    pack      least increase of stranded GPUs (`stranded_gpus`), then the tightest node
     spread    most free
     balanced  GPUs, CPU and memory left in the most even proportions
 
 MIG instances go where other instances lose least room, whatever the profile.
-
-A node *strands* GPUs when its other free resources run out before its free GPUs do:
-
-    strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
-
-with the GPUs and amounts that the node has without the running jobs that may leave it. So jobs heavy on CPU
-or memory go where these are plentiful, and light jobs use what heavy ones left. The square spreads stranding
-thinly, so that later light jobs can still undo it. docs/decisions/0002 has the measurements.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.policy.policy import Profile
 from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.stranded_gpus import COST_SCALE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Shape
     from gpuplan.solvers.state.feasibility import Feasibility
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
@@ -41,17 +30,7 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
     Floats: TypeAlias = NDArray[np.float64]
 
-    Scorer: TypeAlias = Callable[[Shape, Ints, Ints, Ints], Floats]
-    """
-    Cost of a replica of a shape on nodes, given their free thousandths of GPUs and free amounts.
-
-    From 0 to 1, the least first; of equal ones the first node.
-    """
-
-_COST_SCALE: Final = 1e9
-"""Costs are whole numbers of billionths: smaller differences are rounding errors."""
-
-LAST_RESORT: Final = 10 * _COST_SCALE
+LAST_RESORT: Final = 10 * COST_SCALE
 """Added to the cost of a node that should be used only if no other has room."""
 
 _TIGHTEST: Final = 2**24
@@ -59,59 +38,6 @@ _TIGHTEST: Final = 2**24
 
 NO_ROOM: Final = 2**62
 """Value in `NodeScores.order` of nodes without room."""
-
-
-class StrandedGpus:
-    """Stranded GPUs of each node; for many nodes as arrays, and for one node in plain numbers."""
-
-    def __init__(self, gpu_left: Ints, free: Ints) -> None:
-        self._per_gpu = 1.0 / np.maximum(1, gpu_left)
-        self._per_amount = 1.0 / np.maximum(1, free)
-        # A resource that the node lacks from the start strands nothing: no job that needs it comes here.
-        self._lacking = (free <= 0).astype(np.float64)
-        self._rows = [
-            (per_gpu, tuple(zip(per_amount, lacking, strict=True)))
-            for per_gpu, per_amount, lacking in zip(
-                self._per_gpu.tolist(), self._per_amount.tolist(), self._lacking.tolist(), strict=True
-            )
-        ]
-
-    def added(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        """Stranding that one more replica adds on nodes with such GPUs (in thousandths) and amounts free."""
-        before = self._strand(gpus, free, nodes)
-        after = self._strand(gpus - shape.quota_milli, free - np.array(shape.amounts), nodes)
-        return np.floor((after - before) * _COST_SCALE + 0.5)
-
-    def _strand(self, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        # Resources as contiguous rows, since numpy is slow at the minimum of short rows.
-        parts = np.ascontiguousarray((free * self._per_amount[nodes] + self._lacking[nodes]).T)
-        scarcest = parts.min(axis=0)
-        lack: Floats = np.maximum(0.0, gpus * self._per_gpu[nodes] - scarcest)
-        return lack * lack
-
-    def added_to_one(self, shape: Shape, gpus: int, free: list[int], node: int) -> float:
-        """The same for a single node, twenty times as fast as an array of one."""
-        per_gpu, per_amount = self._rows[node]
-        scarcest = min(
-            amount * per + lacking for amount, (per, lacking) in zip(free, per_amount, strict=True)
-        )
-        before = max(0.0, gpus * per_gpu - scarcest)
-        scarcest = min(
-            (amount - taken) * per + lacking
-            for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True)
-        )
-        after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
-        return float(math.floor((after * after - before * before) * _COST_SCALE + 0.5))
-
-    def imbalance(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
-        """Difference between the largest and least part left of GPUs, CPU and memory after one replica."""
-        left = (free - np.array(shape.amounts))[:, :2] * self._per_amount[nodes][:, :2]
-        parts = np.column_stack([(gpus - shape.quota_milli) * self._per_gpu[nodes], left])
-        lacks = np.column_stack([self._per_gpu[nodes] >= 1.0, self._lacking[nodes][:, :2] > 0])
-        most = np.where(lacks, -np.inf, parts).max(axis=1)
-        least = np.where(lacks, np.inf, parts).min(axis=1)
-        uneven: Floats = np.floor(np.maximum(0.0, most - least) * _COST_SCALE + 0.5)
-        return uneven
 
 
 class NodeScores:
@@ -209,7 +135,7 @@ class NodeScores:
         shape, stranding = self.tenant.shape, openings.capacity.stranded_gpus
         tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
         if openings.scorer is not None:
-            return np.floor(openings.scorer(shape, gpus, free, nodes) * _COST_SCALE + 0.5), np.zeros_like(
+            return np.floor(openings.scorer(shape, gpus, free, nodes) * COST_SCALE + 0.5), np.zeros_like(
                 tightness
             )
         match self.tenant.profile:

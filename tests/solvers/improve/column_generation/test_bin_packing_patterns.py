@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.solvers.improve.column_generation.patterns import cutting_patterns
+from gpuplan.solvers.improve.column_generation.bin_packing import cutting_patterns
 from gpuplan.solvers.params.improve import ColumnGenerationParams
 from tests.support.oracles.share_packing import packs
 

@@ -9,9 +9,10 @@ import pytest
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.improve import pop_search
-from gpuplan.solvers.improve.pop_search import improve_partitions
+from gpuplan.solvers.improve import large_neighbourhood
+from gpuplan.solvers.improve.large_neighbourhood import improve_partitions
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
@@ -42,7 +43,7 @@ def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
 
     improve_partitions(ledger, 2, budget(5.0), lambda: told.append(ledger.objective))
 
-    verification = judged(instance.snapshot, instance.policy, ledger.target(running))
+    verification = judged(instance.snapshot, instance.policy, target_of(ledger, running))
     assert verification.violations == ()
     assert verification.objective == base + ledger.objective
     assert ledger.objective >= before
@@ -60,11 +61,11 @@ def test_asking_about_all_parts_finds_what_greedy_missed():
     ]
     snapshot = build.snapshot(nodes=[build.node(model, model=model, gpus=2) for model in models], jobs=jobs)
     ledger = greedy(build_problem(snapshot, instances.POLICY))
-    assert {each.job[:5] for each in ledger.target(()).placements} == {"small"}
+    assert {each.job[:5] for each in target_of(ledger, ()).placements} == {"small"}
 
     improve_partitions(ledger, 2, budget(), lambda: None)
 
-    assert {each.job for each in ledger.target(()).placements} == {f"large-{model}" for model in models}
+    assert {each.job for each in target_of(ledger, ()).placements} == {f"large-{model}" for model in models}
 
 
 def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
@@ -74,14 +75,14 @@ def test_with_ticks_the_outcome_does_not_depend_on_the_number_of_workers():
     for workers in (1, 2):
         ledger = greedy(posed(instance))
         improve_partitions(ledger, 2, Budget(time.monotonic() + 600, workers, ticks=3), lambda: None)
-        found.append(ledger.target(running))
+        found.append(target_of(ledger, running))
 
     assert found[0] == found[1]
 
 
 def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
     rounds = []
-    monkeypatch.setattr(pop_search, "_improve_each", lambda *_: rounds.append("done"))
+    monkeypatch.setattr(large_neighbourhood, "_improve_each", lambda *_: rounds.append("done"))
     ledger = greedy(build_problem(build.snapshot(), instances.POLICY))
 
     improve_partitions(ledger, 1, Budget(time.monotonic() + 1), lambda: None)

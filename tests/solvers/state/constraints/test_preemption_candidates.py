@@ -12,7 +12,7 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
-from gpuplan.solvers.state.constraints.preemption_cost_index import PreemptionCosts
+from gpuplan.solvers.state.constraints.preemption_candidates import PreemptionCosts
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.strategies import instances
 

@@ -11,7 +11,7 @@ from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.rounding.domain_swaps import distribute_sites, satisfies_locality_rule
+from gpuplan.solvers.rounding.swap_repair import distribute_sites, satisfies_locality_rule
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.problem.problem import QueueBudget
-from gpuplan.solvers.state.constraints.future_quota import FutureQuota
-from gpuplan.solvers.state.constraints.quota import QuotaLedger
+from gpuplan.solvers.state.constraints.quota import FutureQuota, QuotaLedger
 from tests.support.builders import slot_problems
 
 A_LOT = 40_000

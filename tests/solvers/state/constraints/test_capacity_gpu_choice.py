@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.solvers.state.gpu_selection import choose_gpus
+from gpuplan.solvers.state.constraints.capacity import choose_gpus
 
 # GPUs 0 to 3 in NVLink group 0, 4 to 7 in group 1; two NUMA nodes in each group.
 PAIRED = tuple((gpu // 4, gpu // 2) for gpu in range(8))

@@ -1,0 +1,364 @@
+"""Columns of what happens in this slot: decision variables but for later starts; see `columns`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuplan.models.formulation.params import FormulationParams
+from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatterns
+from gpuplan.models.formulation.structure.incumbent_variables import IncumbentColumns
+from gpuplan.models.formulation.structure.mig_states import mig_states
+from gpuplan.models.formulation.structure.node_classes import NodeClasses
+from gpuplan.models.formulation.structure.replica_types import replica_types_of, value_tiers
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.eligibility.preemption_order import VictimView
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.formulation.structure.replica_types import ReplicaType, ValueTier
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaColumns:
+    """Columns of replicas and the resources each unit takes, position by position."""
+
+    columns: Ints
+    gpus: Ints
+    """Whole GPUs."""
+    milli: Ints
+    """Share of one GPU in thousandths."""
+    amounts: Ints
+    """Shape (columns, resources)."""
+
+    @classmethod
+    def of(cls, members: list[tuple[Shape, int]], resources: int) -> ReplicaColumns:
+        """Build the arrays from (shape, column) pairs."""
+        shapes = [shape for shape, _ in members]
+        return cls(
+            columns=np.array([column for _, column in members], dtype=np.int64),
+            gpus=np.array([shape.gpus for shape in shapes], dtype=np.int64),
+            milli=np.array([shape.gpu_milli for shape in shapes], dtype=np.int64),
+            amounts=np.array([shape.amounts for shape in shapes], dtype=np.int64).reshape(
+                len(shapes), resources
+            ),
+        )
+
+    def __add__(self, other: ReplicaColumns) -> ReplicaColumns:
+        """Concatenate both."""
+        return ReplicaColumns(
+            np.append(self.columns, other.columns),
+            np.append(self.gpus, other.gpus),
+            np.append(self.milli, other.milli),
+            np.append(self.amounts, other.amounts, axis=0),
+        )
+
+
+class ColumnsNow:
+    """Indices and bounds of the columns of this slot."""
+
+    def __init__(self, problem: Problem, params: FormulationParams = FormulationParams()) -> None:
+        self.problem, self.params = problem, params
+        self.kinds = replica_types_of(problem)
+        self.eviction_patterns = EvictionPatterns(problem, params)
+        self.upper: list[int] = []
+        self.jobs: dict[tuple[int, int], int] = {}
+        """By (class, position of the tier)."""
+        self.replicas: dict[tuple[int, int], int] = {}
+        """By (replica type, node group)."""
+        self.located: dict[tuple[int, int], int] = {}
+        """By (replica type, node class)."""
+        self.whole: dict[tuple[int, int, int], int] = {}
+        """By (replica type, position of the tier, domain of the required level)."""
+        self.touched: dict[tuple[int, int], int] = {}
+        """By (replica type, domain of the preferred level)."""
+        self.further: dict[tuple[int, int], tuple[ValueTier, ...]] = {}
+        """By (class, position of the tier), where further replicas have unequal points."""
+        self.fates = IncumbentColumns(problem, self.eviction_patterns, self._new)
+        self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
+        self.shrink, self.resized = self.fates.shrink, self.fates.resized
+        self.cells = NodeClasses(problem, self.kinds, self.fates, self._new)
+        self._members: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
+        self._located: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
+        for index, kind in enumerate(self.kinds):
+            self._add_kind(index, kind)
+        resources = len(problem.resources)
+        self._no_columns = ReplicaColumns.of([], resources)
+        self._member_arrays = {at: ReplicaColumns.of(pairs, resources) for at, pairs in self._members.items()}
+        self._located_arrays = {
+            cell: ReplicaColumns.of(pairs, resources) for cell, pairs in self._located.items()
+        }
+        self.blocks: dict[int, dict[int, int]] = defaultdict(dict)
+        """By node class and number of whole GPUs, where a node group has several node classes."""
+        self.opened: dict[int, int] = {}
+        """By node class."""
+        self._add_blocks()
+        self.mig = tuple(mig_states(problem, self.cells, self.fates, self._new))
+        self._switched = {state.cell: state.switched for state in self.mig if state.switched is not None}
+        self.spill: dict[tuple[str, int], int] = {}
+        self.fresh: dict[tuple[str, int], int] = {}
+        """By resource and queue, where the usage of running jobs exceeds the limit."""
+        self.passing: dict[tuple[str, int], tuple[int, int]] = {}
+        """(within, passed) by resource and queue that has `spill` and is below a queue with `fresh`."""
+        self.fresh_power: dict[int, int] = {}
+        """By power cap, where running jobs draw more than the cap."""
+        self.missing: dict[int, int] = {}
+        self._add_queues()
+        self._usage: dict[tuple[str, VictimView | None], list[list[Term]]] = {}
+
+    def _new(self, upper: int) -> int:
+        self.upper.append(upper)
+        return len(self.upper) - 1
+
+    def _add_kind(self, index: int, kind: ReplicaType) -> None:
+        jobs = sum(len(self.problem.classes[member].jobs) for member in kind.classes)
+        for tier, groups in enumerate(kind.groups):
+            room = {
+                cell: self.cells.room(cell, kind.shape)
+                for group in groups
+                for cell in self.cells.of_group[group]
+            }
+            fit = sum(room.values()) // kind.minimum
+            gangs: dict[int, int] = {}
+            if (required := kind.together.required) is not None:
+                gangs = self._gangs_by_domain(kind, required, room)
+                room = {
+                    cell: most for cell, most in room.items() if self.cells.domain(cell, required) in gangs
+                }
+                fit = sum(gangs.values())
+            if fit == 0:
+                continue
+            for group in groups:
+                cells = self.cells.of_group[group]
+                if kind.ignores_domains:
+                    if most := min(sum(room[cell] for cell in cells), jobs * kind.maximum):
+                        column = self.replicas[index, group] = self._new(most)
+                        self._members[group].append((kind.shape, column))
+                    continue
+                for cell in cells:
+                    if most := min(room.get(cell, 0), jobs * kind.maximum):
+                        column = self.located[index, cell] = self._new(most)
+                        self._located[cell].append((kind.shape, column))
+            for member in kind.classes:
+                self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
+                further = self.problem.classes[member].options[kind.tiers[tier][0]].further
+                if further:
+                    self.further[member, tier] = value_tiers(further, self.upper[-1], self._new)
+            for domain, most in gangs.items():
+                self.whole[index, tier, domain] = self._new(min(jobs, most))
+            self._add_touched(index, kind, tier, jobs)
+
+    def _gangs_by_domain(self, kind: ReplicaType, level: Level, room: dict[int, int]) -> dict[int, int]:
+        """Gangs that each domain could hold if it were empty; domains too small for one gang are left out."""
+        replicas: dict[int, int] = defaultdict(int)
+        for cell, most in room.items():
+            replicas[self.cells.domain(cell, level)] += most
+        return {
+            domain: most // kind.minimum for domain, most in sorted(replicas.items()) if most >= kind.minimum
+        }
+
+    def _add_touched(self, index: int, kind: ReplicaType, tier: int, jobs: int) -> None:
+        cells = [cell for cell, _ in self.located_of(index, tier)]
+        if (preferred := kind.together.preferred) is not None:
+            for domain in sorted({self.cells.domain(cell, preferred) for cell in cells}):
+                if (index, domain) not in self.touched:
+                    self.touched[index, domain] = self._new(jobs)
+
+    def _add_blocks(self) -> None:
+        for group, cells in self.cells.of_group.items():
+            members = self.members(group)
+            if len(cells) > 1:
+                for cell in cells:
+                    for size in sorted({*members.gpus[members.gpus > 0].tolist()}):
+                        self.blocks[cell][size] = self._new(self._most_blocks(cell, size))
+            for cell in cells:
+                if members.milli.any() or self.columns_of_node_class(cell).milli.any():
+                    self.opened[cell] = self._new(self._most_blocks(cell, 1))
+
+    def _most_blocks(self, cell: int, size: int) -> int:
+        """Upper bound on the blocks of wholly free GPUs that a node class can offer."""
+        found = self.cells.all[cell]
+        constant, columns, coefficients = self.cells.supply(cell, self.cells.states[found.group].blocks(size))
+        upper = np.array([self.upper[column] for column in columns.tolist()], dtype=np.int64)
+        return constant + int((np.maximum(0, coefficients) * upper).sum())
+
+    def _add_queues(self) -> None:
+        problem = self.problem
+        for budget in problem.budgets:
+            for queue in budget.leaves_first:
+                if budget.parent[queue] is not None and budget.kept[queue] > 0:
+                    self.spill[budget.resource, queue] = self._new(self.most_milli)
+                if budget.firm[queue] != budget.limit[queue]:
+                    self.fresh[budget.resource, queue] = self._new(1)
+            below: set[int] = set()
+            for queue in reversed(budget.leaves_first):
+                parent = budget.parent[queue]
+                if parent in below or (parent is not None and (budget.resource, parent) in self.fresh):
+                    below.add(queue)
+                    if (budget.resource, queue) in self.spill:
+                        self.passing[budget.resource, queue] = self._new(1), self._new(1)
+        for index, cap in enumerate(problem.power_caps):
+            if cap.left < 0:
+                self.fresh_power[index] = self._new(1)
+        for index, guarantee in enumerate(problem.guarantees):
+            if guarantee.owed > 0:
+                self.missing[index] = self._new(-(-guarantee.owed // MILLI))
+
+    @cached_property
+    def most_milli(self) -> int:
+        """Upper bound on the usage of any queue: thousandths of GPUs of all running and waiting jobs."""
+        running = sum(sum(budget.own) for budget in self.problem.budgets)
+        asked = sum(
+            len(job_class.jobs) * job_class.maximum * job_class.shape.quota_milli
+            for job_class in self.problem.classes
+        )
+        return running + asked
+
+    def placed(self, group: int) -> list[tuple[Shape, int]]:
+        """(shape, column) of the replicas on a node group, for replica types without a locality rule."""
+        return self._members.get(group, [])
+
+    def shapes_on_node_class(self, cell: int) -> list[tuple[Shape, int]]:
+        """(shape, column) of the replicas on a node class, for replica types with a locality rule."""
+        return self._located.get(cell, [])
+
+    def members(self, group: int) -> ReplicaColumns:
+        """Result of `placed`, as arrays."""
+        return self._member_arrays.get(group, self._no_columns)
+
+    def columns_of_node_class(self, cell: int) -> ReplicaColumns:
+        """Result of `placed_on_cell`, as arrays."""
+        return self._located_arrays.get(cell, self._no_columns)
+
+    def block_users(self, cell: int) -> tuple[Ints, Ints]:
+        """Columns that take whole GPUs on a node class, and the GPUs that a unit of each takes on a node."""
+        group, located = self.cells.all[cell].group, self.columns_of_node_class(cell)
+        if len(self.cells.of_group[group]) == 1:
+            ordinary = self.members(group)
+            columns, sizes = ordinary.columns, ordinary.gpus
+        else:
+            pairs = self.blocks[cell]
+            columns = np.array(list(pairs.values()), dtype=np.int64)
+            sizes = np.array(list(pairs), dtype=np.int64)
+        columns, sizes = np.append(columns, located.columns), np.append(sizes, located.gpus)
+        return columns[sizes > 0], sizes[sizes > 0]
+
+    def single_gpus(self, cell: int) -> list[int]:
+        """Columns of which a unit takes one wholly free GPU and cuts it into shares or MIG instances."""
+        found = (self.opened.get(cell), self._switched.get(cell))
+        return [column for column in found if column is not None]
+
+    def tiers(self) -> Iterator[tuple[int, ReplicaType, int]]:
+        """Every (index of a replica type, replica type, position of a tier) that has columns."""
+        for index, kind in enumerate(self.kinds):
+            for tier in range(len(kind.tiers)):
+                if (kind.classes[0], tier) in self.jobs:
+                    yield index, kind, tier
+
+    def replicas_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
+        """(node group, column) of the replicas of a type on a tier, in the order of its groups."""
+        kind = self.kinds[index]
+        for group in kind.groups[tier]:
+            if (column := self.replicas.get((index, group))) is not None:
+                yield group, column
+        for cell, column in self.located_of(index, tier):
+            yield self.cells.all[cell].group, column
+
+    def located_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
+        """(node class, column) of the replicas on a tier, for a replica type with a locality rule."""
+        kind = self.kinds[index]
+        for group in kind.groups[tier]:
+            for cell in self.cells.of_group[group]:
+                if (column := self.located.get((index, cell))) is not None:
+                    yield cell, column
+
+    @cached_property
+    def kind_of(self) -> dict[int, ReplicaType]:
+        """The replica type that a column of replicas counts."""
+        replicas = {column: self.kinds[kind] for (kind, _), column in self.replicas.items()}
+        return replicas | {column: self.kinds[kind] for (kind, _), column in self.located.items()}
+
+    @cached_property
+    def newcomers(self) -> frozenset[int]:
+        """Columns that count jobs or replicas that start or are added."""
+        found = set()
+        for index, kind, tier in self.tiers():
+            new = [each for each in kind.classes if self.problem.classes[each].role is not ClassRole.MOVE]
+            found |= {self.jobs[member, tier] for member in new}
+            # Replicas of several classes do not count against a quota by themselves: the columns of jobs do.
+            if new and len(kind.classes) == 1:
+                found |= {column for _, column in self.replicas_of(index, tier)}
+        return frozenset(found)
+
+    def usage(self, resource: str, below: VictimView | None = None) -> list[list[Term]]:
+        """
+        By queue, (column, thousandths of GPUs) of all usage that counts against a quota; negative if it is
+        released.
+
+        A tier of several GPU models counts only against the quota of all models: `replica_types_of` ensures
+        that no quota of a single model binds such a class. With `below`, only usage of the classes that it
+        binds, and only releases that are available to them.
+        """
+        key = resource, below
+        if key not in self._usage:
+            by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
+            counted = *self._placed_usage(resource, below), *self._left_usage(resource, below)
+            for queue, column, milli in counted:
+                by_queue[queue].append((column, milli))
+            self._usage[key] = by_queue
+        return self._usage[key]
+
+    def _placed_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
+        for index, kind, tier in self.tiers():
+            milli = kind.shape.quota_milli
+            options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
+            counted = not resource or (len(options) == 1 and options[0].gpu_model == resource)
+            if not milli or not counted:
+                continue
+            members = [each for each in kind.classes if self._counts(each, resource, below)]
+            if kind.rigid:
+                for member in members:
+                    queue = self.problem.classes[member].queue
+                    yield queue, self.jobs[member, tier], milli * kind.maximum
+            elif members:
+                queue = self.problem.classes[kind.classes[0]].queue
+                for _, column in self.replicas_of(index, tier):
+                    yield queue, column, milli
+
+    def _counts(self, member: int, resource: str, below: VictimView | None) -> bool:
+        """True for classes that `below` binds, and for migrations that count as before."""
+        job_class = self.problem.classes[member]
+        if below is None or below.binds(job_class):
+            return True
+        if job_class.role is not ClassRole.MOVE or job_class.incumbent is None:
+            return False
+        return not resource or self.problem.incumbents[job_class.incumbent].gpu_model == resource
+
+    def _left_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
+        for v, incumbent in enumerate(self.problem.incumbents):
+            milli = incumbent.shape.quota_milli
+            if milli and (not resource or incumbent.gpu_model == resource):
+                for column in self.fates.leaves(v, below):
+                    yield incumbent.queue, column, -milli * len(incumbent.holds)
+                if v in self.shrink and (below is None or not below.keeps(incumbent)):
+                    yield incumbent.queue, self.shrink[v], -milli
+
+    @cached_property
+    def growth_of(self) -> dict[int, list[int]]:
+        """Columns of jobs that grow, by running job."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for (member, _), column in self.jobs.items():
+            job_class = self.problem.classes[member]
+            if job_class.role is ClassRole.GROW and job_class.incumbent is not None:
+                found[job_class.incumbent].append(column)
+        return found

@@ -1,0 +1,254 @@
+"""
+The pipeline of one stage: greedy finds a plan; exact solvers and neighbourhoods improve it in time.
+
+    greedy → bound and rounded vertex of the linear relaxation → exact optimum of the block model
+           → placed on nodes → verified → neighbourhoods, each solved exactly, until the time is up → verified
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import StopReason
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
+from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
+from gpuplan.solvers.interface import Headroom
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import target_of
+from gpuplan.solvers.targets.warm_start import extend_last_plan
+from gpuplan.solvers.worker import run_in_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.solution import Solution
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.incumbent import Check, Watch
+
+GREEDY: Final = "greedy"
+LNS: Final = "neighbourhoods"
+LNS_ENTRY: Final = "gpuplan.solvers.improve.large_neighbourhood:improve_by_lns"
+
+
+def solve_stage(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    limits: Limits,
+    check: Check,
+    watch: Watch | None,
+    *,
+    began: float,
+    keeps: Callable[[DesiredState], bool] | None = None,
+    first: tuple[str, DesiredState] | None = None,
+    start: DesiredState | None = None,
+    kept: tuple[str, DesiredState] | None = None,
+    last: DesiredState | None = None,
+    newcomers: frozenset[str] = frozenset(),
+    settled: bool = False,
+    exact: bool = True,
+    enough: bool = False,
+) -> Solution:
+    """
+    Solve one problem; unless `exact`, by greedy alone.
+
+    `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
+    to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
+    offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
+    the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered.
+    """
+    search = EpochSearch(problem, running, limits, check, watch, began, keeps)
+    if settled:
+        search.rest()
+    elif last is not None:
+        # Offered first, so that it is kept among equally good plans.
+        offer_extended_plan(search, last, newcomers)
+    if first is not None and problem.slots > 1:
+        search.submit_plan(*first)
+    elif first is not None:
+        offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
+    if problem.slots > 1 and not problem.bookings:
+        with search.phase("hold"):
+            search.problem = reserve_promised_starts(problem, limits.params.placement)
+    search.greedy_objective = search.objective
+    try:
+        if must_keep_last_plan(search):
+            search.ended = StopReason.SETTLED if settled else StopReason.TIME
+            return search.solution()
+        planned = _offer_start(search, start, kept)
+        if not (planned or settled) and exact and _is_large(search):
+            _plan_large(search)
+            return search.solution()
+        again = (first is None or problem.slots == 1) and not (enough and search.proven)
+        if not (planned or settled) and again:
+            _run_greedy(search)
+        if exact and not search.proven:
+            _run_improvers(search)
+    except KeyboardInterrupt:
+        if search.best.solver == NO_SOLVER:
+            raise
+        search.ended = StopReason.INTERRUPTED
+    return search.solution()
+
+
+def _offer_start(
+    search: EpochSearch, start: DesiredState | None, kept: tuple[str, DesiredState] | None
+) -> bool:
+    """Offer greedy's plan; if there is none, or it is rejected, a plan that is known to meet the floors."""
+    if start is not None and search.keeps(start) and search.submit_plan(GREEDY, start):
+        search.greedy_objective = search.judged
+        return True
+    if kept is not None and search.best.solver == NO_SOLVER:
+        offer_extended_plan(search, kept[1], _waiting(search.problem), name=kept[0])
+        search.greedy_objective = search.objective
+    return False
+
+
+def _is_large(search: EpochSearch) -> bool:
+    """True if a solver should begin while greedy plans."""
+    many = len(search.problem.nodes) >= search.limits.params.portfolio.many_nodes
+    return many and bool(search.limits.solvers) and search.left > 0
+
+
+def _waiting(problem: Problem) -> frozenset[str]:
+    return frozenset(name for one in problem.classes if one.role is ClassRole.START for name in one.jobs)
+
+
+def offer_extended_plan(
+    search: EpochSearch, last: DesiredState, newcomers: frozenset[str], name: str = LAST_PLAN
+) -> None:
+    """Offer the last plan with newcomers in it, or as it is if that is not possible."""
+    with search.phase("carry on"):
+        target = extend_last_plan(
+            search.problem, search.running, last, newcomers, search.limits.params.placement
+        )
+    if target is None or not search.keeps(target) or not search.submit_plan(name, target):
+        search.submit_plan(name, last)
+
+
+def must_keep_last_plan(search: EpochSearch) -> bool:
+    """True if the last plan can be continued and there is no time to look for a better one."""
+    has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
+    greedy_seconds = search.limits.params.portfolio.verifications_per_greedy * search.verify_seconds
+    return has_plan and search.left < greedy_seconds
+
+
+def _run_greedy(search: EpochSearch) -> None:
+    """Offer greedy's plan."""
+    search.record_milestone(GREEDY)
+    params = search.limits.params.placement
+    with search.phase("greedy"):
+        deadline = None if search.limits.deterministic else search.deadline
+        ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers, params=params)
+    target = target_of(ledger, search.running)
+    if not search.keeps(target):
+        # It takes from higher priorities what they have by now, so it is no reference.
+        search.greedy_objective = search.objective
+        return
+    if not search.submit_plan(GREEDY, target):
+        # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
+        kept = Ledger(search.problem, params)
+        start_firm_reservations(kept)
+        if search.problem.bookings:
+            search.submit_plan(GREEDY, target_of(kept, search.running))
+        fill_free_capacity(kept)
+        search.submit_plan(GREEDY, target_of(kept, search.running))
+        search.greedy_objective = search.objective
+        return
+    search.greedy_objective = search.unchanged_objective + ledger.objective
+
+
+def _run_improvers(search: EpochSearch) -> None:
+    """Get a bound; try the exact solvers in turn until one answers; then refine the best plan."""
+    limits = search.limits
+    if _is_out_of_time(search):
+        return
+    if not limits.solvers or search.ended is StopReason.SETTLED:
+        ExactRun(search, None).run()
+        for solver in limits.solvers[:1] if not search.proven else ():
+            # A small problem is soon proven.
+            ExactRun(search, solver, relax=False).run()
+        return
+    _run_exact_solvers(search, limits.solvers, relax=True)
+    if not search.proven:
+        _run_lns(search)
+
+
+def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
+    """Run solvers in turn until one answers."""
+    for solver in solvers:
+        if search.left <= 0:
+            return
+        inquiry = ExactRun(search, solver, relax=relax)
+        if inquiry.run() or search.proven:
+            return
+        relax = not inquiry.relaxed
+
+
+def _plan_large(search: EpochSearch) -> None:
+    """Begin the first solver while greedy plans, since building the model alone takes as long."""
+    inquiry = ExactRun(search, search.limits.solvers[0])
+    with inquiry.begun() as child:
+        _run_greedy(search)
+        if _is_out_of_time(search):
+            return
+        answered = search.proven or inquiry.ended(child)
+    if not answered:
+        _run_exact_solvers(search, search.limits.solvers[1:], relax=not inquiry.relaxed)
+    if not search.proven:
+        _run_lns(search)
+
+
+def _is_out_of_time(search: EpochSearch) -> bool:
+    """True, and recorded, if there is no time for more than greedy's plan."""
+    limits = search.limits
+    if search.left > 0:
+        return False
+    search.ended = StopReason.TIME
+    search.failures += [(solver, f"no time left of {limits.seconds:g} s") for solver in limits.solvers[:1]]
+    return True
+
+
+def _run_lns(search: EpochSearch) -> None:
+    """Improve the best plan by neighbourhoods, in a process that can be killed."""
+    limits = search.limits
+    if search.problem.slots > 1:
+        return
+    if search.left <= search.verify_seconds:
+        search.ended = StopReason.TIME
+        return
+    budget, checks = limits.budget(search.deadline), limits.params.portfolio.verifications_per_report
+    begun_at, newest = search.best.objective, list[DesiredState]()
+    asked = search.best.solver in limits.solvers
+    solver = search.best.solver if asked else LNS
+
+    def listen(message: object) -> None:
+        if isinstance(message, DesiredState):
+            newest[:] = [message]
+        elif isinstance(message, Headroom):
+            search.add_bound("configurations", begun_at + message.points)
+        search.record_milestone(LNS)
+        # Intermediate plans are checked only if there is time for another check at the end.
+        spare = budget.deadline - time.monotonic() > checks * search.verify_seconds
+        if newest and not limits.deterministic and spare:
+            search.submit_plan(solver, newest.pop(), stage=LNS)
+        if not limits.deterministic and search.proven:
+            raise TargetGapReachedError
+
+    with search.phase("refine"), suppress(TargetGapReachedError):
+        arguments = (search.problem, search.running, search.best.target, budget)
+        outcome = run_in_child(LNS_ENTRY, arguments, budget.seconds, listen)
+        late = outcome.killed or time.monotonic() >= budget.deadline
+        rested = StopReason.TICKS if limits.deterministic else StopReason.EXHAUSTED
+        search.ended = StopReason.TIME if late or search.ended is StopReason.TIME else rested
+        if outcome.failure:
+            search.failures.append((LNS, outcome.failure))
+    if newest:
+        search.submit_plan(solver, newest.pop(), stage=LNS)
