@@ -220,7 +220,7 @@ class Job(Noun):
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Priority; a larger number is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
-    """Factor of the job's points; with 0 the job has no value."""
+    """Importance of the job beside others of its priority; with 0 it has no value."""
     request: ResourceRequest = _NOTHING
     """Demand of one replica on its node."""
     gang: Gang = Field(default=_ONE_REPLICA, alias="replicas")

@@ -61,7 +61,7 @@ class DualBound:
         Upper bound from one multiplier per row: the points of one more unit of the row's right-hand side.
 
             Σ_r max(λ_r · upper_r, λ_r · lower_r)
-                +  max { Σ_j (c_j − Σ_r λ_r · a_rj) · x_j : 0 ≤ x ≤ u and the rows of `choice` }
+                +  max { Σ_j (c_j − Σ_r λ_r · a_rj) · x_j : 0 ≤ x ≤ u and the rows of `gub_row` }
 
         λ_r ≥ 0 where a row has no lower limit, λ_r ≤ 0 where it has no upper one: a wrong sign counts as 0.
         All multipliers are rounded to multiples of one power of two; all later steps are exact.
@@ -102,7 +102,7 @@ class DualBound:
         return found
 
     def _one_sided(self, multipliers: Floats) -> Floats:
-        """Multipliers with unusable ones set to 0: not finite, of the wrong sign, or of a row of `choice`."""
+        """Multipliers with unusable ones set to 0: not finite, of the wrong sign, or of a row of `gub_row`."""
         value = np.where(np.isfinite(multipliers), multipliers, 0.0)
         value[self._no_lower & (value < 0)] = 0.0
         value[self._no_upper & (value > 0)] = 0.0
@@ -126,7 +126,7 @@ class DualBound:
         return np.rint(np.ldexp(multipliers, bits)).astype(np.int64), max(0, bits)
 
     def _best(self, points: Ints) -> int:
-        """Maximum of Σ points · x within column bounds and `choice` rows, best columns of a row first."""
+        """Maximum of Σ points · x within column bounds and rows of `gub_row`, best columns of a row first."""
         formulation = self._formulation
         pays = np.flatnonzero(points > 0)
         order = pays[np.lexsort((-points[pays], self.gub_row[pays]))]

@@ -13,7 +13,7 @@ Columns of the model: its decision variables, by name.
     given[v,n]       of these, replicas on crowded node n
     freed[n,g]       GPU g of crowded node n is wholly free, since all jobs that shared it have left
     emptied[n]       all running jobs of crowded node n migrate
-    open[p], close[p]  nodes of pools, see `node_classes.Opening` and `node_classes.Closing`
+    open[p], close[p]  nodes of pools, see `node_classes.PoolExpansion` and `PoolReduction`
     instance[m,π,a]  newly used MIG instances of profile π at slice a on the GPUs of state m
     whole[i,k,d]     gangs of type i that lie wholly in domain d, which has room for at least one
     touched[i,d]     gangs of type i that have replicas in domain d

@@ -21,7 +21,7 @@ def completion_term(problem: Problem, x: Columns, points: Ints) -> None:
         Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t]
           +  Σ_{j, k, p} v_jkp · further[j,k,p]
 
-    v_jk is w_j · completed_jk on the GPU models of tier k, less tariffs (`start_value.Earnings`). It is paid
+    v_jk is w_j · completed_jk on the GPU models of tier k, less tariffs (`StartValue`). It is paid
     per replica where the number of replicas is a choice, and per part where replicas have unequal points.
     once_jk is the lateness that a start now avoids, charge_it the price of data and unmet preferences on the
     nodes of group t.
@@ -42,7 +42,7 @@ def completion_term(problem: Problem, x: Columns, points: Ints) -> None:
 
 def later_starts_term(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Points of jobs that start in later slots; a later completion gives fewer points (`start_value.Earnings`).
+    Points of jobs that start in later slots; a later completion gives fewer points (`StartValue`).
 
         Σ_{j, k, τ ≥ 1} v_jkτ · later[j,k,τ]
     """

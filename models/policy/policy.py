@@ -326,7 +326,7 @@ class Policy(Noun):
 
         Except under the goal `value`, jobs earn points for each hour of service. So over a horizon of H
         hours, at least one, the price is ⌈H^¾⌉ times the policy's value. A job that fills the horizon earns
-        that much more than a job of one hour, by the root in `job_value.Worth`. So no job outweighs a
+        that much more than a job of one hour, by the root in `job_value.JobValue`. So no job outweighs a
         guarantee, whatever the horizon.
         """
         if self.horizon.slots == 1 or self.objective.goals == {Goal.VALUE}:

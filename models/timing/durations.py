@@ -138,7 +138,7 @@ class Durations:
 
         For a declared duration, or a job that runs longer than all similar ones, it is the remaining time
         including recovery. Otherwise it is the mean remaining time of similar jobs, or of jobs of any
-        duration, which is the best index without preemption (Rothkopf, Operations Research 14, 1966). Where
+        duration, which is the best index without preemption (Rothkopf, Management Science 12, 1966). Where
         equal jobs take turns it is the minimum service per completion
         (`gittins_index.seconds_per_completion`).
         """

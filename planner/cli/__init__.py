@@ -70,8 +70,8 @@ class Workflow(click.Group):
 @click.group(
     cls=Workflow,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 error, 2 usage, 10 plan has changes (--detailed-exitcode), 20 infeasible, "
-    "21 stale plan, 22 applied in part, 23 tampered file, 24 bad input.",
+    epilog="Exit codes: 0 ok, 1 error, 2 usage, 10 plan has changes (--detailed-exitcode), 20 more nodes "
+    "do not help, 21 stale plan, 22 applied in part, 23 tampered file, 24 bad input, 130 interrupted.",
 )
 @click.version_option(package_name="gpuplan", prog_name="gpuplan")
 @click.option("-v", "--verbose", count=True, help="Log phases on standard error; -vv for more.")
