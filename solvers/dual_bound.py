@@ -102,7 +102,7 @@ class DualBound:
         return found
 
     def _one_sided(self, multipliers: Floats) -> Floats:
-        """Multipliers with unusable ones set to 0: not finite, of the wrong sign, or of a row of `gub_row`."""
+        """Multipliers with unusable ones set to 0: not finite, of the wrong sign, or of a `gub_row`."""
         value = np.where(np.isfinite(multipliers), multipliers, 0.0)
         value[self._no_lower & (value < 0)] = 0.0
         value[self._no_upper & (value > 0)] = 0.0
