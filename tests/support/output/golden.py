@@ -16,5 +16,8 @@ def golden(path, found):
 
 
 def figures(text):
-    """Words of a message that have a digit, in order: its numbers, times, sizes and numbered names."""
-    return " ".join(word.rstrip(".'") for word in re.findall(r"[^\s,;:()×']*\d[^\s,;()×']*", text))
+    """Names in quotes and words that have a digit, in order: what a message is about, and how much."""
+    return " ".join(quoted or word.rstrip(".:") for quoted, word in _FIGURE.findall(text))
+
+
+_FIGURE = re.compile(r"(?<!\w)'([^']*)'(?!\w)|([^\s,;()×'`]*\d[^\s,;()×'`]*)")
