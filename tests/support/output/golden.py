@@ -15,6 +15,17 @@ def golden(path, found):
     return path.read_text(encoding="utf-8")
 
 
+def golden_section(path, name, found):
+    """The expected text of one section of such a file; a section begins with a line `=== name ===`."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    parts = re.split(r"^=== (.+) ===\n", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    if REWRITE:
+        sections[name] = found
+        path.write_text("".join(f"=== {key} ===\n{one}" for key, one in sections.items()), encoding="utf-8")
+    return sections[name]
+
+
 def figures(text):
     """Names in quotes and words that have a digit, in order: what a message is about, and how much."""
     return " ".join(quoted or word.rstrip(".:") for quoted, word in _FIGURE.findall(text))
