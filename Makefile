@@ -24,7 +24,7 @@ help:
 	@echo "make check   formatting, linters, words, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
-	@echo "make golden  record expected.txt of scenarios and the plans of tests/net; review the diff"
+	@echo "make golden  record expected.txt of scenarios, plans of tests/net, texts and messages; review the diff"
 	@echo "make reference  rewrite docs/reference/ from the data model"
 	@echo "make docs    build the documentation site: build/site/index.html"
 
@@ -71,8 +71,9 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 golden: $(STAMP)
-	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/scenarios/test_golden.py tests/net
-	git diff --stat scenarios tests/cases/net
+	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/net \
+		$$(grep -rlE 'import (golden|figures, golden)' tests --include='test_*.py')
+	git diff --stat scenarios tests
 
 reference: $(STAMP)
 	@mkdir -p docs/reference

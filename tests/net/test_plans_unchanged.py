@@ -8,7 +8,6 @@ Solvers stop by work done. A plan's id is a hash of what it says, and does not d
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 from tests.support.builders import build
+from tests.support.output.golden import REWRITE
 from tests.support.strategies import instances, time_strategies
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,6 @@ GROUPS = {
 }
 EACH, PART = 40, 10
 PARTS = [(group, first) for group in GROUPS for first in range(0, EACH, PART)]
-REWRITE = "GPUPLAN_REWRITE_GOLDEN" in os.environ
 
 
 def plain(snapshot):

@@ -146,7 +146,8 @@ def test_the_time_limit_counts_what_it_takes_to_pose_the_question(monkeypatch):
 
     solution = planned(build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs), policy).solution
 
-    assert (solution.solver, solution.fallback.reason) == ("greedy", "milp: no time left of 0.2 s")
+    assert (solution.solver, solution.fallback.tried) == ("greedy", "milp")
+    assert "0.2 s" in solution.fallback.reason
     assert solution.seconds >= solution.phases["pose"] >= 0.3
 
 
@@ -180,7 +181,7 @@ def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
 
     monkeypatch.setattr(epoch.portfolio, "solve", lying)
 
-    with pytest.raises(PlannerError, match="the plan breaks 1 rules and is withheld:\n  selection: job a"):
+    with pytest.raises(PlannerError, match="selection: job a"):
         planned(snapshot, GREEDY)
 
 

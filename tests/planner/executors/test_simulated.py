@@ -291,9 +291,7 @@ def test_one_apply_at_a_time_has_the_cluster(live):
     with (
         live.exclusively(),
         SimulatedCluster(live.path) as other,
-        pytest.raises(
-            LockedError, match=r"simulated cluster .*cluster\.db is in use by process \d+ since 20"
-        ),
+        pytest.raises(LockedError, match=r"simulated cluster .*cluster\.db .* process \d+ "),
         other.exclusively(),
     ):
         pass

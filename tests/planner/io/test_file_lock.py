@@ -59,7 +59,7 @@ def test_through_a_link_a_second_apply_is_refused(links, by):
     def second(*_):
         with (
             SimulatedCluster(links / by) as theirs,
-            pytest.raises(LockedError, match=f"in use by process {os.getpid()} since"),
+            pytest.raises(LockedError, match=f"process {os.getpid()} "),
         ):
             carry_out(theirs, AuditLog(links / "other.jsonl"), resume=True)
         tried.append(by)
@@ -73,7 +73,7 @@ def test_through_a_link_a_second_apply_is_refused(links, by):
 def test_through_a_link_a_second_writer_of_the_log_is_refused(links, by):
     with (
         AuditLog(links / "real" / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW),
-        pytest.raises(LockedError, match=r"audit\.jsonl is in use by process \d+ since"),
+        pytest.raises(LockedError, match=r"audit\.jsonl .* process \d+ "),
         AuditLog(links / by).writing(actor=ACTOR, now=lambda: NOW),
     ):
         pass
@@ -85,7 +85,7 @@ def test_a_log_with_a_second_name_has_one_writer_all_the_same(tmp_path):
 
     with AuditLog(tmp_path / "audit.jsonl").writing(actor=ACTOR, now=lambda: NOW) as writer:
         with (
-            pytest.raises(LockedError, match=r"same\.jsonl is in use by another process"),
+            pytest.raises(LockedError, match=r"same\.jsonl .* another process"),
             AuditLog(tmp_path / "same.jsonl").writing(actor=ACTOR, now=lambda: NOW),
         ):
             pass

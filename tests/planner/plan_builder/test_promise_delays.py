@@ -56,11 +56,12 @@ def test_a_gpu_that_is_unhealthy_matters_only_where_too_few_are_left():
     assert why(small, planned=LATER, nodes=sick) == "other promises"
 
 
+def overruns(name, until):
+    return f"{name} on n0 is expected to run until {until}"
+
+
 def test_a_running_job_that_stays_longer():
-    assert (
-        why(promised(), running("r", *whole("n0"), hours=2), planned=LATER)
-        == "r on n0 is expected to run until 14:00"
-    )
+    assert why(promised(), running("r", *whole("n0"), hours=2), planned=LATER) == overruns("r", "14:00")
 
 
 def test_a_running_job_that_ends_in_time_is_not_to_blame():
@@ -73,7 +74,7 @@ def test_of_several_that_stay_the_last_one_is_told():
         running("s", replica("n0", gpus=range(4, 8)), hours=3),
     )
 
-    assert why(promised(), *others, planned=LATER) == "s on n0 is expected to run until 15:00"
+    assert why(promised(), *others, planned=LATER) == overruns("s", "15:00")
 
 
 def test_a_job_that_stays_on_other_gpus_of_a_node_with_room_is_not_the_cause():
@@ -82,7 +83,7 @@ def test_a_job_that_stays_on_other_gpus_of_a_node_with_room_is_not_the_cause():
     too_large = running("r", replica("n0", gpus=range(3, 8)), hours=2)
 
     assert why(subject, beside, planned=LATER) == "other promises"
-    assert why(subject, too_large, planned=LATER) == "r on n0 is expected to run until 14:00"
+    assert why(subject, too_large, planned=LATER) == overruns("r", "14:00")
 
 
 def test_a_window_that_closes_its_node():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -10,83 +11,23 @@ from gpuplan.models.cluster import Cluster
 from gpuplan.planner.diff.diff import diff
 from tests.support.builders.build import job, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
+from tests.support.output.golden import golden_section
 from tests.support.output.plan_texts import crowd, shown, text_of_diff
 from tests.support.samples.sample_plans import NODES, WORLD, busy_plan, small_plan
 
+TEXTS = Path(__file__).with_name("texts.golden.txt")
+
 
 def test_a_diff_at_eighty_columns():
-    assert text_of_diff(diff(small_plan())) == shown("""
-        Diff of plan 7c1e55aa
+    found = text_of_diff(diff(small_plan()))
 
-        Jobs: 3 change, 2 unchanged, 4 waiting
-             JOB          SIZE        NODES         QUEUE
-          +  infer-a      0.46 GPU    h100-02       batch
-          +  prepare      16 CPUs     h100-02       batch
-          +  train-llama  4 × 8 GPUs  h100-[03-06]  research
-
-        Nodes: 5 change
-          NODE     GPUS  FREE GPUS  ARRIVING
-          h100-02  8     4 → 3.54   infer-a, prepare
-          h100-03  8     8 → 0      train-llama
-          h100-04  8     8 → 0      train-llama
-          h100-05  8     8 → 0      train-llama
-          h100-06  8     8 → 0      train-llama
-
-        Queues
-          QUEUE       GPUS USED   LIMIT  WAITING
-          all         12 → 44.46  none   0
-            batch     12 → 12.46  none   4 → 2
-            research  0 → 32      48     3 → 2
-
-        GPU models
-          GPU MODEL  USABLE  GPUS USED   ALLOCATED
-          H100-80GB  64      12 → 44.46  18.8 % → 69.5 %
-        """)
+    assert found == golden_section(TEXTS, "a diff", found)
 
 
 def test_a_diff_of_every_type_of_action_at_eighty_columns():
-    assert text_of_diff(diff(busy_plan())) == shown("""
-        Diff of plan 7c1e55aa
+    found = text_of_diff(diff(busy_plan()))
 
-        Jobs: 10 change, 1 unchanged, 2 waiting (1 of them stopped by this plan)
-             JOB          SIZE            NODES              QUEUE
-          +  distill      6 GPUs          h100-02            research
-          ~  embed        1 → 2 × 1 GPU   h100-03            batch
-          >  eval         1 GPU           old-1 → cloud-1    batch
-          +  infer-a      2 × 1g.10gb     mig-1              batch
-          >  notebook     1 GPU           h100-04 → mig-1    batch
-          +  render       6 GPUs          cloud-1            batch
-          -  sweep-117    8 GPUs          h100-01            batch
-          >  sweep-118    4 GPUs          h100-02 → h100-03  batch
-          +  train-llama  2 × 8 GPUs      h100-[01,05]       research
-          ~  tune         2 → 1 × 2 GPUs  h100-02            batch
-
-        Nodes: 6 change, 1 added, 2 removed
-             NODE     GPUS  FREE GPUS  ARRIVING           LEAVING
-          +  cloud-1  8     1          eval, render
-             h100-01  8     0          train-llama        sweep-117
-             h100-02  8     0          distill            sweep-118, tune
-             h100-03  8     7 → 2      embed, sweep-118
-             h100-04  8     7 → 8                         notebook
-             h100-05  8     8 → 0      train-llama
-             mig-1    2     1 → 0      infer-a, notebook
-          -  old-1    8     7                             eval
-          -  old-2    8     8
-
-        MIG layouts: 1 change
-          NODE   GPU  LAYOUT
-          mig-1  0    2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb
-
-        Queues
-          QUEUE       GPUS USED        LIMIT  WAITING
-          all         19.428 → 38.712  none   0
-            batch     19.428 → 16.712  none   2 → 1
-            research  0 → 22           48     3 → 1
-
-        GPU models
-          GPU MODEL  USABLE   GPUS USED        ALLOCATED
-          H100-80GB  58 → 50  19.428 → 38.712  33.5 % → 77.4 %
-        """)
+    assert found == golden_section(TEXTS, "a diff of every type of action", found)
 
 
 def test_drift_comes_first_and_marks_what_the_plan_counts_on():

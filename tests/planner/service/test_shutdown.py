@@ -139,7 +139,7 @@ def test_one_run_at_a_time_and_the_next_one_goes_on(running, tmp_path):
 
     second = running("--every", "10m", "--epochs", "1")
     assert second.wait(timeout=60) == 1
-    assert f"is in use by process {first.pid}" in second.stderr.read()
+    assert f"process {first.pid} " in second.stderr.read()
 
     first.kill()
     first.wait()

@@ -15,6 +15,9 @@ from tests.support.builders.build import job, snapshot
 from tests.support.builders.plan_builders import plan_of
 from tests.support.samples.small_document import BASE
 
+SECTIONS = "format_version, taken_at, cluster, queues, jobs, finished"
+A_MAPPING = f"expected a mapping with some of the sections {SECTIONS}."
+
 
 def test_a_directory_without_documents_says_what_is_expected(put):
     put(README__md="", policy__yaml="{}")
@@ -38,7 +41,7 @@ def test_a_section_given_twice_is_told_with_the_first(told):
 def test_an_unknown_section_is_told_with_the_one_that_was_meant(told):
     assert told("jobs: []\njob: []") == (
         "jobs.yaml:2: the snapshot has unknown section 'job'.\n"
-        "  Known: format_version, taken_at, cluster, queues, jobs, finished.\n"
+        f"  Known: {SECTIONS}.\n"
         "  Maybe 'jobs' was meant."
     )
 
@@ -52,17 +55,11 @@ def test_an_unknown_section_is_told_with_the_one_that_was_meant(told):
         ("format_version: 1.0", "jobs.yaml:1: the snapshot has format_version = 1.0; expected '1.0'."),
         (
             "- a",
-            (
-                "jobs.yaml:1: the document is a list; expected a mapping with some of the sections "
-                "format_version, taken_at, cluster, queues, jobs, finished."
-            ),
+            f"jobs.yaml:1: the document is a list; {A_MAPPING}",
         ),
         (
             "# later",
-            (
-                "jobs.yaml:1: the file is empty; expected a mapping with some of the sections "
-                "format_version, taken_at, cluster, queues, jobs, finished."
-            ),
+            f"jobs.yaml:1: the file is empty; {A_MAPPING}",
         ),
     ],
 )

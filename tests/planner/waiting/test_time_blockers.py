@@ -14,8 +14,11 @@ from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting import waiting_reasons
+from gpuplan.planner.waiting.messages import not_chosen
+from gpuplan.planner.waiting.time_messages import later_start_planned
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import target
+from tests.support.output.golden import figures as figures_of
 from tests.support.samples.horizon_plans import HOUR, at, looking_ahead, running, waiting, whole
 
 
@@ -25,8 +28,12 @@ def reasons(*jobs, started=(), planned=(), policy=None, finished=(), **world):
 
 
 def why(subject, *others, **more):
-    reason = reasons(subject, *others, **more)[subject.name]
-    return reason.code, reason.text
+    reason = reason_of(subject, *others, **more)
+    return reason.code, reason.numbers
+
+
+def reason_of(subject, *others, **more):
+    return reasons(subject, *others, **more)[subject.name]
 
 
 def depending(*on, name="a", **more):
@@ -51,7 +58,7 @@ class TestDependencies:
     def test_a_running_job_is_waited_for_until_its_expected_end(self):
         assert why(depending("r"), RUNS) == (
             ReasonCode.DEPENDENCY,
-            "waits until r has succeeded, expected at 14:00",
+            {"needed": 1, "satisfied": 0, "jobs": "r", "expected_seconds": 2 * HOUR},
         )
 
     def test_what_is_satisfied_is_no_reason(self):
@@ -64,7 +71,9 @@ class TestDependencies:
             started_at=RUNS.running.started_at, last_checkpoint_at=NOW, replicas=RUNS.running.replicas
         )
 
-        assert why(depends, RUNS)[1] == "waits until r has saved a checkpoint, expected at 14:00"
+        reason = reason_of(depends, RUNS)
+        assert reason.numbers == {"needed": 1, "satisfied": 0, "jobs": "r", "expected_seconds": 2 * HOUR}
+        assert "checkpoint" in reason.text
         assert why(depends, RUNS.model_copy(update={"running": saved}))[0] is ReasonCode.NOT_CHOSEN
 
     @pytest.mark.parametrize(
@@ -80,7 +89,10 @@ class TestDependencies:
         assert why(depending(("p", kind)), finished=[over("p", FAILED)])[0] is code
 
     def test_a_failure_is_named(self):
-        assert why(depending("p"), finished=[over("p", FAILED)])[1] == "depends on p, which failed"
+        reason = reason_of(depending("p"), finished=[over("p", FAILED)])
+
+        assert reason.numbers == {"needed": 1, "possible": 0, "jobs": "p"}
+        assert "failed" in reason.text
 
     def test_a_job_that_waits_for_one_that_never_starts_never_starts_either(self):
         others = (depending("p", name="b"), depending("b", name="c"))
@@ -88,7 +100,8 @@ class TestDependencies:
         found = reasons(depending("c"), *others, finished=[over("p", FAILED)])
 
         assert {reason.code for reason in found.values()} == {ReasonCode.DEPENDENCY_NEVER}
-        assert found["a"].text == "depends on c, which can never be what it waits for"
+        assert found["a"].numbers == {"needed": 1, "possible": 0, "jobs": "c"}
+        assert "failed" not in found["a"].text
 
     def test_a_long_chain_ends_in_the_failure_of_its_first(self):
         chain = [depending(f"c{number - 1}", name=f"c{number}") for number in range(1, 3000)]
@@ -106,26 +119,30 @@ class TestDependencies:
         )
 
     def test_a_job_that_waits_has_no_expected_time(self):
-        assert why(depending("b"), waiting("b", gpus=8, held=True))[1] == "waits until b has succeeded"
+        numbers = why(depending("b"), waiting("b", gpus=8, held=True))[1]
+
+        assert numbers == {"needed": 1, "satisfied": 0, "jobs": "b"}
 
     def test_a_planned_job_is_expected_to_end_as_planned(self):
         planned = [LaterStart("b", 2, whole("n0"))]
 
-        assert (
-            why(depending("b"), waiting("b", gpus=8, hours=3), planned=planned, policy=looking_ahead())[1]
-            == "waits until b has succeeded, expected at 17:00"
-        )
+        waits = waiting("b", gpus=8, hours=3)
+        numbers = why(depending("b"), waits, planned=planned, policy=looking_ahead())[1]
+
+        assert numbers == {"needed": 1, "satisfied": 0, "jobs": "b", "expected_seconds": 5 * HOUR}
 
     def test_of_several_the_last_that_is_needed_is_expected(self):
         other = running("s", replica("n1", gpus=[1]), hours=4)
 
-        assert (
-            why(depending("r", "s"), RUNS, other)[1]
-            == "waits until r and s have succeeded, expected at 16:00"
-        )
+        assert why(depending("r", "s"), RUNS, other)[1] == {
+            "needed": 2,
+            "satisfied": 0,
+            "jobs": "r and s",
+            "expected_seconds": 4 * HOUR,
+        }
         assert why(depending("r", "s", depends_on_at_least=1), RUNS, other) == (
             ReasonCode.DEPENDENCY,
-            "waits for 1 more of the 2 jobs r and s, expected at 14:00",
+            {"needed": 1, "satisfied": 0, "jobs": "r and s", "expected_seconds": 2 * HOUR},
         )
 
     def test_enough_of_several_suffice(self):
@@ -140,20 +157,29 @@ class TestDependencies:
 
         assert why(subject, RUNS, finished=[over("p", FAILED), over("o", FAILED)]) == (
             ReasonCode.DEPENDENCY_NEVER,
-            "depends on 2 of 3 jobs; o and p failed, 1 is left",
+            {"needed": 2, "possible": 1, "jobs": "o and p"},
         )
 
     def test_many_jobs_are_shortened(self):
         others = [running(f"r{index}", replica("n1", gpus=[index]), hours=1) for index in range(8)]
 
-        text = why(depending(*(other.name for other in others)), *others)[1]
+        reason = reason_of(depending(*(other.name for other in others)), *others)
 
-        assert text == "waits until r0, r1 and 6 more have succeeded, expected at 13:00"
+        assert reason.numbers == {
+            "needed": 8,
+            "satisfied": 0,
+            "jobs": "r0, r1, r2, r3, r4, r5, r6 and r7",
+            "expected_seconds": HOUR,
+        }
+        assert figures_of(reason.text) == "r0 r1 6 13:00"
 
     def test_different_kinds_are_waited_for_together(self):
         subject = depending("r", ("b", DependencyKind.STARTED))
 
-        assert why(subject, RUNS, waiting("b", gpus=8))[1] == "waits until r and b are done"
+        reason = reason_of(subject, RUNS, waiting("b", gpus=8))
+
+        assert reason.numbers == {"needed": 2, "satisfied": 0, "jobs": "r and b"}
+        assert "succeeded" not in reason.text
 
 
 class TestBeginTimes:
@@ -162,17 +188,20 @@ class TestBeginTimes:
     def test_a_begin_time_and_data_that_are_still_to_come(self):
         assert why(waiting("a", gpus=1, not_before=at(1))) == (
             ReasonCode.BEGIN_TIME,
-            "waits for its start time, 13:00",
+            {"seconds": HOUR},
         )
         assert why(waiting("a", gpus=1, datasets=("d", "old")), datasets=self.DATA) == (
             ReasonCode.BEGIN_TIME,
-            "waits for dataset d, available at 14:00",
+            {"dataset": "d", "seconds": 2 * HOUR},
         )
 
     def test_of_both_the_later_is_told(self):
         subject = waiting("a", gpus=1, datasets=("d",), not_before=at(15))
 
-        assert why(subject, datasets=self.DATA)[1] == "waits for its start time, 2026-11-21 03:00"
+        reason = reason_of(subject, datasets=self.DATA)
+
+        assert reason.numbers == {"seconds": 15 * HOUR}
+        assert figures_of(reason.text) == "2026-11-21 03:00"
 
     def test_what_is_past_is_no_reason(self):
         subject = waiting("a", gpus=1, datasets=("old",), not_before=at(-1))
@@ -186,15 +215,13 @@ class TestDeadlines:
 
         assert why(subject) == (
             ReasonCode.DEADLINE_IMPOSSIBLE,
-            "takes 3h and must be done by 13:00: it would be 2h late",
+            {"needed_seconds": 3 * HOUR, "left_seconds": HOUR, "late_seconds": 2 * HOUR},
         )
 
     def test_a_begin_time_counts(self):
         subject = waiting("a", gpus=1, hours=3, deadline=at(4), hard_deadline=True, not_before=at(2))
 
-        assert why(subject)[1] == (
-            "cannot start before 14:00, takes 3h and must be done by 16:00: it would be 1h late"
-        )
+        assert why(subject)[1] == {"needed_seconds": 3 * HOUR, "left_seconds": 2 * HOUR, "late_seconds": HOUR}
 
     def test_just_in_time_and_a_soft_deadline_are_no_reason(self):
         for about in ({"deadline": at(3), "hard_deadline": True}, {"deadline": at(1)}):
@@ -210,19 +237,28 @@ class TestWindows:
             )
         }
 
+    def is_closed(self, reason, numbers, *, figures, every):
+        assert (reason.code, reason.numbers) == (ReasonCode.RESERVED, numbers)
+        assert figures_of(reason.text) == figures
+        assert ("matching" if every else "with room") in reason.text
+
     def test_every_node_is_closed(self):
-        assert why(waiting("a", gpus=1), **self.closed("n0", "n1")) == (
-            ReasonCode.RESERVED,
-            "every matching node is closed by maintenance m on n0 and n1 until 14:00",
+        self.is_closed(
+            reason_of(waiting("a", gpus=1), **self.closed("n0", "n1")),
+            {"reservation": "m", "begins_seconds": 0, "ends_seconds": 2 * HOUR},
+            figures="n0 n1 14:00",
+            every=True,
         )
 
     def test_a_job_that_would_not_be_done_before_the_window_waits(self):
         long, short = waiting("a", gpus=1, hours=3), waiting("a", gpus=1, hours=1)
         window = self.closed("n0", "n1", start=1)
 
-        assert why(long, **window) == (
-            ReasonCode.RESERVED,
-            "every matching node is closed by maintenance m on n0 and n1 from 13:00 to 15:00; takes 3h",
+        self.is_closed(
+            reason_of(long, **window),
+            {"reservation": "m", "begins_seconds": HOUR, "ends_seconds": 3 * HOUR},
+            figures="n0 n1 13:00 15:00 3h",
+            every=True,
         )
         assert why(short, **window)[0] is ReasonCode.NOT_CHOSEN
 
@@ -230,9 +266,11 @@ class TestWindows:
         subject, other = waiting("a", gpus=1), running("r", *whole("n1"), hours=3)
 
         assert why(subject, **self.closed("n0"))[0] is ReasonCode.NOT_CHOSEN
-        assert why(subject, other, **self.closed("n0")) == (
-            ReasonCode.RESERVED,
-            "every node with room is closed by maintenance m on n0 until 14:00",
+        self.is_closed(
+            reason_of(subject, other, **self.closed("n0")),
+            {"reservation": "m", "begins_seconds": 0, "ends_seconds": 2 * HOUR},
+            figures="n0 14:00",
+            every=False,
         )
 
     def test_the_window_of_a_node_without_room_is_not_named_and_one_of_two_is(self):
@@ -243,11 +281,20 @@ class TestWindows:
             )
             for name, nodes, hour in (("late", ("n1",), 2), ("early", ("n0",), 1))
         )
-        both = "every matching node is closed by maintenance late on n1 from 14:00 to 15:00"
-        one = "every node with room is closed by maintenance early on n0 from 13:00 to 14:00; takes 3h"
+        other = running("r", *whole("n1"), hours=1)
 
-        assert why(subject, reservations=(full, two))[1] == f"{both}, or by 1 other window; takes 3h"
-        assert why(subject, running("r", *whole("n1"), hours=1), reservations=(full, two))[1] == one
+        self.is_closed(
+            reason_of(subject, reservations=(full, two)),
+            {"reservation": "late", "begins_seconds": 2 * HOUR, "ends_seconds": 3 * HOUR},
+            figures="n1 14:00 15:00 1 3h",
+            every=True,
+        )
+        self.is_closed(
+            reason_of(subject, other, reservations=(full, two)),
+            {"reservation": "early", "begins_seconds": HOUR, "ends_seconds": 2 * HOUR},
+            figures="n0 13:00 14:00 3h",
+            every=False,
+        )
 
     def test_too_little_room_even_with_closed_nodes_is_told_first(self):
         others = [running(f"r{index}", *whole(f"n{index}"), hours=3) for index in range(2)]
@@ -277,15 +324,15 @@ class TestGroups:
         found = reasons(waiting("a", gpus=1, co_start="g"), waiting("b", gpus=9, co_start="g"))
 
         assert found["a"].code is ReasonCode.CO_START
-        assert found["a"].text.startswith(
-            "starts only together with b of group g; b: one replica needs 9 GPUs"
-        )
+        assert found["a"].numbers == {"group": "g", "jobs": "b"}
+        assert found["a"].text.endswith(f"; b: {found['b'].text}")
         assert found["b"].code is ReasonCode.NO_MATCHING_NODE
 
     def test_together_they_do_not_fit(self):
         jobs = [waiting(name, gpus=8, replicas=2, co_start="g") for name in "ab"]
 
-        assert why(*jobs) == (ReasonCode.CO_START, "starts only together with b of group g")
+        assert why(*jobs) == (ReasonCode.CO_START, {"group": "g", "jobs": "b"})
+        assert ";" not in reason_of(*jobs).text
 
     def test_a_group_of_which_one_runs_is_free(self):
         other = running("r", replica("n1", gpus=[0]), hours=1, co_start="g")
@@ -300,17 +347,15 @@ def test_nodes_that_are_still_to_come_are_told():
 
     assert why(waiting("a", gpus=1), nodes=nodes) == (
         ReasonCode.RESOURCES,
-        "no matching node is ready; n0 is expected at 13:00",
+        {"node": "n0", "seconds": HOUR},
     )
 
 
 def test_a_job_that_would_fit_and_has_a_later_start_says_so():
-    code, text = why(
-        waiting("a", gpus=1), planned=[LaterStart("a", 2, (replica(gpus=[0]),))], policy=looking_ahead()
-    )
+    planned = [LaterStart("a", 2, (replica(gpus=[0]),))]
+    reason = reason_of(waiting("a", gpus=1), planned=planned, policy=looking_ahead())
 
-    assert code is ReasonCode.NOT_CHOSEN
-    assert text == "would fit, but the start promised to it is better for all in sum"
+    assert reason == later_start_planned(promised=True)
 
 
 class TestPromisedAway:
@@ -319,32 +364,33 @@ class TestPromisedAway:
     LONG = waiting("a", gpus=8, hours=4)
     NODE = (node("n0"),)
 
-    def why(self, slot, subject=LONG, *, nodes=NODE, promised=True, **world):
+    def reason(self, slot, *, nodes=NODE, promised=True, **world):
         planned = [LaterStart("b", slot, whole("n0"), promised=promised)]
-        return why(
-            subject, waiting("b", gpus=8), planned=planned, policy=looking_ahead(), nodes=nodes, **world
+        return reason_of(
+            self.LONG, waiting("b", gpus=8), planned=planned, policy=looking_ahead(), nodes=nodes, **world
         )
 
     def test_places_that_are_promised_before_it_would_be_done(self):
-        assert self.why(3) == (
-            ReasonCode.NOT_CHOSEN,
-            "would fit, but not until it is done: b is promised a start at 15:00 there",
-        )
+        reason = self.reason(3)
+
+        assert (reason.code, reason.numbers) == (ReasonCode.NOT_CHOSEN, {"jobs": "b"})
+        assert figures_of(reason.text) == "15:00"
 
     def test_a_job_that_would_be_done_or_fits_beside_or_elsewhere_is_not_in_the_way(self):
-        plain = "would fit, but no place was chosen for it in the time given"
+        fits = not_chosen(proven=False)
 
-        assert self.why(4)[1] == plain
-        assert self.why(3, nodes=cluster(2))[1] == plain
-        assert self.why(3, nodes=(node("n0", gpus=16),))[1] == plain
+        assert self.reason(4) == fits
+        assert self.reason(3, nodes=cluster(2)) == fits
+        assert self.reason(3, nodes=(node("n0", gpus=16),)) == fits
 
     def test_a_start_that_is_only_foreseen_holds_nothing(self):
-        assert "promised" not in self.why(3, promised=False)[1]
+        assert self.reason(3, promised=False) == not_chosen(proven=False)
 
     def test_quota_that_is_promised_before_it_would_be_done(self):
-        assert self.why(3, nodes=cluster(2), queues=[queue(nominal=8)])[1] == (
-            "would fit, but from 15:00 on queue q holds 8 of 8 GPUs for others"
-        )
+        reason = self.reason(3, nodes=cluster(2), queues=[queue(nominal=8)])
+
+        assert reason.numbers == {"queue": "q", "used": 8, "limit": 8, "needed": 8}
+        assert figures_of(reason.text) == "15:00 8 8"
 
     def test_jobs_that_differ_in_duration_are_told_apart(self):
         planned = [LaterStart("b", 3, whole("n0"))]

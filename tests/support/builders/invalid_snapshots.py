@@ -6,6 +6,7 @@ from gpuplan.models.cluster import Cluster
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.validation.checks import inconsistencies
 from tests.support.builders.build import NOW, cluster, queue
+from tests.support.output.golden import figures
 
 
 def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
@@ -20,7 +21,12 @@ def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
 
 
 def found(snapshot, **more):
-    """Where something contradicts something, and what is told of it."""
+    """Where something contradicts something, and the names and figures that are told of it."""
+    return [(location, figures(message)) for location, message in told(snapshot, **more)]
+
+
+def told(snapshot, **more):
+    """Where something contradicts something, and the message."""
     return [(one.location, one.message) for one in inconsistencies(snapshot, **more)]
 
 

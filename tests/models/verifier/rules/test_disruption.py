@@ -13,8 +13,31 @@ ELASTIC = {"gpus": 1, "replicas": (1, 3)}
 MAY_MOVE = rules(migrate=True)
 
 
-def wrong(found, allowed):
-    return broken(Rule.EVICTION, "job a", found, allowed)
+PREEMPT_OFF = "disruption.preempt is off"
+MIGRATE_OFF = "disruption.migrate is off"
+RESIZE_OFF = "disruption.resize is off"
+NOT_PREEMPTIBLE = "it is not preemptible"
+
+
+def ran(ago, least):
+    return f"it has run for {ago}, less than {least}"
+
+
+def resized_only(ago, least):
+    return f"it was resized {ago} ago, less than {least}"
+
+
+def preempted(times, most):
+    return f"it was preempted {times}, and {most} is the most"
+
+
+def wrong(found, allowed, because):
+    return broken(Rule.EVICTION, "job a", found, f"{allowed}, since {because}")
+
+
+def stopped(*reasons):
+    """The job was stopped against each of these reasons."""
+    return tuple(each for reason in reasons for each in wrong("stopped", "keeps running", reason))
 
 
 def one(*gpus, **more):
@@ -66,22 +89,20 @@ def test_a_running_job_may_be_stopped():
 def test_no_job_is_stopped_where_the_policy_allows_no_preemption():
     found = judge(WORLD, policy=rules(preempt=False))
 
-    assert found == wrong("stopped", "keeps running, since disruption.preempt is off")
+    assert found == stopped(PREEMPT_OFF)
 
 
 def test_a_job_that_is_not_preemptible_is_not_stopped():
     firm = RUNS.model_copy(update={"preemptible": False})
 
-    assert judge(snapshot(jobs=[firm])) == wrong("stopped", "keeps running, since it is not preemptible")
+    assert judge(snapshot(jobs=[firm])) == stopped(NOT_PREEMPTIBLE)
 
 
 def test_a_job_is_not_stopped_before_it_has_run_long_enough():
     policy = rules(minimum_runtime="30m")
 
     assert judge(snapshot(jobs=[started(RUNS, ago=30)]), policy=policy) == ()
-    assert judge(snapshot(jobs=[started(RUNS, ago=29)]), policy=policy) == wrong(
-        "stopped", "keeps running, since it has run for 29m, less than 30m"
-    )
+    assert judge(snapshot(jobs=[started(RUNS, ago=29)]), policy=policy) == stopped(ran("29m", "30m"))
 
 
 def test_a_job_is_stopped_only_so_often():
@@ -89,12 +110,8 @@ def test_a_job_is_stopped_only_so_often():
 
     assert judge(often) == ()
     assert judge(often, policy=rules(max_preemptions=3)) == ()
-    assert judge(often, policy=rules(max_preemptions=2)) == wrong(
-        "stopped", "keeps running, since it was preempted 2 times, and 2 is the most"
-    )
-    assert judge(WORLD, policy=rules(max_preemptions=0)) == wrong(
-        "stopped", "keeps running, since it was preempted 0 times, and 0 is the most"
-    )
+    assert judge(often, policy=rules(max_preemptions=2)) == stopped(preempted("2 times", 2))
+    assert judge(WORLD, policy=rules(max_preemptions=0)) == stopped(preempted("0 times", 0))
 
 
 def test_every_reason_is_told():
@@ -102,12 +119,7 @@ def test_every_reason_is_told():
 
     found = judge(snapshot(jobs=[firm]), policy=rules(preempt=False, minimum_runtime="1h", max_preemptions=1))
 
-    assert [each.allowed for each in found] == [
-        "keeps running, since disruption.preempt is off",
-        "keeps running, since it has run for 1m, less than 1h",
-        "keeps running, since it is not preemptible",
-        "keeps running, since it was preempted 1 time, and 1 is the most",
-    ]
+    assert found == stopped(PREEMPT_OFF, ran("1m", "1h"), NOT_PREEMPTIBLE, preempted("1 time", 1))
 
 
 # --- moved -------------------------------------------------------------------------------------------------
@@ -119,7 +131,8 @@ def test_a_running_job_may_move_where_the_policy_migrates():
     assert judge(WORLD, placement("a", TWO[0], elsewhere), policy=MAY_MOVE) == ()
     assert judge(WORLD, placement("a", TWO[0], elsewhere)) == wrong(
         "node n0, gpu 2, gpu 3, 2 CPU cores",
-        "node n1, gpu 2, gpu 3, 2 CPU cores, since disruption.migrate is off",
+        "node n1, gpu 2, gpu 3, 2 CPU cores",
+        MIGRATE_OFF,
     )
 
 
@@ -132,7 +145,8 @@ def test_a_job_that_is_not_preemptible_does_not_move():
 
     assert found == wrong(
         "node n1, gpu 2, gpu 4, 2 CPU cores",
-        "node n1, gpu 2, gpu 3, 2 CPU cores, since it is not preemptible",
+        "node n1, gpu 2, gpu 3, 2 CPU cores",
+        NOT_PREEMPTIBLE,
     )
 
 
@@ -141,7 +155,7 @@ def test_a_job_does_not_move_before_it_has_run_long_enough():
 
     found = judge(world, now_on(1), policy=rules(migrate=True, minimum_runtime=61))
 
-    assert found == wrong("node n0, gpu 1", "node n0, gpu 0, since it has run for 1m, less than 1m1s")
+    assert found == wrong("node n0, gpu 1", "node n0, gpu 0", ran("1m", "1m1s"))
 
 
 def test_a_job_that_was_stopped_too_often_does_not_move():
@@ -149,7 +163,7 @@ def test_a_job_that_was_stopped_too_often_does_not_move():
 
     assert judge(world, now_on(1), policy=rules(migrate=True, max_preemptions=2)) == ()
     assert judge(world, now_on(1), policy=rules(migrate=True, max_preemptions=1)) == wrong(
-        "node n0, gpu 1", "node n0, gpu 0, since it was preempted 1 time, and 1 is the most"
+        "node n0, gpu 1", "node n0, gpu 0", preempted("1 time", 1)
     )
 
 
@@ -158,7 +172,8 @@ def test_another_gpu_of_the_same_node_is_another_place():
 
     assert found == wrong(
         "node n1, gpu 2, gpu 4, 2 CPU cores",
-        "node n1, gpu 2, gpu 3, 2 CPU cores, since disruption.migrate is off",
+        "node n1, gpu 2, gpu 3, 2 CPU cores",
+        MIGRATE_OFF,
     )
 
 
@@ -168,7 +183,7 @@ def test_another_share_is_another_place():
     found = judge(snapshot(jobs=[runs]), placement("a", replica(gpus=(0,), milli=250)))
 
     assert found == (
-        *wrong("node n0, 0.25 of gpu 0", "node n0, 0.5 of gpu 0, since disruption.migrate is off"),
+        *wrong("node n0, 0.25 of gpu 0", "node n0, 0.5 of gpu 0", MIGRATE_OFF),
         *broken(Rule.REQUEST, "job a replica 0", "1 0.25 GPU share", "1 0.5 GPU share"),
     )
 
@@ -181,7 +196,8 @@ def test_another_mig_instance_is_another_place():
 
     assert found == wrong(
         "node n0, 3g.40gb at slice 4 of gpu 0",
-        "node n0, 3g.40gb at slice 0 of gpu 0, since disruption.migrate is off",
+        "node n0, 3g.40gb at slice 0 of gpu 0",
+        MIGRATE_OFF,
     )
 
 
@@ -191,7 +207,7 @@ def test_two_equal_replicas_are_not_one_and_another():
 
     found = judge(snapshot(jobs=[runs]), placement("a", here, here))
 
-    assert found == wrong("node n0, 1 CPU core", "node n1, 1 CPU core, since disruption.migrate is off")
+    assert found == wrong("node n0, 1 CPU core", "node n1, 1 CPU core", MIGRATE_OFF)
 
 
 # --- shrunk and grown --------------------------------------------------------------------------------------
@@ -211,19 +227,19 @@ def test_no_job_shrinks_below_its_minimum():
 def test_no_job_shrinks_where_the_policy_allows_no_resize():
     found = judge(snapshot(jobs=[one(0, 1)]), now_on(0), policy=rules(resize=False))
 
-    assert found == wrong("1 replica", "2 replicas, since disruption.resize is off")
+    assert found == wrong("1 replica", "2 replicas", RESIZE_OFF)
 
 
 def test_a_job_that_is_not_preemptible_does_not_shrink():
     found = judge(snapshot(jobs=[one(0, 1, preemptible=False)]), now_on(0))
 
-    assert found == wrong("1 replica", "2 replicas, since it is not preemptible")
+    assert found == wrong("1 replica", "2 replicas", NOT_PREEMPTIBLE)
 
 
 def test_a_job_does_not_shrink_before_it_has_run_long_enough():
     found = judge(snapshot(jobs=[one(0, 1)]), now_on(0), policy=rules(minimum_runtime="2h"))
 
-    assert found == wrong("1 replica", "2 replicas, since it has run for 1h, less than 2h")
+    assert found == wrong("1 replica", "2 replicas", ran("1h", "2h"))
 
 
 def test_a_job_that_was_stopped_too_often_does_not_shrink():
@@ -231,7 +247,7 @@ def test_a_job_that_was_stopped_too_often_does_not_shrink():
 
     assert judge(world, now_on(0), policy=rules(max_preemptions=4)) == ()
     assert judge(world, now_on(0), policy=rules(max_preemptions=2)) == wrong(
-        "1 replica", "2 replicas, since it was preempted 3 times, and 2 is the most"
+        "1 replica", "2 replicas", preempted("3 times", 2)
     )
 
 
@@ -249,19 +265,19 @@ def resized(job_, *, ago):
 
 def test_a_job_keeps_its_size_for_a_while_after_it_was_resized():
     world, later = (snapshot(jobs=[resized(one(0, 1), ago=ago)]) for ago in (59, 60))
-    too_soon = "2 replicas, since it was resized 59m ago, less than 1h"
+    too_soon = resized_only("59m", "1h")
 
     assert judge(world, now_on(0, 1)) == ()
-    assert judge(world, now_on(0)) == wrong("1 replica", too_soon)
-    assert judge(world, now_on(0, 1, 2)) == wrong("3 replicas", too_soon)
+    assert judge(world, now_on(0)) == wrong("1 replica", "2 replicas", too_soon)
+    assert judge(world, now_on(0, 1, 2)) == wrong("3 replicas", "2 replicas", too_soon)
     assert judge(later, now_on(0)) == judge(later, now_on(0, 1, 2)) == ()
 
 
 def test_a_job_that_was_just_resized_is_neither_stopped_nor_moved():
     world = snapshot(jobs=[resized(one(0, 1), ago=10)])
-    too_soon = "since it was resized 10m ago, less than 30m"
+    too_soon = resized_only("10m", "30m")
 
-    assert judge(world, policy=rules(resize_dwell="30m")) == wrong("stopped", f"keeps running, {too_soon}")
+    assert judge(world, policy=rules(resize_dwell="30m")) == stopped(too_soon)
     (moved,) = judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="30m"))
     assert moved.allowed.endswith(too_soon)
     assert judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="10m")) == ()
@@ -282,7 +298,7 @@ def test_no_job_grows_beyond_its_maximum():
 def test_no_job_grows_where_the_policy_allows_no_resize():
     found = judge(snapshot(jobs=[one(0)]), now_on(0, 1), policy=rules(resize=False))
 
-    assert found == wrong("2 replicas", "1 replica, since disruption.resize is off")
+    assert found == wrong("2 replicas", "1 replica", RESIZE_OFF)
 
 
 def test_a_job_that_must_stay_together_or_be_spread_does_not_grow():
@@ -290,10 +306,10 @@ def test_a_job_that_must_stay_together_or_be_spread_does_not_grow():
     apart = snapshot(jobs=[one(0, spread={"max": 9})])
 
     assert judge(together, now_on(0, 1)) == wrong(
-        "2 replicas", "1 replica, since it does not grow while it has to stay within one node"
+        "2 replicas", "1 replica", "it does not grow while it has to stay within one node"
     )
     assert judge(apart, now_on(0, 1)) == wrong(
-        "2 replicas", "1 replica, since it does not grow while its replicas have to be spread"
+        "2 replicas", "1 replica", "it does not grow while its replicas have to be spread"
     )
 
 
@@ -312,13 +328,13 @@ def test_replicas_with_equal_holdings_are_counted():
 
 
 def test_fewer_or_more_replicas_and_elsewhere_is_no_change_there_is():
-    told = "{}, since only a job that keeps its number of replicas may go elsewhere"
+    reason = "only a job that keeps its number of replicas may go elsewhere"
 
     assert judge(snapshot(jobs=[one(0, 1)]), now_on(2), policy=MAY_MOVE) == wrong(
-        "1 replica instead of 2, 1 of them in new places", told.format("2 replicas")
+        "1 replica instead of 2, 1 of them in new places", "2 replicas", reason
     )
     assert judge(snapshot(jobs=[one(0, 1)]), now_on(0, 2, 3), policy=MAY_MOVE) == wrong(
-        "3 replicas instead of 2, 2 of them in new places", told.format("2 replicas")
+        "3 replicas instead of 2, 2 of them in new places", "2 replicas", reason
     )
 
 
@@ -353,20 +369,20 @@ def test_a_job_on_a_node_to_be_drained_that_is_not_preemptible_stays():
     firm = one(0, preemptible=False)
 
     assert judge(draining(firm), firm.placement, policy=NOTHING) == ()
-    assert judge(draining(firm)) == wrong("stopped", "keeps running, since it is not preemptible")
+    assert judge(draining(firm)) == stopped(NOT_PREEMPTIBLE)
     assert judge(draining(firm), placement("a", replica("n1", gpus=(0,)))) == wrong(
-        "node n1, gpu 0", "node n0, gpu 0, since it is not preemptible"
+        "node n1, gpu 0", "node n0, gpu 0", NOT_PREEMPTIBLE
     )
 
 
 def test_a_job_on_a_node_to_be_drained_shrinks_only_as_elsewhere():
     found = judge(draining(one(0, 1)), now_on(0), policy=NOTHING)
 
-    assert [each.allowed for each in found] == [
-        "2 replicas, since disruption.resize is off",
-        "2 replicas, since it has run for 1h, less than 2h",
-        "2 replicas, since it was preempted 0 times, and 0 is the most",
-    ]
+    assert found == tuple(
+        each
+        for reason in (RESIZE_OFF, ran("1h", "2h"), preempted("0 times", 0))
+        for each in wrong("1 replica", "2 replicas", reason)
+    )
 
 
 def test_a_job_on_another_node_is_not_concerned_by_a_drain():
@@ -395,7 +411,7 @@ def test_of_several_placements_the_one_that_changes_nothing_counts():
 
 def test_of_several_placements_that_all_change_something_the_least_counts():
     world = snapshot(jobs=[one(0)])
-    told = wrong("node n0, gpu 1", "node n0, gpu 0, since disruption.migrate is off")
+    told = wrong("node n0, gpu 1", "node n0, gpu 0", MIGRATE_OFF)
 
     assert judge(world, now_on(1), now_on(2))[1:] == told
     assert judge(world, now_on(2), now_on(1))[1:] == told

@@ -25,6 +25,30 @@ def half(name="a", *, start, index=0):
     return placement(name, sliced(replica(), (index, "3g.40gb", start)))
 
 
+LEGAL = "a legal set of instances on H100-80GB"
+MODE_IS_ON = "MIG instances: MIG mode is on"
+
+
+def wrong(found, allowed, gpu=HERE):
+    return broken(Rule.MIG, gpu, found, allowed)
+
+
+def overlap(instance, other, gpu=HERE):
+    """Both profiles have their instance at these slices, and the first is illegal beside the other."""
+    (profile, start), (taken, at) = instance, other
+    return wrong(
+        f"{profile} at slice {start}: memory slice {start} belongs to {taken} at slice {at}", LEGAL, gpu
+    )
+
+
+def two_users(profile, start):
+    return wrong(f"2 users of {profile} at slice {start}: a, b", "1 user")
+
+
+def held_as_gpu(name):
+    return f"held by {name} as a GPU"
+
+
 def judge_on(node, jobs, *placements, **switches):
     policy = Policy(mig=MigPolicy(**switches))
     return judge(snapshot(nodes=[node], jobs=jobs), *placements, policy=policy)
@@ -45,7 +69,7 @@ def test_an_instance_has_one_user():
 
     found = judge_on(mig_node(*HALVES), jobs, half("a", start=4), half("b", start=4))
 
-    assert found == broken(Rule.MIG, HERE, "2 users of 3g.40gb at slice 4: a, b", "1 user")
+    assert found == two_users("3g.40gb", 4)
 
 
 def test_an_instance_in_use_by_a_running_job_is_taken():
@@ -53,7 +77,7 @@ def test_an_instance_in_use_by_a_running_job_is_taken():
 
     found = judge_on(mig_node(*HALVES), [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))
 
-    assert found == broken(Rule.MIG, HERE, "2 users of 3g.40gb at slice 0: a, b", "1 user")
+    assert found == two_users("3g.40gb", 0)
 
 
 def test_an_instance_may_be_created_on_idle_slices():
@@ -74,12 +98,7 @@ def test_instances_in_use_are_not_destroyed():
 
     found = judge_on(mig_node(("1g.10gb", 1)), [runs, wants(_3g=40)], runs.placement, half(start=0))
 
-    assert found == broken(
-        Rule.MIG,
-        HERE,
-        "1g.10gb at slice 1: memory slice 1 belongs to 3g.40gb at slice 0",
-        "a legal set of instances on H100-80GB",
-    )
+    assert found == overlap(("1g.10gb", 1), ("3g.40gb", 0))
 
 
 def test_the_instance_of_a_job_that_is_stopped_may_be_replaced():
@@ -92,12 +111,12 @@ def test_the_instance_of_a_job_that_is_stopped_may_be_replaced():
 def test_an_instance_must_be_there_already_where_the_policy_does_not_repartition():
     found = judge_on(mig_node(("3g.40gb", 0)), [wants(_3g=40)], half(start=4), repartition=False)
 
-    assert found == broken(Rule.MIG, HERE, "3g.40gb at slice 4", "instances present: 3g.40gb at slice 0")
+    assert found == wrong("3g.40gb at slice 4", "instances present: 3g.40gb at slice 0")
 
 
 def test_then_mig_mode_without_instances_offers_none():
-    assert judge_on(mig_node(), [wants(_3g=40)], half(start=4), repartition=False) == broken(
-        Rule.MIG, HERE, "3g.40gb at slice 4", "instances present: none"
+    assert judge_on(mig_node(), [wants(_3g=40)], half(start=4), repartition=False) == wrong(
+        "3g.40gb at slice 4", "instances present: none"
     )
 
 
@@ -135,9 +154,7 @@ def test_a_gpu_is_not_switched_to_mig_mode_while_it_is_held_as_a_gpu():
         switch_mode=True,
     )
 
-    assert found == broken(
-        Rule.MIG, "node n0 gpu 1", "held by a as a GPU", "MIG instances: MIG mode is switched on"
-    )
+    assert found == wrong(held_as_gpu("a"), "MIG instances: MIG mode is switched on", "node n0 gpu 1")
 
 
 def test_a_gpu_switched_to_mig_mode_has_a_legal_layout():
@@ -146,12 +163,7 @@ def test_a_gpu_switched_to_mig_mode_has_a_legal_layout():
 
     found = judge_on(mig_node(), jobs, half("a", start=0, index=1), four, switch_mode=True)
 
-    assert found == broken(
-        Rule.MIG,
-        "node n0 gpu 1",
-        "4g.40gb at slice 0: memory slice 0 belongs to 3g.40gb at slice 0",
-        "a legal set of instances on H100-80GB",
-    )
+    assert found == overlap(("4g.40gb", 0), ("3g.40gb", 0), "node n0 gpu 1")
 
 
 def test_a_gpu_of_a_model_not_known_to_have_mig_is_not_switched():
@@ -163,13 +175,11 @@ def test_a_gpu_of_a_model_not_known_to_have_mig_is_not_switched():
 
 
 def test_a_gpu_in_mig_mode_cannot_be_had_whole_or_in_shares():
-    allowed = "MIG instances: MIG mode is on"
-
-    assert judge_on(mig_node(*HALVES), [job(gpus=1)], placement("a", replica(gpus=(0,)))) == broken(
-        Rule.MIG, HERE, "held by a as a GPU", allowed
+    assert judge_on(mig_node(*HALVES), [job(gpus=1)], placement("a", replica(gpus=(0,)))) == wrong(
+        held_as_gpu("a"), MODE_IS_ON
     )
-    assert judge_on(mig_node(), [job(milli=100)], placement("a", replica(gpus=(0,), milli=100))) == broken(
-        Rule.MIG, HERE, "held by a as a GPU", allowed
+    assert judge_on(mig_node(), [job(milli=100)], placement("a", replica(gpus=(0,), milli=100))) == wrong(
+        held_as_gpu("a"), MODE_IS_ON
     )
 
 
@@ -179,27 +189,18 @@ def test_instances_that_cannot_exist_together_are_illegal_even_if_listed():
 
     found = judge_on(world, [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))
 
-    assert found == broken(
-        Rule.MIG,
-        HERE,
-        "4g.40gb at slice 0: memory slice 0 belongs to 3g.40gb at slice 0",
-        "a legal set of instances on H100-80GB",
-    )
+    assert found == overlap(("4g.40gb", 0), ("3g.40gb", 0))
 
 
 def test_an_instance_at_a_start_its_profile_does_not_have_is_illegal_even_if_listed():
     found = judge_on(mig_node(("3g.40gb", 2)), [wants(_3g=40)], half(start=2))
 
-    assert found == broken(
-        Rule.MIG, HERE, "3g.40gb at slice 2: may start at 0, 4", "a legal set of instances on H100-80GB"
-    )
+    assert found == wrong("3g.40gb at slice 2: may start at 0, 4", LEGAL)
 
 
 def test_a_model_without_a_known_geometry_is_judged_by_what_is_there():
     assert judge_on(mig_node(*HALVES, model="X1"), [wants(_3g=40)], half(start=4)) == ()
-    assert judge_on(mig_node(*HALVES, model="X1"), [wants(_3g=40)], half(start=2)) == broken(
-        Rule.MIG,
-        HERE,
+    assert judge_on(mig_node(*HALVES, model="X1"), [wants(_3g=40)], half(start=2)) == wrong(
         "3g.40gb at slice 2",
         "instances present: 3g.40gb at slice 0, 3g.40gb at slice 4",
     )
@@ -227,9 +228,7 @@ def test_a_job_on_the_whole_gpu_is_in_the_way_of_a_new_instance():
 
     found = judge_on(mig_node(*HALVES), [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))
 
-    assert apart_from_damage(found) == broken(
-        Rule.MIG, HERE, "held by a as a GPU", "MIG instances: MIG mode is on"
-    )
+    assert apart_from_damage(found) == wrong(held_as_gpu("a"), MODE_IS_ON)
 
 
 def test_instances_of_running_jobs_are_not_judged_where_no_instance_is_new():
@@ -242,9 +241,7 @@ def test_instances_of_running_jobs_are_not_judged_where_no_instance_is_new():
         placement("b", replica(gpus=(0,), milli=100)),
     )
 
-    assert apart_from_damage(found) == broken(
-        Rule.MIG, HERE, "held by b as a GPU", "MIG instances: MIG mode is on"
-    )
+    assert apart_from_damage(found) == wrong(held_as_gpu("b"), MODE_IS_ON)
 
 
 # --- every set of instances --------------------------------------------------------------------------------
@@ -317,9 +314,4 @@ def test_a_1g_of_double_memory_takes_two_slices():
 
     assert use(doubles) == ()
     assert use([*doubles[:3], ("1g.10gb", 6, 7)]) == ()
-    assert use([doubles[0], ("1g.10gb", 1, 2)]) == broken(
-        Rule.MIG,
-        HERE,
-        "1g.10gb at slice 1: memory slice 1 belongs to 1g.20gb at slice 0",
-        "a legal set of instances on H100-80GB",
-    )
+    assert use([doubles[0], ("1g.10gb", 1, 2)]) == overlap(("1g.10gb", 1), ("1g.20gb", 0))

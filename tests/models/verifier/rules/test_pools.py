@@ -27,6 +27,14 @@ def wrong(subject, found, allowed):
     return broken(Rule.POOLS, subject, found, allowed)
 
 
+def unlike(subject, fields):
+    return wrong(subject, f"added with another {fields}", "the same as the template of pool spot")
+
+
+def not_there(subject):
+    return wrong(subject, "removed, but no such node", "a node of the snapshot")
+
+
 # --- added -------------------------------------------------------------------------------------------------
 
 
@@ -45,9 +53,7 @@ def test_a_template_that_names_its_pool_or_waits_to_be_ready_makes_the_same_node
     pooled = snapshot(pools=[pool("spot", template=template)])
 
     assert judge(pooled, added=(new(),)) == ()
-    assert judge(pooled, added=(template.model_copy(update={"name": "x"}),)) == wrong(
-        "node x", "added with another ready_at", "the same as the template of pool spot"
-    )
+    assert judge(pooled, added=(template.model_copy(update={"name": "x"}),)) == unlike("node x", "ready_at")
 
 
 def test_nothing_is_added_where_the_policy_does_not_scale_up():
@@ -70,12 +76,8 @@ def test_an_added_node_is_of_a_pool_of_the_cluster():
 def test_an_added_node_is_like_its_pools_template():
     larger = NodeGpus(model="H100-80GB", count=8, memory_mib=81559, details=(Gpu(index=0, mig=()),))
 
-    assert judge(world(), added=(new(gpus=larger, cpu_milli=1),)) == wrong(
-        "node spot-9", "added with another cpus, gpus", "the same as the template of pool spot"
-    )
-    assert judge(world(), added=(new(labels={}),)) == wrong(
-        "node spot-9", "added with another labels", "the same as the template of pool spot"
-    )
+    assert judge(world(), added=(new(gpus=larger, cpu_milli=1),)) == unlike("node spot-9", "cpus, gpus")
+    assert judge(world(), added=(new(labels={}),)) == unlike("node spot-9", "labels")
 
 
 def test_an_added_node_has_a_new_name():
@@ -170,16 +172,12 @@ def test_nothing_is_removed_where_the_policy_does_not_scale_down():
 
 
 def test_a_removed_node_is_there_and_removed_once():
-    assert judge(world(), removed=("gone",)) == wrong(
-        "node gone", "removed, but no such node", "a node of the snapshot"
-    )
+    assert judge(world(), removed=("gone",)) == not_there("node gone")
     assert judge(world(), removed=("spot-0", "spot-0")) == wrong("node spot-0", "removed 2 times", "once")
 
 
 def test_an_added_node_is_not_removed():
-    assert judge(world(), added=(new(),), removed=("spot-9",)) == wrong(
-        "node spot-9", "removed, but no such node", "a node of the snapshot"
-    )
+    assert judge(world(), added=(new(),), removed=("spot-9",)) == not_there("node spot-9")
 
 
 def test_a_removed_node_is_of_a_pool_of_the_cluster():

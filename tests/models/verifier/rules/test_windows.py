@@ -35,6 +35,10 @@ def start_later(job, slot, reservation, on=ONE):
     return judge(world(job, reservations=[reservation]), policy=ahead(), planned=(later("a", slot, on),))
 
 
+def there(begins, ends):
+    return f"there from 2026-11-20T{begins}:00Z to 2026-11-20T{ends}:00Z"
+
+
 def wrong(found, allowed=TO_MAINTENANCE, subject="job a on node n0"):
     return broken(Rule.WINDOWS, subject, found, allowed)
 
@@ -47,14 +51,12 @@ def test_a_job_that_is_gone_in_time_may_start():
 
 
 def test_a_job_that_is_not_gone_in_time_may_not_start():
-    assert start_now(waits(hours=3.5), maintenance()) == wrong(
-        "there from 2026-11-20T12:00:00Z to 2026-11-20T15:30:00Z"
-    )
+    assert start_now(waits(hours=3.5), maintenance()) == wrong(there("12:00", "15:30"))
 
 
 def test_no_job_comes_while_it_lasts():
     assert start_now(waits(), maintenance(begins=-1)) == wrong(
-        "there from 2026-11-20T12:00:00Z to 2026-11-20T13:00:00Z",
+        there("12:00", "13:00"),
         "no job from 2026-11-20T11:00:00Z to 2026-11-20T13:00:00Z: maintenance by m",
     )
 
@@ -71,7 +73,7 @@ def test_other_nodes_are_open():
 def test_a_later_start_is_judged_from_its_slot_on():
     assert start_later(waits(hours=2), 1, maintenance()) == ()
     assert start_later(waits(hours=2), 2, maintenance()) == wrong(
-        "there from 2026-11-20T14:00:00Z to 2026-11-20T16:00:00Z", subject="job a on node n0 in slot 2"
+        there("14:00", "16:00"), subject="job a on node n0 in slot 2"
     )
     assert len(start_later(waits(hours=1), 4, maintenance())) == 1
     assert start_later(waits(hours=9), 5, maintenance()) == ()
@@ -87,7 +89,7 @@ def test_owners_may_come_at_any_time():
 
     assert judged(waits(hours=4, queue="team")) == ()
     assert judged(waits(hours=4, queue="below")) == ()
-    assert judged(waits(hours=4)) == wrong("there from 2026-11-20T12:00:00Z to 2026-11-20T16:00:00Z", told)
+    assert judged(waits(hours=4)) == wrong(there("12:00", "16:00"), told)
 
 
 def test_owners_are_told_by_name():
@@ -152,9 +154,7 @@ def test_new_replicas_of_a_job_that_grows_are_judged_by_its_end():
 
     assert grown(3, other) == ()
     assert grown(9, third) == ()
-    assert grown(4, other) == wrong(
-        "there from 2026-11-20T12:00:00Z to 2026-11-20T16:00:00Z", subject="job r on node n0"
-    )
+    assert grown(4, other) == wrong(there("12:00", "16:00"), subject="job r on node n0")
 
 
 def test_a_moved_job_is_judged_by_the_end_it_will_have():

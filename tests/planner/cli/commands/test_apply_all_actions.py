@@ -8,6 +8,7 @@ import pytest
 
 from gpuplan.models.errors import StalePlanError
 from gpuplan.planner.plan_file.plan_file import save_plan
+from tests.support.output.golden import figures
 from tests.support.samples.all_actions import MOVING, PLAN, WORLD
 
 
@@ -37,7 +38,7 @@ def test_the_question_counts_each_kind_of_change(gpuplan, made_by_hand, monkeypa
 
     asked = KINDS.replace("{", "").replace("}", "")
     assert shown.code == 1
-    assert f"Apply these changes: {asked}? Only 'yes' will be accepted." in one_line(shown.out)
+    assert f": {asked}? Only 'yes'" in one_line(shown.out)
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
@@ -54,7 +55,8 @@ def test_the_account_tells_each_kind_of_change(gpuplan, made_by_hand):
     ):
         done = done.replace(f"{{{before}}}", after)
     assert shown.code == 0, shown.err
-    assert f"Apply complete: {done}. Audit log: .gpuplan/audit.jsonl" in shown.out
+    assert f": {done}. " in shown.out
+    assert shown.out.endswith(" .gpuplan/audit.jsonl\n")
     audited = gpuplan("audit", "show").out
     assert "migrate mover from old to n1" in audited
     assert "remove old from pool cloud" in audited
@@ -66,7 +68,7 @@ def test_a_plan_applied_again_has_nothing_left_to_do(gpuplan, made_by_hand):
     again = gpuplan("apply", made_by_hand, "--executor", "simulated", "--auto-approve")
 
     assert again.code == 0
-    assert f"Plan {PLAN.plan_id} is already applied: 14 actions done before, none left." in again.out
+    assert figures(again.out) == f"{PLAN.plan_id} 14"
 
 
 def test_what_is_planned_applied_and_planned_again_comes_to_rest(gpuplan, tmp_path):

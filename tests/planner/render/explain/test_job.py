@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from textwrap import dedent
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +21,10 @@ from gpuplan.planner.render.explain.job import explanation_text
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.harness.explain_helpers import greedy_plan
+from tests.support.output.golden import golden_section
 from tests.support.samples.horizon_plans import HOUR, at, looking_ahead, running, timely_plan, waiting, whole
+
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 def text(plan, name, **more):
@@ -38,10 +41,6 @@ def lines(plan, name):
     return found
 
 
-def shown(golden):
-    return dedent(golden).removeprefix("\n")
-
-
 def finished(name, hours, *, queue="research", user="ann", outcome=JobOutcome.SUCCEEDED):
     return FinishedJob(
         name=name,
@@ -54,55 +53,15 @@ def finished(name, hours, *, queue="research", user="ann", outcome=JobOutcome.SU
 
 
 def test_a_job_with_a_promised_start():
-    assert text(timely_plan(), "render") == shown("""
-        Job render waits
-        (plan 7c1e55aa, epoch 2026-11-20T12:00:00Z)
-          asks for    8 GPUs; queue batch, user unknown, priority 0
-          takes       3h, as declared
-          why         Resources: needs 8 GPUs; 4 GPUs free on 4 matching nodes
-          room        0 of 1 replica would fit on 4 matching nodes; most is free on
-                      h100-3: 4 GPUs, 96 CPUs, 512 GiB
-          held by     prep-1 holds 4 GPUs on h100-3 until 13:00; user unknown, queue
-                      batch, priority 0
-                      sweep holds 8 GPUs on h100-4 until 14:00; user unknown, queue
-                      batch, priority 0
-                      train-a holds 8 GPUs on h100-1 until 14:00; user unknown, queue
-                      research, priority 0
-                      train-b holds 8 GPUs on h100-2 until 14:00; user unknown, queue
-                      research, priority 0
-          start       14:00 (promised); waits until train-b ends
-          places      h100-2
-          promise     13:00; now later: train-a on h100-1 is expected to run until 14:00
-          done        17:00
-          deadline    16:00: missed
-          until then  train-b is on h100-2 until 14:00, in its place
+    found = text(timely_plan(), "render")
 
-        What would make it start
-          POINTS  COSTS              CHANGE
-          +4,679  8 GPU-hours        raise its priority from 0 to 1, the least at which
-                                     stopping train-b for it pays
-            +466                     add 1 node of 8 × H100-80GB like h100-1
-               0  2h                 wait until 14:00, when it is promised to start
-          -3,294  8 GPU-hours        stop train-b (queue research, priority 0) (by hand:
-                                     no rule lets a plan do it)
-        Everything else stays as this plan leaves it. The verifier has found each change
-        to be enough; with less the job waits. Points are what the objective gains. A
-        priority is the least for the jobs that it names.
-        """)
+    assert found == golden_section(TEXTS, "a job with a promised start", found)
 
 
 def test_a_job_that_starts_and_one_that_runs():
-    assert text(timely_plan(), "sweep") == shown("""
-        Job sweep starts now
-        (plan 7c1e55aa, epoch 2026-11-20T12:00:00Z)
-          asks for    8 GPUs; queue batch, user unknown, priority 0
-          takes       2h, as declared
-          why         Admitted: just submitted; ahead of train-moe's start at 14:00
-          brings      +2,885 points
-          places      h100-4
-          done        14:00
-          killed      at 14:00 if it still runs
-        """)
+    found = text(timely_plan(), "sweep")
+
+    assert found == golden_section(TEXTS, "a job that starts", found)
     assert lines(timely_plan(), "train-a")["takes"] == "3h, as declared; 2h left"
 
 

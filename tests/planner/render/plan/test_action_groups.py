@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +16,15 @@ from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
-from tests.support.output.plan_texts import crowd, shown, text, text_of_diff
+from tests.support.output.golden import golden_section
+from tests.support.output.plan_texts import crowd, text, text_of_diff
 from tests.support.samples.sample_plans import NODES, small_plan, throng
 from tests.support.strategies import instances
 from tests.support.strategies.placement_strategies import legal_placements
 from tests.support.strategies.random_targets import legal_target
 from tests.support.strategies.snapshot_strategies import snapshots
+
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 def test_many_changes_of_running_jobs_and_nodes_are_grouped():
@@ -85,26 +89,7 @@ def on(index, count):
 def test_many_actions_are_grouped_and_the_rest_is_counted():
     lines = text(crowd()).split("\n\n", 1)[1]
 
-    assert lines == shown("""
-          + start  23 jobs  8 GPUs    23 nodes  queue q0  184 GPUs in all
-          + start  67 jobs  0.25 GPU  7 nodes   queue q0  16.75 GPUs in all
-          + start  67 jobs  0.25 GPU  7 nodes   queue q1  16.75 GPUs in all
-          + start  66 jobs  0.25 GPU  7 nodes   queue q2  16.5 GPUs in all
-          Grouped by size and queue; each one: gpuplan show plan.json --all
-
-          . wait  30 jobs  Held
-                    30  held by its user or an operator
-          . wait  50 jobs  WaitingForQuota
-                    37  needs 8 GPUs; queue q0 uses 200.75 of 100 GPUs
-                    13  needs 0.25 GPU; queue q0 uses 200.75 of 100 GPUs
-          . wait  27 jobs  NotChosen
-                    27  would fit, but no place was chosen for it in the time given
-          Grouped by reason; each one: gpuplan show plan.json --all
-
-        allocated 0.0 % → 97.5 %  free GPUs in whole nodes 0.0 %  fairness 0.92
-        Plan: 223 to start, 0 to preempt, 107 waiting, 0 unchanged.
-        Next: gpuplan apply plan.json --executor simulated
-        """)
+    assert lines == golden_section(TEXTS, "hundreds of starts and waits", lines)
 
 
 def test_every_job_is_shown_when_all_are_asked_for():

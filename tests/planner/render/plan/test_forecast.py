@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -15,6 +16,7 @@ from gpuplan.planner.render.reports.plan import timeline_chart
 from gpuplan.planner.text_format import format_time
 from tests.support.builders.build import NOW, cluster, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
+from tests.support.output.golden import golden_section
 from tests.support.output.html_pages import page
 from tests.support.samples.horizon_plans import (
     WORLD,
@@ -26,6 +28,8 @@ from tests.support.samples.horizon_plans import (
     waiting,
     whole,
 )
+
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 def text(plan, *, width=80, ascii_only=False, verbose=False, path="plan.json"):
@@ -43,43 +47,9 @@ def section(title, found):
 
 
 def test_a_plan_that_looks_ahead_at_eighty_columns():
-    assert text(timely_plan()) == shown("""
-        Plan 7c1e55aa  epoch 2026-11-20T12:00:00Z  snapshot 9f3a9f3a  policy 1d201d20
-        milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        terms  completion +45,900  (greedy 43,790)
-        horizon  12 slots of 1h to 2026-11-21T00:00:00Z  3 starts promised  1 foreseen
+    found = text(timely_plan())
 
-          + start  sweep  8 GPUs  h100-4  queue batch
-                   just submitted; ahead of train-moe's start at 14:00; killed at 14:00
-                   if it still runs
-
-          . wait  late       8 GPUs      queue batch
-                  takes 3h and must be done by 14:00: it would be 1h late
-          . wait  eval       4 GPUs      queue batch
-                  starts 13:00 (promised); waits until prep-1 has succeeded, expected at
-                  13:00
-          . wait  notebook   1 GPU       queue batch
-                  foreseen 15:00; waits for its start time, 15:00
-          . wait  render     8 GPUs      queue batch
-                  starts 14:00 (promised), waits until train-b ends; needs 8 GPUs; 4
-                  GPUs free on 4 matching nodes
-          . wait  train-moe  2 × 8 GPUs  queue research
-                  starts 14:00 (promised), waits until sweep and train-a end; needs 16
-                  GPUs; 4 GPUs free on 4 matching nodes
-
-        Promises changed
-          withdrawn  late    14:00 → none   it cannot meet its hard deadline any more
-          later      render  13:00 → 14:00
-                     train-a on h100-1 is expected to run until 14:00
-
-        Deadlines at risk
-          impossible  late    due 14:00 (hard)  not planned
-          late        render  due 16:00         done 17:00
-
-        allocated 62.5 % → 87.5 %  free GPUs in whole nodes 0.0 %  fairness 0.98
-        Plan: 1 to start, 0 to preempt, 5 waiting, 3 unchanged.
-        Next: gpuplan apply plan.json --executor simulated
-        """)
+    assert found == golden_section(TEXTS, "a plan that looks ahead", found)
 
 
 def test_every_line_fits_and_is_ascii_where_asked():

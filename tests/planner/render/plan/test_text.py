@@ -3,132 +3,32 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from tests.support.builders.build import cluster, job, placement, replica, snapshot
-from tests.support.output.plan_texts import COLOURS, HEAD, shown, text
+from tests.support.output.golden import golden_section
+from tests.support.output.plan_texts import COLOURS, text
 from tests.support.samples.sample_plans import busy_plan, small_plan
+
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 def test_a_plan_at_eighty_columns():
-    assert text(small_plan()) == HEAD + shown("""
-        milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        goal value  terms  completion +45,900  (greedy 43,790)
+    found = text(small_plan())
 
-          + start  train-llama  4 × 8 GPUs  h100-[03-06]  queue research
-                   one rack (r2); waited 3h10m
-          + start  infer-a      0.46 GPU    h100-02       queue batch
-                   on H100-80GB; just submitted
-          + start  prepare      16 CPUs     h100-02       queue batch     just submitted
-
-          . wait  notebook    1 GPU       queue batch
-                  held by its user or an operator
-          . wait  train-moe   8 × 8 GPUs  queue research
-                  needs 64 GPUs; queue research may never hold more than 48 GPUs
-          . wait  train-next  3 × 8 GPUs  queue research
-                  needs 24 GPUs; queue research uses 32 of 48 GPUs; priority 0 comes
-                  after train-llama of higher priority with 32 GPUs
-          . wait  render      3 × 8 GPUs  queue batch
-                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes; priority 0 comes
-                  after train-llama of higher priority with 32 GPUs
-
-        allocated 18.8 % → 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
-          cost 196.00/h
-        Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
-        Next: gpuplan apply plan.json --executor simulated
-        """)
+    assert found == golden_section(TEXTS, "a small plan", found)
 
 
 def test_every_name_is_whole_and_every_reason_wrapped_in_ascii():
     found = text(small_plan(), ascii_only=True, verbose=True, path="my plan.json")
 
-    assert found == HEAD + shown("""
-        milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        goal value  terms  completion +45,900  (greedy 43,790)
-
-          + start  train-llama  4 x 8 GPUs  h100-[03-06]  queue research
-                   one rack (r2); waited 3h10m
-          + start  infer-a      0.46 GPU    h100-02       queue batch
-                   on H100-80GB; just submitted
-          + start  prepare      16 CPUs     h100-02       queue batch     just submitted
-
-          . wait  notebook    1 GPU       queue batch
-                  held by its user or an operator
-          . wait  train-moe   8 x 8 GPUs  queue research
-                  needs 64 GPUs; queue research may never hold more than 48 GPUs
-          . wait  train-next  3 x 8 GPUs  queue research
-                  needs 24 GPUs; queue research uses 32 of 48 GPUs; priority 0 comes
-                  after train-llama of higher priority with 32 GPUs
-          . wait  render      3 x 8 GPUs  queue batch
-                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes; priority 0 comes
-                  after train-llama of higher priority with 32 GPUs
-
-        allocated 18.8 % -> 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
-          cost 196.00/h
-        Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
-        Next: gpuplan apply 'my plan.json' --executor simulated
-        """)
+    assert found == golden_section(TEXTS, "a small plan in ASCII, in full", found)
 
 
 def test_every_type_of_action_at_eighty_columns():
-    assert text(busy_plan()) == HEAD + shown("""
-        milp FEASIBLE  objective 12,300  bound 13,000  gap 5.7 %  in 6.0 s
-        goal value  terms  completion +18,000  nodes -4,000  preemption -1,500
-          resize -200  (greedy 9,000)
+    found = text(busy_plan())
 
-          + start  train-llama  2 × 8 GPUs   h100-[01,05]  queue research
-                   waited 3h10m; takes the place of sweep-117
-          + start  distill      6 GPUs       h100-02       queue research
-                   just submitted; takes the place of sweep-118 and tune
-          + start  render       6 GPUs       cloud-1       queue batch
-                   on 1 new node; just submitted
-          + start  infer-a      2 × 1g.10gb  mig-1         queue batch
-                   just submitted
-
-          ~ grow     embed      1 → 2 × 1 GPU   h100-03            queue batch
-                     1 → 2 replicas of at most 3; ran 1h, loses 1 GPU-hour without a
-                     checkpoint; costs 20 points: work +100, resize -120
-          ~ shrink   tune       2 → 1 × 2 GPUs  h100-02            queue batch
-                     2 → 1 replicas of at least 1; makes room for distill; ran 1h, loses
-                     4 GPU-hours without a checkpoint; costs 650 points: work -200,
-                     resize -450
-          > migrate  eval       1 GPU           old-1 → cloud-1    queue batch
-                     empties old-1, to be removed; ran 1h, loses 1 GPU-hour without a
-                     checkpoint; costs 120 points
-          > migrate  notebook   1 GPU           h100-04 → mig-1    queue batch
-                     leaves h100-04, to be drained; ran 1h, loses 1 GPU-hour without a
-                     checkpoint; costs 120 points
-          > migrate  sweep-118  4 GPUs          h100-02 → h100-03  queue batch
-                     makes room for distill; ran 1h, loses 4 GPU-hours without a
-                     checkpoint; costs 450 points
-          - preempt  sweep-117  8 GPUs          h100-01            queue batch
-                     makes room for train-llama; ran 1h, loses 8 GPU-hours without a
-                     checkpoint; costs 1,680 points: work -800, preemption -880
-
-          + scale_up     cloud-1      pool cloud, 8 × H100-80GB
-                         needed by eval and render; costs 40.00/h, ready after 10m
-          ± repartition  mig-1 gpu 0  2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb  for infer-a
-          ~ cordon       old-1
-                         to be removed once eval has left
-          ~ drain        h100-04
-                         confirms that notebook has left a node to be drained
-          ~ drain        old-1
-                         confirms that eval has left a node to be removed
-          - scale_down   old-1        pool old
-                         no job needs it; saves 20.00/h
-          - scale_down   old-2        pool old
-                         no job needs it; saves 20.00/h
-
-          . wait  train-moe  8 × 8 GPUs  queue research
-                  needs 64 GPUs; queue research may never hold more than 48 GPUs
-
-        allocated 33.5 % → 77.4 %  free GPUs in whole nodes 0.0 %  fairness 0.85
-          cost 168.50/h
-        Plan: 4 to start, 1 to grow (1 GPU-hour lost), 1 to shrink (4 GPU-hours lost), 3
-        to migrate (6 GPU-hours lost), 1 to preempt (8 GPU-hours lost), 1 to
-        repartition, 1 node to add, 2 nodes to drain, 2 nodes to remove, 2 waiting (1 of
-        them stopped by this plan), 1 unchanged.
-        Next: gpuplan apply plan.json --executor simulated
-        """)
+    assert found == golden_section(TEXTS, "every type of action", found)
 
 
 def test_every_type_of_action_in_ascii_on_one_line_each():

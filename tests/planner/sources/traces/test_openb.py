@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.sources.traces.openb import PRIORITY, TRACE_START, OpenbQos, read_openb
+from tests.support.output.golden import golden_section
 
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 NODES = """\
 sn,cpu_milli,memory_mib,gpu,model
 gpu-a,96000,393216,8,G2
@@ -190,30 +192,11 @@ def test_all_problems_of_both_files_are_told_at_once_with_their_lines(read):
         + "p6,1,-1,0,0,T4||x,QQ,Running,9,1,5\n"
         + "p7,1,1,1.5,1000,,LS,Running,0,1,0\n"
     )
-    too_early = "expected 9 or later: a pod is created, then scheduled, then deleted."
 
     found = problems(read, nodes=nodes, pods=pods)
 
-    assert sorted(found) == sorted(
-        [
-            "nodes.csv:5: cpu_milli is 'x'; expected a whole number from 0 to 1000000000.",
-            "nodes.csv:5: sn is 'gpu-a'; expected each node once, and it is on line 2 already.",
-            "nodes.csv:6: gpu is '129'; expected a whole number from 0 to 128.",
-            "nodes.csv:7: model is ''; expected a name of letters, digits and . _ : / @ + -.",
-            "nodes.csv:8: model is 'T4'; expected no model on a node with 0 GPUs.",
-            "nodes.csv:9: has 2 cells; expected 5, as the header.",
-            "pods.csv:2: name is 'a b'; expected a name of letters, digits and . _ : / @ + -.",
-            "pods.csv:3: gpu_milli is '500'; expected 1000 with num_gpu 2.",
-            "pods.csv:4: gpu_milli is '0'; expected 1 to 1000 with num_gpu 1.",
-            "pods.csv:5: gpu_milli is '10'; expected 0 with num_gpu 0.",
-            "pods.csv:6: gpu_spec is 'T4||x'; expected GPU models such as V100M16|V100M32, or nothing.",
-            "pods.csv:6: memory_mib is '-1'; expected a whole number from 0 to 1099511627776.",
-            "pods.csv:6: qos is 'QQ'; expected one of Guaranteed, LS, Burstable, BE.",
-            f"pods.csv:6: scheduled_time is '5'; {too_early}",
-            f"pods.csv:6: deletion_time is '1'; {too_early}",
-            "pods.csv:7: num_gpu is '1.5'; expected a whole number from 0 to 128.",
-        ]
-    )
+    text = "".join(f"{line}\n" for line in sorted(found))
+    assert text == golden_section(TEXTS, "all problems of both files", text)
 
 
 def test_missing_columns_are_told_alone_however_wrong_the_rows_are(read):

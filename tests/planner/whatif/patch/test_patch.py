@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -10,7 +12,10 @@ from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.whatif.patch.patch import Change
 from tests.support.builders.build import job, node, pool, snapshot
 from tests.support.harness.patch_helpers import POLICY, after, patched, said
+from tests.support.output.golden import golden_section
 from tests.support.strategies.snapshot_strategies import snapshots
+
+TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 @given(snapshots(mig=True, locality=True))
@@ -67,20 +72,8 @@ def test_everything_that_does_not_fit_is_told_at_once():
         expectations=[{"job": "unknown", "runs": True}],
     )
 
-    assert found == [
-        "there is no rack 'r2'.",
-        "there is no node with GPU model 'T4'.",
-        "there is no node of pool 'p'.",
-        "2 nodes meet these conditions; expected at least 9.",
-        "there is no node 'n1'.",
-        "there is no pool 'spoot'.",
-        "node 'cpu' has no GPUs to be replaced; expected a count beside the model.",
-        "pool 'spot' would have min 9 and max 4; expected min <= max.",
-        "queue 'q' has no quota to be changed; expected a nominal one.",
-        "there is no job of user 'ada'.",
-        "there is no queue 'z'.",
-        "there is no job 'unknown'.",
-    ]
+    text = "".join(f"{line}\n" for line in found)
+    assert text == golden_section(TEXTS, "what does not fit", text)
 
 
 def test_what_makes_no_sense_together_is_told():

@@ -53,17 +53,21 @@ def test_another_share_is_not_what_was_asked_for():
     )
 
 
+def repeated(gpu):
+    return wrong(f"gpu {gpu} more than once", "each GPU once")
+
+
 def test_whole_gpus_are_distinct():
     assert judge_one(job(gpus=2), replica(gpus=(3, 3))) == (
         *broken(Rule.GPU_CAPACITY, "node n0 gpu 3", "2 holders: a, a", "1 holder"),
-        *wrong("gpu 3 more than once", "each GPU once"),
+        *repeated(3),
     )
 
 
 def test_only_the_gpu_that_is_repeated_is_named():
     found = judge_one(job(gpus=3), replica(gpus=(5, 4, 5)))
 
-    assert wrong("gpu 5 more than once", "each GPU once")[0] in found
+    assert repeated(5)[0] in found
     assert len(found) == 2
 
 
@@ -72,7 +76,7 @@ def test_a_share_and_its_rest_on_one_gpu_are_not_one_share():
 
     assert judge_one(job(milli=500), halves) == (
         *wrong("2 0.5 GPU shares", "1 0.5 GPU share"),
-        *wrong("gpu 0 more than once", "each GPU once"),
+        *repeated(0),
     )
 
 

@@ -81,22 +81,22 @@ def test_a_job_without_gpus_may_stand_on_any_gpu_model():
     assert judge_on(node(model="T4"), job(cpus=1, gpu_models=["A100-80GB"])) == ()
 
 
+def too_little_memory(found, needed):
+    return broken(Rule.SELECTION, f"{HERE} gpu 0", f"{found} MiB of GPU memory", f"at least {needed} MiB")
+
+
 def test_the_memory_of_each_whole_gpu_must_suffice():
     wants = asking(job(gpus=1), gpu_memory_mib=40000)
 
     assert judge_on(node(gpu_memory_mib=40000), wants) == ()
-    assert judge_on(node(gpu_memory_mib=39999), wants) == broken(
-        Rule.SELECTION, f"{HERE} gpu 0", "39999 MiB of GPU memory", "at least 40000 MiB"
-    )
+    assert judge_on(node(gpu_memory_mib=39999), wants) == too_little_memory(39999, 40000)
 
 
 def test_a_share_gets_its_part_of_the_memory_rounded_down():
     wants = asking(job(milli=500), gpu_memory_mib=500)
 
     assert judge_on(node(gpu_memory_mib=1000), wants, milli=500) == ()
-    assert judge_on(node(gpu_memory_mib=999), wants, milli=500) == broken(
-        Rule.SELECTION, f"{HERE} gpu 0", "499 MiB of GPU memory", "at least 500 MiB"
-    )
+    assert judge_on(node(gpu_memory_mib=999), wants, milli=500) == too_little_memory(499, 500)
 
 
 def test_a_mig_instance_gets_the_memory_of_its_slices():
@@ -106,9 +106,9 @@ def test_a_mig_instance_gets_the_memory_of_its_slices():
     held = placement("a", sliced(replica(), (0, "3g.40gb", 4)))
 
     assert judge(snapshot(nodes=[one], jobs=[asking(wants, gpu_memory_mib=40000)]), held) == ()
-    assert judge(snapshot(nodes=[one], jobs=[asking(wants, gpu_memory_mib=40001)]), held) == broken(
-        Rule.SELECTION, f"{HERE} gpu 0", "40000 MiB of GPU memory", "at least 40001 MiB"
-    )
+    assert judge(
+        snapshot(nodes=[one], jobs=[asking(wants, gpu_memory_mib=40001)]), held
+    ) == too_little_memory(40000, 40001)
 
 
 def test_an_unknown_mig_instance_has_no_known_memory():
@@ -118,7 +118,7 @@ def test_an_unknown_mig_instance_has_no_known_memory():
     unknown = node("n0").model_copy(update={"gpus": gpus})
     wants = asking(job(), mig={"5g.50gb": 1}, gpu_memory_mib=1)
     held = placement("a", sliced(replica(), (0, "5g.50gb", 0)))
-    too_small = broken(Rule.SELECTION, f"{HERE} gpu 0", "0 MiB of GPU memory", "at least 1 MiB")[0]
+    too_small = too_little_memory(0, 1)[0]
 
     assert too_small in judge(snapshot(nodes=[known], jobs=[wants]), held)
     assert too_small in judge(snapshot(nodes=[unknown], jobs=[wants]), held)

@@ -1,0 +1,34 @@
+"""Expected outputs in files, one for a family of messages; `make golden` rewrites them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+REWRITE = "GPUPLAN_REWRITE_GOLDEN" in os.environ
+
+
+def golden(path, found):
+    """The expected text in a file, which is what was found if the file is to be rewritten."""
+    if REWRITE:
+        path.write_text(found, encoding="utf-8")
+    return path.read_text(encoding="utf-8")
+
+
+def golden_section(path, name, found):
+    """The expected text of one section of such a file; a section begins with a line `=== name ===`."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    parts = re.split(r"^=== (.+) ===\n", text, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    if REWRITE:
+        sections[name] = found
+        path.write_text("".join(f"=== {key} ===\n{one}" for key, one in sections.items()), encoding="utf-8")
+    return sections[name]
+
+
+def figures(text):
+    """Names in quotes and words that have a digit, in order: what a message is about, and how much."""
+    return " ".join(quoted or word.rstrip(".:") for quoted, word in _FIGURE.findall(text))
+
+
+_FIGURE = re.compile(r"(?<!\w)'([^']*)'(?!\w)|([^\s,;()×'`]*\d[^\s,;()×'`]*)")
