@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -83,36 +84,41 @@ def read_file(source: str, *, largest: int = LARGEST_BYTES) -> DocumentFile:
     """
     place = _STDIN_PLACE if source == STDIN else source
     try:
-        return _parsed(_decoded(_content(source, largest)), place, Path(source).suffix.lower())
+        path = None if source == STDIN else Path(source)
+        text = _decoded(read_bytes(path, hint=_CHECK_THE_PATH, largest=largest))
+        return _parsed(text, place, Path(source).suffix.lower())
     except RefusedError as error:
         where = place if error.line is None else f"{place}:{error.line}"
         raise BadInputError((InputProblem(where, error.message),)) from None
 
 
-def _content(source: str, largest: int) -> bytes:
+def read_bytes(path: Path | None, *, hint: str, largest: int = LARGEST_BYTES) -> bytes:
+    """The content of a file, or of standard input if `path` is None; `hint` says what to do if it fails."""
     try:
-        if source == STDIN:
-            content = sys.stdin.buffer.read(largest + 1)
-        else:
-            with Path(source).open("rb") as file:
-                content = file.read(largest + 1)
+        with path.open("rb") if path else nullcontext(sys.stdin.buffer) as file:
+            content = file.read(largest + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise RefusedError(None, f"cannot be read: {reason}.\n{_CHECK_THE_PATH}") from None
+        raise RefusedError(None, f"cannot be read: {reason}.\n{hint}") from None
     if len(content) > largest:
         raise RefusedError(None, f"is larger than {largest / 2**20:g} MiB, the most that is read.")
     return content
+
+
+def decode_utf_8(content: bytes, *, hint: str = "", encoding: str = "utf-8") -> str:
+    """The text of a content."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise RefusedError(line, f"has byte 0x{byte:02x}; expected text in UTF-8.{hint}") from None
 
 
 def _decoded(content: bytes) -> str:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
             raise RefusedError(None, f"is {encoding}; expected plain UTF-8.")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RefusedError(line, f"has byte 0x{content[error.start]:02x}; expected text in UTF-8.") from None
+    text = decode_utf_8(content)
     if control := _CONTROL.search(text):
         line = text.count("\n", 0, control.start()) + 1
         raise RefusedError(line, f"has control character 0x{ord(control[0]):02x}; expected text.")
