@@ -33,7 +33,7 @@ from gpuplan.planner.sources.documents.error_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from gpuplan.models.validation.base import Location
     from gpuplan.planner.sources.documents.documents import DocumentFile
@@ -44,15 +44,25 @@ if TYPE_CHECKING:
 
 QUEUES: Final[Location] = ("queues",)
 JOBS: Final[Location] = ("jobs",)
-FINISHED: Final[Location] = ("finished",)
-_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS, QUEUES, JOBS, FINISHED)
+_LISTS: Final[dict[Location, type[Noun]]] = {
+    NODES: Node,
+    POOLS: NodePool,
+    DATASETS: Dataset,
+    RACK_POWER: RackPower,
+    RESERVATIONS: Reservation,
+    TARIFFS: Tariff,
+    QUEUES: Queue,
+    JOBS: Job,
+    ("finished",): FinishedJob,
+}
+"""The sections that are lists, with the class of their entries, in the order of their checks."""
 _SCALARS: Final[tuple[Location, ...]] = (
     ("format_version",),
     ("taken_at",),
     ("cluster", "name"),
     ("cluster", "overcommit"),
 )
-_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs", "finished")
+_SECTIONS: Final = tuple(Snapshot.model_fields)
 _OF_CLUSTER: Final = tuple(Cluster.model_fields)
 _EXPECTED_DOCUMENT: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
 _OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
@@ -72,7 +82,9 @@ class Assembly:
     scalars: dict[Location, Any] = field(default_factory=dict)
     lists: dict[Location, list[Any]] = field(default_factory=dict)
     locations: dict[Location, SourceLocation] = field(default_factory=dict)
-    """Position of each scalar, and of each entry of a list."""
+    """Position of each scalar."""
+    origins: dict[Location, list[tuple[SourceLocation, int]]] = field(default_factory=dict)
+    """For each entry of a list, the list of a file that it is from, and its index there."""
     problems: list[LocatedProblem] = field(default_factory=list)
     passed_over: list[LocatedProblem] = field(default_factory=list)
     """Documents that are not part of a snapshot, each with the reason."""
@@ -88,15 +100,14 @@ class Assembly:
 
     def spot(self, location: Location) -> SourceLocation | None:
         """Position of an entry of the document in its file; None if no file contains it."""
-        for length in (3, 2, 1):
-            if spot := self.locations.get(location[:length]):
-                return spot.inside(location[length:])
+        for length in (1, 2):
+            section, rest = location[:length], location[length:]
+            if section in self.locations:
+                return self.locations[section].inside(rest)
+            if section in self.origins and rest:
+                spot, index = self.origins[section][int(rest[0])]
+                return spot.inside((index, *rest[1:]))
         return None
-
-    def entries(self, section: Location) -> Iterator[tuple[Any, SourceLocation]]:
-        """The entries of a list, each with its position."""
-        for index, entry in enumerate(self.lists.get(section, ())):
-            yield entry, self.locations[*section, index]
 
     def take(self, document: Any, spot: SourceLocation, *, among_others: bool = False) -> None:
         """Add the sections of one document; if `among_others` (a directory), ignore results of gpuplan."""
@@ -119,17 +130,11 @@ class Assembly:
             else:
                 self._put((key, "nodes"), value, here)
 
-    def extend(self, section: Location, entries: Iterable[tuple[Any, SourceLocation]]) -> None:
-        """Add entries to a list, each with its position."""
-        joined = self.lists.setdefault(section, [])
-        for entry, spot in entries:
-            self.locations[*section, len(joined)] = spot
-            joined.append(entry)
-
     def _put(self, section: Location, value: Any, spot: SourceLocation) -> None:
         path = ".".join(map(str, section))
         if section in _LISTS and isinstance(value, list):
-            self.extend(section, [(entry, spot.inside((index,))) for index, entry in enumerate(value)])
+            self.lists.setdefault(section, []).extend(value)
+            self.origins.setdefault(section, []).extend((spot, index) for index in range(len(value)))
         elif section in _LISTS:
             self._refuse(spot, f"the snapshot has {path} = {format_value(value)}; expected a list.")
         elif section not in _SCALARS:
@@ -216,23 +221,6 @@ MOST_PROBLEMS: Final = 10_000
 
 _THERE_ARE_MORE: Final = f"there are more problems than the {MOST_PROBLEMS:,} told here; correct these first."
 
-_ENTRIES: Final[dict[Location, type[Noun]]] = {
-    NODES: Node,
-    POOLS: NodePool,
-    DATASETS: Dataset,
-    RACK_POWER: RackPower,
-    RESERVATIONS: Reservation,
-    TARIFFS: Tariff,
-    QUEUES: Queue,
-    JOBS: Job,
-    FINISHED: FinishedJob,
-}
-_SECTION: Final = {
-    **dict.fromkeys((NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS), Section.CLUSTER),
-    QUEUES: Section.QUEUES,
-    JOBS: Section.JOBS,
-    FINISHED: Section.FINISHED,
-}
 _EXPECTED: Final = (NODES, QUEUES, JOBS)
 _WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool", FinishedJob: "finished job"}
 _ANY_TIME: Final = "2000-01-01T00:00:00Z"
@@ -248,11 +236,15 @@ def validate_noun(
 ) -> tuple[AnyNoun | None, list[LocatedProblem]]:
     """The data object that a document states, or all problems inside it."""
     try:
-        # Documents use the alias of a field, even if the class has another name for it.
-        return noun.model_validate(document, by_alias=True, by_name=False), []
+        return _made(document, noun), []
     except ValidationError as error:
         faults = faults_in(error, document, noun, subject=subject, near=near)
         return None, [LocatedProblem(spot_of(fault.location), fault.message) for fault in faults]
+
+
+def _made(document: Any, noun: type[AnyNoun]) -> AnyNoun:
+    # Documents use the alias of a field, even if the class has another name for it.
+    return noun.model_validate(document, by_alias=True, by_name=False)
 
 
 def validate_snapshot(
@@ -267,20 +259,25 @@ def validate_snapshot(
     problems = list(assembly.problems)
     # A rejected section may be any of the missing ones, under a wrong name.
     missing = [section for section in _EXPECTED if section not in assembly.lists]
-    incomplete = set(Section) if problems else {_SECTION[section] for section in missing}
-    sound = Assembly(scalars=assembly.scalars, lists={section: [] for section in assembly.lists})
-    for section, noun in _ENTRIES.items():
-        for entry, spot in assembly.entries(section):
-            made, faulty = validate_noun(
-                entry, noun, spot.inside, subject=_named(noun, entry, spot), near=near
-            )
-            if made is not None:
-                sound.extend(section, [(made, spot)])
-                continue
-            incomplete.add(_SECTION[section])
-            problems += faulty
-            if len(problems) > MOST_PROBLEMS:
-                return None, _cut_short(problems), []
+    incomplete = set(Section) if problems else {Section(str(section[0])) for section in missing}
+    sound = Assembly(
+        scalars=assembly.scalars,
+        lists={section: [] for section in assembly.lists},
+        origins={section: [] for section in assembly.lists},
+    )
+    for section, noun in _LISTS.items():
+        entries, origins = assembly.lists.get(section, ()), assembly.origins.get(section, ())
+        for entry, origin in zip(entries, origins, strict=True):
+            try:
+                sound.lists[section].append(_made(entry, noun))
+                sound.origins[section].append(origin)
+            except ValidationError:
+                spot = origin[0].inside((origin[1],))
+                named = _named(noun, entry, spot)
+                problems += validate_noun(entry, noun, spot.inside, subject=named, near=near)[1]
+                incomplete.add(Section(str(section[0])))
+                if len(problems) > MOST_PROBLEMS:
+                    return None, _cut_short(problems), []
 
     snapshot, faulty = validate_noun(
         sound.document, Snapshot, assembly.spot, subject="the snapshot", near=near
@@ -309,7 +306,7 @@ def _named(noun: type[Noun], entry: Any, spot: SourceLocation) -> str:
 
 def _at_any_time(sound: Assembly) -> Snapshot:
     """A snapshot of the valid entries, used if the documents state no complete snapshot."""
-    document = Assembly(lists={section: sound.lists.get(section, []) for section in _ENTRIES}).document
+    document = Assembly(lists={section: sound.lists.get(section, []) for section in _LISTS}).document
     return Snapshot.model_validate({"taken_at": _ANY_TIME, **document})
 
 

@@ -1,7 +1,8 @@
 """
 Documents: the plain data of a YAML or JSON file, and the line of each entry.
 
-Lines are looked up only if an entry has a problem, which keeps reading fast.
+Reading builds the data and nothing else. Lines are found in a second pass over the text, which only a file
+with a problem needs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import math
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -20,13 +22,13 @@ import yaml
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.planner.sources.documents.tokens import (
     LONGEST_NUMBER,
+    MAX_DEPTH,
     MOST_VALUES,
     RefusedError,
     Token,
     TokenKind,
-    build_documents,
-    entries,
     lines_of,
+    refuse,
     too_many_values,
 )
 
@@ -68,7 +70,7 @@ class DocumentFile:
 
     def lines(self, wanted: Iterable[Location]) -> dict[Location, int]:
         """Lines of entries and of all their parents; a location starts with the index of the document."""
-        return lines_of(entries(self.tokens(self.text)), wanted)
+        return lines_of(self.tokens(self.text), wanted)
 
 
 def read_file(source: str, *, largest: int = LARGEST_BYTES) -> DocumentFile:
@@ -82,36 +84,41 @@ def read_file(source: str, *, largest: int = LARGEST_BYTES) -> DocumentFile:
     """
     place = _STDIN_PLACE if source == STDIN else source
     try:
-        return _parsed(_decoded(_content(source, largest)), place, Path(source).suffix.lower())
+        path = None if source == STDIN else Path(source)
+        text = _decoded(read_bytes(path, hint=_CHECK_THE_PATH, largest=largest))
+        return _parsed(text, place, Path(source).suffix.lower())
     except RefusedError as error:
         where = place if error.line is None else f"{place}:{error.line}"
         raise BadInputError((InputProblem(where, error.message),)) from None
 
 
-def _content(source: str, largest: int) -> bytes:
+def read_bytes(path: Path | None, *, hint: str, largest: int = LARGEST_BYTES) -> bytes:
+    """The content of a file, or of standard input if `path` is None; `hint` says what to do if it fails."""
     try:
-        if source == STDIN:
-            content = sys.stdin.buffer.read(largest + 1)
-        else:
-            with Path(source).open("rb") as file:
-                content = file.read(largest + 1)
+        with path.open("rb") if path else nullcontext(sys.stdin.buffer) as file:
+            content = file.read(largest + 1)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise RefusedError(None, f"cannot be read: {reason}.\n{_CHECK_THE_PATH}") from None
+        raise RefusedError(None, f"cannot be read: {reason}.\n{hint}") from None
     if len(content) > largest:
         raise RefusedError(None, f"is larger than {largest / 2**20:g} MiB, the most that is read.")
     return content
+
+
+def decode_utf_8(content: bytes, *, hint: str = "", encoding: str = "utf-8") -> str:
+    """The text of a content."""
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise RefusedError(line, f"has byte 0x{byte:02x}; expected text in UTF-8.{hint}") from None
 
 
 def _decoded(content: bytes) -> str:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
             raise RefusedError(None, f"is {encoding}; expected plain UTF-8.")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RefusedError(line, f"has byte 0x{content[error.start]:02x}; expected text in UTF-8.") from None
+    text = decode_utf_8(content)
     if control := _CONTROL.search(text):
         line = text.count("\n", 0, control.start()) + 1
         raise RefusedError(line, f"has control character 0x{ord(control[0]):02x}; expected text.")
@@ -128,22 +135,20 @@ def _parsed(text: str, place: str, suffix: str) -> DocumentFile:
             return DocumentFile(place, [read_json(text)], json_tokens, text)
         except RefusedError:
             pass  # YAML in braces, or invalid: the YAML reader below decides
-    return DocumentFile(place, build_documents(entries(yaml_tokens(text))), yaml_tokens, text)
+    return DocumentFile(place, read_yaml(text), yaml_tokens, text)
 
 
-# JSON, parsed by the standard library for speed, and parsed again token by token if it is rejected.
-#
-# The standard parser does not report the line of a duplicate key or a NaN; the token reader does.
+# JSON, read by the standard library; if it is refused, the tokens tell the line of a duplicate key or a NaN.
 
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\]:,"]+', re.DOTALL)
 _OPENING: Final = {"{": TokenKind.MAPPING, "[": TokenKind.LIST}
-_LONG_NUMBER = re.compile(rf"[0-9]{{{LONGEST_NUMBER + 1}}}")
+_TEN_DIGITS = re.compile("[0-9]{10}")
 _ESCAPE = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)|\\\\|\\u(d[89a-f]..)", re.IGNORECASE)
 
 
 class _NotStrictError(ValueError):
-    """Input that the standard parser would accept, but that is rejected here."""
+    """Input that a reader does not accept; the tokens tell its line."""
 
 
 def read_json(text: str) -> Any:
@@ -153,7 +158,7 @@ def read_json(text: str) -> Any:
     Raises
     ------
     RefusedError
-        It is not JSON, or it has duplicate keys, NaN, Infinity, half surrogate pairs, numbers with too many
+        It is not JSON, or it has duplicate keys, NaN, Infinity, half surrogate pairs, integers with too many
         digits or nesting that is too deep.
     """
     # Two values have a comma between them. Commas inside texts count too, so the check is a little stricter.
@@ -161,44 +166,15 @@ def read_json(text: str) -> Any:
         raise too_many_values(None)
     if "\\u" in text:
         _refuse_half_pairs(text)
+    # Of the digits of a number that is too long, ten in a row are at multiples of a tenth of that length.
+    integer = _integer if _TEN_DIGITS.search(text[:: LONGEST_NUMBER // 10]) else None
     try:
-        # The standard parser accepts integers of up to 4,300 digits, too large for any calculation here.
-        integer = _integer if _LONG_NUMBER.search(text) else None
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=integer)
     except json.JSONDecodeError as error:
         found = f"expected JSON, found an error at column {error.colno}: {error.msg}."
         raise RefusedError(error.lineno, found) from None
-    except (ValueError, RecursionError):
-        build_documents(entries(json_tokens(text)))
-        # The token reader is the stricter one, so this line should never be reached.
-        raise RefusedError(None, "expected JSON, found something else.") from None
-
-
-def json_tokens(text: str) -> Iterator[Token]:
-    """Tokens of a text that the standard parser accepts as JSON, up to the first value rejected here."""
-    line, end = 1, 0
-    for match in _TOKEN.finditer(text):
-        line += text.count("\n", end, match.start())
-        end = match.start()
-        piece = match[0]
-        if piece in _OPENING:
-            yield Token(_OPENING[piece], line)
-        elif piece in ("}", "]"):
-            yield Token(TokenKind.END, line)
-        else:
-            value = _scalar(piece, line)
-            yield Token(TokenKind.SCALAR, line, value, value if isinstance(value, str) else piece)
-
-
-def _scalar(piece: str, line: int) -> Any:
-    if piece[0] != '"' and len(piece) > LONGEST_NUMBER:
-        raise RefusedError(line, f"has a number of {len(piece)} digits; expected at most {LONGEST_NUMBER}.")
-    if piece[0] == '"' and "\\" not in piece:
-        return piece[1:-1]
-    try:
-        return _PIECES.decode(piece)
-    except ValueError:
-        raise RefusedError(line, f"has {piece[:60]}; expected a JSON value.") from None
+    except (_NotStrictError, RecursionError):
+        refuse(json_tokens(text), "JSON")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -209,7 +185,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > LONGEST_NUMBER:
+    if len(digits.lstrip("-")) > LONGEST_NUMBER:
         raise _NotStrictError
     return int(digits)
 
@@ -218,7 +194,7 @@ def _no_constant(_: str) -> NoReturn:
     raise _NotStrictError
 
 
-_PIECES: Final = json.JSONDecoder(parse_constant=_no_constant)
+_PIECES: Final = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
 
 
 def _refuse_half_pairs(text: str) -> None:
@@ -227,6 +203,35 @@ def _refuse_half_pairs(text: str) -> None:
             line = text.count("\n", 0, match.start()) + 1
             found = f"has {match[0]}, half of a surrogate pair; expected whole characters."
             raise RefusedError(line, found)
+
+
+def json_tokens(text: str) -> Iterator[Token]:
+    """Tokens of a text that the standard parser accepts as JSON, up to the first value refused here."""
+    line, end = 1, 0
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", end, match.start())
+        end = match.start()
+        piece = match[0]
+        if piece in _OPENING:
+            yield Token(_OPENING[piece], line)
+        elif piece in ("}", "]"):
+            yield Token(TokenKind.END, line)
+        elif piece[0] == '"':
+            yield Token(TokenKind.SCALAR, line, json.loads(piece) if "\\" in piece else piece[1:-1])
+        else:
+            yield Token(TokenKind.SCALAR, line, _checked(piece, line))
+
+
+def _checked(piece: str, line: int) -> str:
+    """A number or a word that JSON knows."""
+    try:
+        _PIECES.decode(piece)
+    except ValueError:
+        if len(piece) <= LONGEST_NUMBER:
+            raise RefusedError(line, f"has {piece[:60]}; expected a JSON value.") from None
+        found = f"has a number of {len(piece)} digits; expected at most {LONGEST_NUMBER}."
+        raise RefusedError(line, found) from None
+    return piece
 
 
 # YAML with the core schema of YAML 1.2, read event by event.
@@ -243,6 +248,8 @@ _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
     **{sign + word: float(f"{sign}inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
 }
+_ENDS: Final = {yaml.MappingEndEvent, yaml.SequenceEndEvent}
+_VALUES: Final = {yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.AliasEvent}
 _NUMBER_STARTS: Final = frozenset("0123456789+-.")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -250,76 +257,134 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def yaml_tokens(text: str) -> Iterator[Token]:
-    """Tokens of all documents of a YAML text."""
+def read_yaml(text: str) -> list[Any]:
+    """
+    All documents of a YAML text.
+
+    Raises
+    ------
+    RefusedError
+        It is not YAML, or it has duplicate keys, keys that are not texts, anchors, tags, aliases, numbers
+        that are not finite or have too many digits, half surrogate pairs or nesting that is too deep.
+    """
     try:
-        events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
-        for event in events:
-            line = event.start_mark.line + 1
-            match event:
-                case yaml.ScalarEvent():
-                    _refuse_anchor_and_tag(event, line)
-                    in_quotes = not event.implicit[0]
-                    value = event.value if in_quotes else _plain(event.value, line)
-                    if not event.value.isascii() and _SURROGATE.search(event.value):
-                        raise RefusedError(line, "has half of a surrogate pair; expected whole characters.")
-                    yield Token(TokenKind.SCALAR, line, value, event.value)
-                case yaml.MappingStartEvent():
-                    _refuse_anchor_and_tag(event, line)
-                    yield Token(TokenKind.MAPPING, line)
-                case yaml.SequenceStartEvent():
-                    _refuse_anchor_and_tag(event, line)
-                    yield Token(TokenKind.LIST, line)
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    yield Token(TokenKind.END, line)
-                case yaml.AliasEvent():
-                    message = f"has alias *{event.anchor}; expected the value itself, in full."
-                    raise RefusedError(line, message)
+        return _built(text)
+    except _NotStrictError:
+        refuse(yaml_tokens(text), "YAML")
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error) from None
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        column = f" at column {mark.column + 1}" if mark else ""
+        found = f"expected YAML, found an error{column}: {problem}."
+        raise RefusedError(mark.line + 1 if mark else None, found) from None
     except yaml.YAMLError as error:
         # Characters that YAML does not allow; PyYAML knows only their offset, not the line.
         found = str(error).splitlines()[0][:200]
         raise RefusedError(None, f"expected YAML, found an error: {found}.") from None
 
 
-def _refuse_anchor_and_tag(event: Any, line: int) -> None:
-    if event.anchor is not None:
-        raise RefusedError(line, f"has anchor &{event.anchor}; expected each value written out in full.")
-    if event.tag is not None:
-        raise RefusedError(line, f"has tag {event.tag[:60]!r}; expected plain values (texts in quotes).")
+def _built(text: str) -> list[Any]:
+    """All documents, without a recursion that deep nesting could exhaust."""
+    documents: list[Any] = []
+    # The list or mapping that is being filled, those around it, and the key before the next value.
+    holder: Any = documents
+    around: list[Any] = []
+    key: str | None = None
+    values = 0
+    for event in iter(_LOADER(text).get_event, None):
+        kind = type(event)
+        if kind in _ENDS:
+            holder = around.pop()
+        elif kind in _VALUES:
+            value = _scalar(event) if kind is yaml.ScalarEvent else _opened(event)
+            if key is not None:
+                holder[key] = value
+                key = None
+            elif holder.__class__ is list:
+                holder.append(value)
+            else:
+                key = _key(event, holder)
+                continue
+            values += 1
+            if kind is not yaml.ScalarEvent:
+                around.append(holder)
+                holder = value
+            if values > MOST_VALUES or len(around) > MAX_DEPTH:
+                raise _NotStrictError
+    return documents
 
 
-def _plain(text: str, line: int) -> Any:
-    """The value of an unquoted scalar."""
+def yaml_tokens(text: str) -> Iterator[Token]:
+    """Tokens of a YAML text, up to the first one that is not YAML."""
+    for event in iter(_LOADER(text).get_event, None):
+        line = event.start_mark.line + 1
+        match event:
+            case yaml.ScalarEvent():
+                yield Token(TokenKind.SCALAR, line, event.value)
+            case yaml.MappingStartEvent():
+                yield Token(TokenKind.MAPPING, line)
+            case yaml.SequenceStartEvent():
+                yield Token(TokenKind.LIST, line)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                yield Token(TokenKind.END, line)
+
+
+def _scalar(event: Any) -> Any:
+    """The value of a scalar."""
+    if event.anchor is not None or event.tag is not None:
+        _refuse_references(event)
+    text = event.value
+    if not text.isascii() and _SURROGATE.search(text):
+        raise _refused(event, "has half of a surrogate pair; expected whole characters.")
+    if not event.implicit[0]:
+        return text  # in quotes
     if text in _WORDS:
         value = _WORDS[text]
     elif text[0] in _NUMBER_STARTS:
-        value = _number(text, line)
+        value = _number(event)
     else:
         return text
     if isinstance(value, float) and not math.isfinite(value):
-        raise RefusedError(line, f"has number {text[:60]}; expected a finite one.")
+        raise _refused(event, f"has number {text[:60]}; expected a finite one.")
     return value
 
 
-def _number(text: str, line: int) -> int | float | str:
+def _number(event: Any) -> int | float | str:
     """The number that a scalar states; the scalar itself if it is not a number, such as `1h30m`."""
+    text = event.value
     is_integer = _INTEGER.fullmatch(text) or _OCTAL_OR_HEX.fullmatch(text)
     if not is_integer and not _FLOAT.fullmatch(text):
-        return text
+        return str(text)
     if len(text) > LONGEST_NUMBER:
-        raise RefusedError(line, f"has a number of {len(text)} digits; expected at most {LONGEST_NUMBER}.")
+        raise _refused(event, f"has a number of {len(text)} digits; expected at most {LONGEST_NUMBER}.")
     if not is_integer:
         return float(text)
     return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 
-def _syntax_error(error: yaml.MarkedYAMLError) -> RefusedError:
-    mark = error.problem_mark or error.context_mark
-    problem = " ".join(part for part in (error.context, error.problem) if part)
-    if mark is None:
-        return RefusedError(None, f"expected YAML, found an error: {problem}.")
-    return RefusedError(
-        mark.line + 1, f"expected YAML, found an error at column {mark.column + 1}: {problem}."
-    )
+def _opened(event: Any) -> dict[str, Any] | list[Any]:
+    """The mapping or list that begins."""
+    _refuse_references(event)
+    return {} if isinstance(event, yaml.MappingStartEvent) else []
+
+
+def _key(event: Any, holder: dict[str, Any]) -> str:
+    """The key of a mapping's next value."""
+    if not isinstance(event, yaml.ScalarEvent):
+        raise _refused(event, "has a list or a mapping as a key; expected a text.")
+    if event.value in holder:
+        raise _NotStrictError
+    return sys.intern(event.value)
+
+
+def _refuse_references(event: Any) -> None:
+    if isinstance(event, yaml.AliasEvent):
+        raise _refused(event, f"has alias *{event.anchor}; expected the value itself, in full.")
+    if event.anchor is not None:
+        raise _refused(event, f"has anchor &{event.anchor}; expected each value written out in full.")
+    if event.tag is not None:
+        raise _refused(event, f"has tag {event.tag[:60]!r}; expected plain values (texts in quotes).")
+
+
+def _refused(event: Any, message: str) -> RefusedError:
+    return RefusedError(event.start_mark.line + 1, message)

@@ -7,25 +7,30 @@ planner is given.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
 from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.synthetic.workload_profile import RunningPart
+from gpuplan.planner.sources.traces.csv_rows import CsvFile
 from gpuplan.planner.sources.traces.openb import POD_COLUMNS, read_openb_pods
-from gpuplan.planner.sources.traces.philly import PHILLY_COLUMNS, read_philly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.job import Job
+    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 _MOST_GPUS: Final = 8
 """GPUs of one replica at most, if the cluster has no GPUs."""
+_PHILLY_COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,10 @@ def read_arrivals(path: Path, cluster: Cluster, *, seed: int) -> tuple[Arrival, 
         found = _drawn(path, seed=seed)
     else:
         columns = _columns(path)
-        if columns >= set(PHILLY_COLUMNS):
+        if columns >= set(_PHILLY_COLUMNS):
             widest = max((node.gpu_count for node in cluster.nodes), default=0) or _MOST_GPUS
-            found = _from_first(read_philly(path, widest=widest))
+            file = CsvFile(path, what="a job list of the trace, such as philly_jobs.csv")
+            found = _from_first(file.read(_philly_jobs(file, widest)))
         elif columns >= set(POD_COLUMNS):
             found = _from_first(read_openb_pods(path))
         else:
@@ -114,10 +120,62 @@ def _columns(path: Path) -> set[str]:
 
 _EXPECTED: Final = (
     f"  Give an openb pod list (CSV with {truncated_names(POD_COLUMNS)}), a Philly job list (CSV with "
-    f"{truncated_names(PHILLY_COLUMNS)}), or a workload profile (YAML)."
+    f"{truncated_names(_PHILLY_COLUMNS)}), or a workload profile (YAML)."
 )
 
 
 def _neither(path: Path, columns: set[str]) -> InputProblem:
     found = truncated_names(sorted(filter(None, columns))[:6]) or "none"
     return InputProblem(f"{path}:1", f"has columns that no known trace has: {found}.\n{_EXPECTED}")
+
+
+# The Philly trace, from a cluster for deep learning at Microsoft.
+#
+# Each line is a job: submission time, duration in seconds, number of GPUs, and the virtual cluster, which
+# becomes its queue. The trace has no CPU and memory data. Described in Jeon et al., "Analysis of Large-Scale
+# Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019.
+
+
+_MOST_GPUS_OF_A_JOB: Final = 100_000
+_LONGEST: Final = 100 * 366 * 24 * 3600
+"""Seconds; equal to the largest duration of a document."""
+
+
+def _philly_jobs(file: CsvFile, widest: int) -> Iterator[Job]:
+    for row in file.rows(*_PHILLY_COLUMNS):
+        gpus = row.whole("num_gpus", most=_MOST_GPUS_OF_A_JOB)
+        each = _per_replica(gpus, widest)
+        replicas = gpus // each if each else 1
+        yield Job(
+            name=f"philly-{row.line - 1:06d}",
+            queue=row.name("cluster"),
+            request=ResourceRequest(gpus=each),
+            gang=Gang(minimum=replicas, maximum=replicas),
+            submitted_at=_submitted(row),
+            expected_duration=_seconds(row),
+        )
+
+
+def _per_replica(gpus: int, widest: int) -> int:
+    """GPUs per replica: the largest divisor of `gpus` up to `widest`, so that all replicas are equal."""
+    return max((size for size in range(1, min(gpus, widest) + 1) if gpus % size == 0), default=0)
+
+
+def _submitted(row: CsvRow) -> datetime:
+    """Submission time; the trace has no time zone, so UTC is assumed."""
+    try:
+        return datetime.fromisoformat(row.text("timestamp")).replace(tzinfo=UTC)
+    except ValueError:
+        row.complain("timestamp", "a time such as 2017-10-09 07:01:55")
+        return datetime(2017, 1, 1, tzinfo=UTC) + timedelta(seconds=row.line)
+
+
+def _seconds(row: CsvRow) -> int:
+    try:
+        seconds = float(row.text("duration"))
+    except ValueError:
+        seconds = math.nan
+    if 0 <= seconds <= _LONGEST:
+        return math.ceil(seconds)
+    row.complain("duration", f"seconds from 0 to {_LONGEST}")
+    return 0

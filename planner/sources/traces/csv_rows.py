@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuplan.models.errors import InputProblem, truncated_names
+from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
 from gpuplan.models.units import Name
-from gpuplan.planner.sources.documents.documents import LARGEST_BYTES
+from gpuplan.planner.sources.documents.documents import decode_utf_8, read_bytes
+from gpuplan.planner.sources.documents.tokens import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -30,6 +31,7 @@ _LINE: Final = "line"
 _LONGEST_SHOWN: Final = 60
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _NAME: Final = TypeAdapter[str](Name)
+_Made = TypeVar("_Made")
 
 
 def is_name(text: str) -> bool:
@@ -92,6 +94,13 @@ class CsvFile:
             ),
         )
 
+    def read(self, made: Iterable[_Made]) -> tuple[_Made, ...]:
+        """What is made of the rows, if the file has no problem."""
+        found = tuple(made)
+        if problems := self.all_problems():
+            raise BadInputError(problems)
+        return found
+
     def _refuse(self, line: int | None, message: str) -> None:
         place = str(self.path) if line is None else f"{self.path}:{line}"
         self.problems.append(InputProblem(place, message))
@@ -121,24 +130,13 @@ class CsvFile:
         return cells
 
     def _text(self) -> str | None:
-        next_step = f"  Give {self._what}."
+        hint = f"  Give {self._what}."
         try:
-            with self.path.open("rb") as file:
-                content = file.read(LARGEST_BYTES + 1)
-        except (OSError, ValueError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self._refuse(None, f"cannot be read: {reason}.\n{next_step}")
-            return None
-        if len(content) > LARGEST_BYTES:
-            self._refuse(None, f"is larger than {LARGEST_BYTES >> 20} MiB, the most that is read.")
-            return None
-        try:
+            content = read_bytes(self.path, hint=hint)
             # Spreadsheet programs write a byte order mark before the header.
-            return content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            byte = content[error.start]
-            self._refuse(line, f"has byte 0x{byte:02x}; expected text in UTF-8.\n{next_step}")
+            return decode_utf_8(content, hint=f"\n{hint}", encoding="utf-8-sig")
+        except RefusedError as error:
+            self._refuse(error.line, error.message)
             return None
 
 

@@ -113,10 +113,7 @@ def read_openb_pods(pods: Path) -> tuple[Job, ...]:
         With all problems of the file.
     """
     file = CsvFile(pods, what="a pod list of the trace, such as openb_pod_list_default.csv")
-    found = tuple(job for _, _, job in _pods(file, _CREATED))
-    if problems := file.all_problems():
-        raise BadInputError(problems)
-    return found
+    return file.read(job for _, _, job in _pods(file, _CREATED))
 
 
 def _queue_names(pods: CsvFile) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import BadInputError, truncated_names
+from gpuplan.models.errors import truncated_names
 from gpuplan.planner.sources.traces.csv_rows import CsvFile
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def read_outages(path: Path, cluster: Cluster) -> tuple[Outage, ...]:
     file = CsvFile(
         path, what="a list of outages, such as one with the lines second,node,event and 3600,n0,fails"
     )
-    found = tuple(_outages(file, cluster))
-    if problems := file.all_problems():
-        raise BadInputError(problems)
+    found = file.read(_outages(file, cluster))
     return tuple(sorted(found, key=lambda outage: (outage.after, outage.node, outage.event)))
 
 

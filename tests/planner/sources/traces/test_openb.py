@@ -222,6 +222,7 @@ def test_a_column_that_is_wrong_throughout_does_not_fill_the_screen(read):
         ("", "pods.csv:1: has no columns cpu_milli, gpu_milli, memory_mib, name, num_gpu; found none."),
         ("name,name\n", "pods.csv:1: has column name twice; expected each column once."),
         (b"name\n\xff\n", "pods.csv:2: has byte 0xff; expected text in UTF-8."),
+        (b"\xef\xbb\xbfname\n\xff\n", "pods.csv:2: has byte 0xff; expected text in UTF-8."),
     ],
 )
 def test_what_is_no_pod_list_is_refused(read, pods, found):
