@@ -89,7 +89,7 @@ def live_view(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     from rich.spinner import Spinner
     from rich.text import Text
 
-    from gpuplan.planner.render.plan.search import progress_lines
+    from gpuplan.planner.render.logs import progress_lines
     from gpuplan.planner.render.style import Style
 
     console = Console(stderr=True, highlight=False)

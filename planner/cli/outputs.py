@@ -157,7 +157,9 @@ def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, *
         show_text(found, text, plain=plain, **about)
 
 
-def show_text(found: Noun, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
+def show_text(found: object, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
     """Print a result as text that fits the terminal."""
-    narrow, width = plain or ascii_only(), terminal_width()
-    say_in_colour(lambda colour: text(found, width=width, colour=colour, ascii_only=narrow, **about))
+    from gpuplan.planner.render.style import Style
+
+    width, narrow = terminal_width(), plain or ascii_only()
+    say_in_colour(lambda colour: text(found, Style(width=width, colour=colour, ascii_only=narrow), **about))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.style import Style, TableRow, Tone, table
+from gpuplan.planner.render.plan.header import percent
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
+    from gpuplan.planner.render.style import Style
     from gpuplan.planner.simulate.outcome import Distribution, Scorecard, ScoreValue, SimulatedRun, Simulation
 
     Shown: TypeAlias = Callable[[Scorecard], str]
@@ -24,15 +27,14 @@ STOPPED: Final = {
 }
 
 
-def simulation_text(simulation: Simulation, *, width: int, colour: bool, ascii_only: bool) -> str:
+def simulation_text(simulation: Simulation, style: Style) -> str:
     """The whole view, lines ending with newlines."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = [*_head(simulation, style), ""]
-    beside = max(1, (width - _LABEL_WIDTH - 2) // _RUN_WIDTH)
+    beside = max(1, (style.width - _LABEL_WIDTH - 2) // _RUN_WIDTH)
     if len(simulation.runs) > beside:
         lines += [*_overview(simulation.runs, style), ""]
     for first in range(0, len(simulation.runs), beside):
-        lines += [*_table(simulation.runs[first : first + beside], style), ""]
+        lines += [*score_table(simulation.runs[first : first + beside]).lines(style), ""]
     for note in simulation_notes(simulation):
         lines += style.wrap(note, 0, hanging=2)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -68,23 +70,16 @@ def epoch_interval_text(simulation: Simulation) -> str:
 
 def _overview(runs: Sequence[SimulatedRun], style: Style) -> list[str]:
     """One line per run, used where the runs do not fit side by side."""
-    rows = [TableRow(("", *(label for label, _ in _OVERVIEW)))]
-    rows += [TableRow((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
-    return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
+    rows = [TableRow((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
+    heads = ("", *(label for label, _ in _OVERVIEW))
+    return Table(rows, heads, right=range(1, len(heads))).lines(style)
 
 
-def _table(runs: tuple[SimulatedRun, ...], style: Style) -> list[str]:
-    rows = [TableRow(("", *(run.name for run in runs)), tone=None)]
-    rows += [TableRow((label, *cells)) for label, cells in score_lines(runs)]
-    return table(rows, style, right=range(1, len(runs) + 1))
-
-
-def score_lines(runs: Sequence[SimulatedRun]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def score_table(runs: Sequence[SimulatedRun]) -> Table:
     """Each score with at least one nonempty cell: its label, and one cell per run."""
-    for label, shown in _LINES:
-        cells = tuple(shown(run.scores) for run in runs)
-        if any(cells):
-            yield label, cells
+    found = ((label, *(shown(run.scores) for run in runs)) for label, shown in _LINES)
+    rows = [TableRow(cells) for cells in found if any(cells[1:])]
+    return Table(rows, ("", *(run.name for run in runs)), right=range(1, len(runs) + 1))
 
 
 def simulation_notes(simulation: Simulation) -> Iterator[str]:
@@ -140,10 +135,6 @@ def _seconds(value: float) -> str:
     return format_duration(round(value))
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
-
-
 _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("jobs finished", _count("finished")),
     ("  an hour", lambda card: f"{card.finished_per_hour:,.1f}"),
@@ -166,8 +157,8 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
         "finish-time fairness",
         lambda card: _optional(card.finish_time_fairness_max, lambda value: f"{value:,.2f}"),
     ),
-    ("  unfair jobs", lambda card: _optional(card.unfair_share, _percent)),
-    ("GPUs in use", lambda card: _percent(card.gpu_utilization)),
+    ("  unfair jobs", lambda card: _optional(card.unfair_share, percent)),
+    ("GPUs in use", lambda card: percent(card.gpu_utilization)),
     ("GPU-hours held", lambda card: f"{card.gpu_hours:,.1f}"),
     ("  of lost work", lambda card: f"{card.lost_gpu_hours:,.1f}" if card.lost_gpu_hours else ""),
     ("  of coming back", lambda card: f"{card.idle_gpu_hours:,.1f}" if card.idle_gpu_hours else ""),
@@ -196,7 +187,7 @@ _OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
     ("completion", _time("completion", "mean")),
     ("p95", _time("completion", "p95")),
     ("slowdown", _ratio("slowdown", "mean")),
-    ("unfair", lambda card: _optional(card.unfair_share, _percent)),
+    ("unfair", lambda card: _optional(card.unfair_share, percent)),
     ("restarts", _count("restarts")),
 )
 """Heads and cells of the overview: means, except p95 of the completion time."""

@@ -1,4 +1,4 @@
-"""Style of a text view: width, colour, character set, and aligned columns that fit the width."""
+"""Style of a text view: width, colour and character set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.planner.text_format import on_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
 
 _ASCII: Final = str.maketrans(
@@ -33,8 +33,8 @@ class Style:
     """Layout settings of a text view."""
 
     width: int
-    colour: bool
-    ascii_only: bool
+    colour: bool = False
+    ascii_only: bool = False
 
     def clean(self, text: str) -> str:
         """The text on one line, without control characters, in ASCII if `ascii_only` is set."""
@@ -66,6 +66,15 @@ class Style:
             break_on_hyphens=False,
         )
 
+    def told(self, text: str, tone: Tone, *, hanging: int = 0) -> list[str]:
+        """Wrap the text in the colour of a tone."""
+        return [self.paint(line, tone) for line in self.wrap(text, 0, hanging=hanging)]
+
+    def beside(self, label: str, text: str) -> list[str]:
+        """Wrap the text to the right of a label on its first line."""
+        first, *below = self.wrap(text, len(label))
+        return [f"{label}{first.strip()}", *below]
+
     def flow(self, parts: Iterable[str], indent: int = 2) -> list[str]:
         """Place parts side by side without splitting any; lines after the first are indented."""
         lines = [""]
@@ -76,60 +85,3 @@ class Style:
             else:
                 lines.append(" " * indent + part)
         return lines
-
-
-# Rows in aligned columns that fit a width.
-
-
-_GAP: Final = "  "
-_NARROWEST: Final = 6
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """Cells side by side, and a note that goes on the same line if it fits and below if not."""
-
-    cells: tuple[str, ...]
-    note: str = ""
-    tone: Tone | None = None
-    """Tone of the first cell."""
-
-
-def table(
-    rows: Sequence[TableRow], style: Style, *, right: Collection[int] = (), uncut: bool = False
-) -> list[str]:
-    """
-    Format the rows as lines, indented by two; `right` lists the columns to align right (numbers).
-
-    If the cells together are too wide, the widest are cut. With `uncut` no cell is cut.
-    """
-    if not rows:
-        return []
-    cells = [[style.clean(cell) for cell in row.cells] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    if not uncut:
-        _narrow(widths, style.width - len(_GAP) * len(widths))
-    lines: list[str] = []
-    for row, texts in zip(rows, cells, strict=True):
-        fitted = [
-            style.cut(text, width).rjust(width) if column in right else style.cut(text, width).ljust(width)
-            for column, (text, width) in enumerate(zip(texts, widths, strict=True))
-        ]
-        note = style.clean(row.note)
-        line = _GAP + _GAP.join(fitted)
-        # Paint after fitting: colour codes add to the length of a string but not to its printed width.
-        painted = style.paint(fitted[0].rstrip(), row.tone) if row.tone else fitted[0].rstrip()
-        shown = line.replace(fitted[0].rstrip(), painted, 1) if fitted[0].strip() else line
-        if note and len(line) + len(_GAP) + len(note) <= style.width:
-            lines.append(f"{shown}{_GAP}{note}")
-            continue
-        lines.append(shown.rstrip())
-        if note:
-            lines += style.wrap(row.note, len(_GAP) * 2 + widths[0])
-    return lines
-
-
-def _narrow(widths: list[int], available: int) -> None:
-    """Shorten the widest columns until the row fits or all columns are at the minimum width."""
-    while sum(widths) > available and (widest := max(widths)) > _NARROWEST:
-        widths[widths.index(widest)] -= 1

@@ -28,7 +28,7 @@ def test_wheel_built_from_the_sdist_installs_one_top_level_package(tmp_path):
         for room in ("models", "planner", "solvers")
         for path in (ROOT / room).glob("**/*.py")
     }
-    templates = {f"gpuplan/planner/render/reports/{name}" for name in ("plan.html.j2", "style.css.j2")}
+    templates = {f"gpuplan/planner/render/reports/{name}" for name in ("page.html.j2", "style.css.j2")}
     root = {f"gpuplan/{name}" for name in ("__init__.py", "__main__.py", "py.typed")}
     assert root | modules | templates <= set(names)
 

@@ -25,6 +25,7 @@ from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 from gpuplan.planner.render.plan.text import plan_text
 from gpuplan.planner.render.reports.plan import plan_report
+from gpuplan.planner.render.style import Style
 from gpuplan.planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
 from tests.support.builders.build import NOW, by_value, cluster, job, node, replica, snapshot
 from tests.support.output.golden import figures
@@ -256,7 +257,7 @@ def test_findings_are_saved_and_shown_above_the_actions(tmp_path):
     plan = planned(snapshot(nodes=[node("n0"), SICK], jobs=[serve, lost]))
     save_plan(plan, tmp_path / "plan.json")
 
-    text = plan_text(plan, width=120, colour=False, ascii_only=False, verbose=False)
+    text = plan_text(plan, Style(width=120), verbose=False)
 
     assert load_plan(str(tmp_path / "plan.json")) == plan
     document = json.loads((tmp_path / "plan.json").read_text())
@@ -277,7 +278,7 @@ def test_many_findings_share_lines():
     jobs = [job(f"lost-{number}", gpus=1, at=[replica("gone", gpus=[number])]) for number in range(30)]
     plan = planned(snapshot(nodes=cluster(4), jobs=jobs))
 
-    text = plan_text(plan, width=80, colour=False, ascii_only=False, verbose=False)
+    text = plan_text(plan, Style(width=80), verbose=False)
 
     assert "! restarted  30 jobs  NodeGone;" in text
 

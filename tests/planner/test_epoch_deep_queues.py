@@ -16,10 +16,11 @@ from gpuplan.planner.problem_builder.queues import limited_trees
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.plan.warnings import missed_guarantees
 from gpuplan.planner.render.reports.plan import plan_report
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, queue, replica, snapshot
 
 DEPTH = 3 * sys.getrecursionlimit()
-LAYOUT = {"width": 80, "colour": False, "ascii_only": False}
+LAYOUT = Style(width=80)
 
 
 @pytest.fixture(scope="module", params=[{"nominal": None}, {"nominal": 0, "lending": 0}], ids=["no", "all"])
@@ -35,13 +36,13 @@ def plan(request):
 def test_a_deep_tree_is_planned_shown_and_explained(plan):
     assert [action.job for action in plan.actions if action.type == "start"] == ["b"]
     assert missed_guarantees(plan) == []
-    assert "Plan: 1 to start" in plan_text(plan, verbose=False, **LAYOUT)
+    assert "Plan: 1 to start" in plan_text(plan, LAYOUT, verbose=False)
     assert len(queue_subtree(plan, "q1")) == DEPTH - 1
     assert explain_queue(plan, "q0").running == 2
 
 
 def test_pages_and_tables_of_a_deep_tree_are_not_as_wide_as_it_is_deep(plan):
-    text = diff_text(diff(plan), verbose=True, **LAYOUT)
+    text = diff_text(diff(plan), LAYOUT, verbose=True)
 
     assert max(map(len, text.splitlines())) <= 80
     assert len(plan_report(plan)) < 4_000_000

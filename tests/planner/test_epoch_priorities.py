@@ -55,7 +55,7 @@ def test_plan_tells_what_each_priority_brings_and_what_its_bound_means(planned):
     plan = planned(crowded())
 
     (stage,) = plan.solution.stages
-    text = " ".join(header_lines(plan, Style(width=80, colour=False, ascii_only=False), verbose=False))
+    text = " ".join(header_lines(plan, Style(width=80), verbose=False))
 
     assert (stage.priority, stage.points, stage.proven) == (10, 1100, True)
     assert (plan.solution.status, plan.solution.gap) == ("OPTIMAL", 0)

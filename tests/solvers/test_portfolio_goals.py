@@ -219,7 +219,7 @@ def test_the_header_tells_of_goals_of_queues_and_of_queues_that_are_not_there():
     policy = Policy(objective=objective, solvers=())
     plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
 
-    shown = "\n".join(header_lines(plan, Style(width=200, colour=False, ascii_only=False), verbose=False))
+    shown = "\n".join(header_lines(plan, Style(width=200), verbose=False))
 
     assert "goal completion  (q: value, typo: makespan)" in shown
     assert "objective.queues names typo, no queue of the snapshot; known: q" in shown
@@ -231,7 +231,7 @@ def test_the_header_names_the_goal_and_only_where_it_is_another():
     def header(**objective):
         policy = Policy(objective=Objective(**objective), solvers=())
         plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
-        return "\n".join(header_lines(plan, Style(width=100, colour=False, ascii_only=False), verbose=False))
+        return "\n".join(header_lines(plan, Style(width=100), verbose=False))
 
     assert "goal" not in header()
     assert "goal" not in header(goal=Goal.COMPLETION)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.console_log import say, say_in_colour
-from gpuplan.planner.cli.options import PlanFile, ascii_only, is_terminal, progress_label, terminal_width
-from gpuplan.planner.cli.outputs import json_option, show_json
+from gpuplan.planner.cli.console_log import say
+from gpuplan.planner.cli.options import PlanFile, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.outputs import json_option, show_json, show_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -188,10 +188,7 @@ def _ask(plan: Plan, standing: ApplyProgress) -> None:
     from gpuplan.planner.apply.promises import PromiseStep
     from gpuplan.planner.render.plan.text import plan_text
 
-    width, narrow = terminal_width(), ascii_only()
-    say_in_colour(
-        lambda colour: plan_text(plan, width=width, colour=colour, ascii_only=narrow, verbose=False)
-    )
+    show_text(plan, plan_text, plain=False, verbose=False)
     say("")
     changes = [step for step in standing.left if not isinstance(step, PromiseStep)]
     deeds = [count_by_kind(changes, done=False)] * bool(changes)

@@ -12,17 +12,15 @@ import click
 
 from gpuplan.planner.cli.commands.apply import audit_option, current_user, drift_option
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.console_log import say_in_colour, say_json
+from gpuplan.planner.cli.console_log import say_json
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     PLANS,
     DurationType,
-    ascii_only,
     is_terminal,
     stray_option,
-    terminal_width,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, show_text
 from gpuplan.planner.cli.plan_request import planning_options
 
 if TYPE_CHECKING:
@@ -255,8 +253,6 @@ def history_command(file: Path, last: int, everything: bool, as_json: bool, plai
     if as_json:
         say_json(json.dumps({"epochs": [record.model_dump(mode="json") for record in records]}, indent=2))
         return
-    from gpuplan.planner.render.history import history_text
-    from gpuplan.planner.render.style import Style
+    from gpuplan.planner.render.logs import history_text
 
-    narrow, width = plain or ascii_only(), terminal_width()
-    say_in_colour(lambda colour: history_text(records, Style(width=width, colour=colour, ascii_only=narrow)))
+    show_text(records, history_text, plain=plain)

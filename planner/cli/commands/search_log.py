@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.console_log import say_in_colour
-from gpuplan.planner.cli.options import ANY_PATH, ascii_only, terminal_width
-from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
+from gpuplan.planner.cli.options import ANY_PATH
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand, show_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,15 +20,13 @@ if TYPE_CHECKING:
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
     """Show the course of a search from a log of plan --search-log."""
     from gpuplan.planner.io.search_log import read_search
-    from gpuplan.planner.render.plan.search import search_text
-    from gpuplan.planner.render.style import Style
+    from gpuplan.planner.render.logs import search_text
 
     search = read_search(log_file)
-    narrow, width = plain or ascii_only(), terminal_width()
-    say_in_colour(lambda colour: search_text(search, Style(width=width, colour=colour, ascii_only=narrow)))
+    show_text(search, search_text, plain=plain)
     if out is None:
         return
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.render.charts.gap import gap_chart
+    from gpuplan.planner.render.charts import gap_chart
 
     write_atomically(out, gap_chart(search, out.suffix.lower().removeprefix(".")))

@@ -82,7 +82,7 @@ def whatif_command(
     A scenario is a file with a name, changes, and expectations of its plan. `gpuplan schema scenario` prints
     its format. Ends with 1 if an expectation is not met or a scenario cannot be planned.
     """
-    from gpuplan.planner.render.whatif.capacity import sensitivity_text
+    from gpuplan.planner.render.whatif.answers import sensitivity_text
     from gpuplan.planner.render.whatif.comparison import comparison_text
 
     if bool(scenarios) == values_nodes:
@@ -167,7 +167,7 @@ def fit_command(
     one more does not fit.
     """
     from gpuplan.planner.epoch import limits_of
-    from gpuplan.planner.render.whatif.capacity import fit_text
+    from gpuplan.planner.render.whatif.answers import fit_text
     from gpuplan.planner.whatif.fit import MOST, fit
     from gpuplan.planner.whatif.no_disruption import jobs_named, read_job
 
@@ -210,7 +210,7 @@ def capacity_command(
     if some of the jobs cannot run with any number of nodes.
     """
     from gpuplan.planner.epoch import limits_of
-    from gpuplan.planner.render.whatif.capacity import capacity_text
+    from gpuplan.planner.render.whatif.answers import capacity_text
     from gpuplan.planner.whatif.capacity import find_cheapest_nodes
     from gpuplan.planner.whatif.no_disruption import jobs_named
 
@@ -288,7 +288,7 @@ def sweep_command(
     price:POOL=1,2.5        price of a pool's new nodes
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
-    from gpuplan.planner.render.whatif.sweep import sweep_text
+    from gpuplan.planner.render.whatif.answers import sweep_text
     from gpuplan.planner.whatif.grid import Grid
     from gpuplan.planner.whatif.sweep import sweep
 
@@ -319,6 +319,6 @@ def sweep_command(
 
 def _draw(found: Sweep, out: Path) -> None:
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.render.charts.sweep import sweep_chart
+    from gpuplan.planner.render.charts import sweep_chart
 
     write_atomically(out, sweep_chart(found, out.suffix.lower().removeprefix(".")))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.plan.header import format_signed, short_id
-from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.style import Tone
 from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.answers.job import Explanation
     from gpuplan.planner.explain.answers.node import GpuUse, NodeExplanation
     from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse
+    from gpuplan.planner.render.style import Style
 
 
 def explanation_lines(
@@ -39,8 +40,7 @@ def explanation_lines(
     where = f"(plan {short_id(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
     lines = [style.paint(style.clean(head), Tone.STRONG), *style.wrap(where, 0)]
     for name, text in entries:
-        first, *below = style.wrap(text, 2 + label)
-        lines += [f"  {style.clean(name):<{label}}{first.strip()}", *below]
+        lines += style.beside(f"  {style.clean(name):<{label}}", text)
     return lines
 
 
@@ -51,9 +51,8 @@ _LABEL: Final = 14
 _MOST_REASONS: Final = 6
 
 
-def node_text(found: NodeExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
+def node_text(found: NodeExplanation, style: Style) -> str:
     """One or more lines per topic of the explanation."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = explanation_lines(f"Node {found.node}", found, _node_entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
 
@@ -113,9 +112,8 @@ def _gpu(gpu: GpuUse) -> str:
 # The explanation of a queue, as text.
 
 
-def queue_text(found: QueueExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
+def queue_text(found: QueueExplanation, style: Style) -> str:
     """One or more lines per topic of the explanation."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = explanation_lines(f"Queue {found.queue}", found, _queue_entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
 

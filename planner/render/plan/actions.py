@@ -33,7 +33,8 @@ from gpuplan.planner.render.plan.action_groups import (
 )
 from gpuplan.planner.render.plan.forecast import kill_note, later_lines, projections
 from gpuplan.planner.render.plan.header import lost_text
-from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_count,
     format_gpus,
@@ -51,12 +52,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import NodeAction, Wait
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.render.plan.action_groups import Disturbance, Moving
+    from gpuplan.planner.render.plan.action_groups import Moving
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 40
@@ -73,32 +73,23 @@ MARKS: Final = {kind.value: (info.sign, _TONES[info.impact]) for kind, info in A
 """Sign and colour per type of action."""
 
 
-def start_lines(
-    starts: Sequence[Start], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
-) -> list[str]:
-    """One entry per start, or per kind of start if there are many; `more` is the command that shows all."""
-    return _job_lines(starts, snapshot, style, verbose=verbose, more=more)
-
-
-def disturbance_lines(
-    disturbances: Sequence[Disturbance], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
-) -> list[str]:
-    """The same for changes of running jobs: grow, shrink, migrate, preempt."""
-    return _job_lines(disturbances, snapshot, style, verbose=verbose, more=more)
-
-
-def _job_lines(
+def job_lines(
     actions: Sequence[Moving], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
 ) -> list[str]:
+    """
+    One entry per start, or per change of a running job: grow, shrink, migrate, preempt.
+
+    If there are many, one entry per kind; `more` is the command that shows all.
+    """
     if verbose or len(actions) <= _MOST_LINES:
         jobs = snapshot.job_by_name
-        rows = [_job_row(action, jobs[action.job], snapshot.taken_at) for action in actions]
-        lines = table(rows, style, uncut=verbose)
+        table = job_table(actions, snapshot.taken_at).beside("Queue", lambda job: f"queue {jobs[job].queue}")
+        lines = table.lines(style, uncut=verbose, heads=False)
         if verbose or len(lines) <= _MOST_LINES:
             return lines
     most = _MOST_KIND_LINES if isinstance(actions[0], Start) else _MOST_KIND_LINES // 2
     kinds = group_job_actions(actions, snapshot, most=most)
-    lines = table([_kind_row(kind) for kind in kinds[:most]], style)
+    lines = Table([job_kind_row(kind) for kind in kinds[:most]]).lines(style)
     if rest := kinds[most:]:
         left = format_count(sum(len(kind.actions) for kind in rest), "job")
         what = "start" if all(kind.type == "start" for kind in rest) else "change"
@@ -109,11 +100,11 @@ def _job_lines(
 def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, more: str) -> list[str]:
     """One entry per GPU or node that changes, or per kind of change if there are many."""
     if verbose or len(actions) <= _MOST_LINES:
-        lines = table([_node_row(action) for action in actions], style, uncut=verbose)
+        lines = node_table(actions).lines(style, uncut=verbose, heads=False)
         if verbose or len(lines) <= _MOST_LINES:
             return lines
     kinds = group_node_actions(actions)
-    lines = table([_node_kind_row(kind) for kind in kinds[:_MOST_KIND_LINES]], style)
+    lines = Table([node_kind_row(kind) for kind in kinds[:_MOST_KIND_LINES]]).lines(style)
     if rest := kinds[_MOST_KIND_LINES:]:
         left = format_count(sum(len(kind.actions) for kind in rest), "action")
         lines += style.wrap(f"… {format_count(len(rest), 'more kind')} of change, {left}", 2)
@@ -142,29 +133,43 @@ def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool
     most = _MOST_TIMED_WAIT_LINES if plan.planned else _MOST_WAIT_LINES
     if len(waits) > _MOST_WAIT_LINES and not verbose:
         return None
-    jobs, starts = plan.snapshot.job_by_name, projections(plan)
-    ordered = sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job))
-    rows = [_wait_row(wait, jobs[wait.job], starts.get(wait.job, "")) for wait in ordered]
-    lines = table(rows, style, uncut=verbose)
+    jobs = plan.snapshot.job_by_name
+    table = wait_table(waits, plan).beside("Queue", lambda job: f"queue {jobs[job].queue}")
+    lines = table.lines(style, uncut=verbose, heads=False)
     return lines if verbose or len(lines) <= most else None
 
 
-def _job_row(action: Moving, job: Job, epoch: datetime) -> TableRow:
-    size, nodes = size_and_nodes(action)
-    return TableRow(
-        (_marked(action.type), action.job, size, nodes, f"queue {job.queue}"),
-        note=reason_text(action, epoch),
-        tone=MARKS[action.type][1],
-    )
+def job_table(actions: Sequence[Moving], epoch: datetime) -> Table:
+    """A row per change of a job."""
+    rows = [_row(each.type, (each.job, *_size_and_nodes(each)), _why(each, epoch)) for each in actions]
+    return Table(rows, ("Action", "Job", "Size", "Nodes"), note="Why")
 
 
-def reason_text(action: Moving, epoch: datetime) -> str:
+def node_table(actions: Sequence[NodeAction]) -> Table:
+    """A row per change of a node or of the layout of a GPU."""
+    rows = [_row(each.type, _node_words(each), each.reason.text) for each in actions]
+    return Table(rows, ("Action", "Node", "What"), note="Why")
+
+
+def wait_table(waits: Sequence[Wait], plan: Plan) -> Table:
+    """A row per waiting job, with its later start; the most severe reasons first."""
+    jobs, starts = plan.snapshot.job_by_name, projections(plan)
+    rows = []
+    for wait in sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job)):
+        job, start = jobs[wait.job], starts.get(wait.job, "")
+        size = gang_size(job.request, job.gang.minimum, job.gang.maximum)
+        note = f"{start}; {wait.reason.text}" if start else wait.reason.text
+        rows.append(TableRow((". wait", wait.job, size), note, Tone.CARE))
+    return Table(rows, ("Action", "Job", "Size"), note="Why, and when")
+
+
+def _why(action: Moving, epoch: datetime) -> str:
     """The reason of an action, and for a start the time at which the job is killed."""
     note = kill_note(action, epoch) if isinstance(action, Start) else ""
     return f"{action.reason.text}; {note}" if note else action.reason.text
 
 
-def size_and_nodes(action: Moving) -> tuple[str, str]:
+def _size_and_nodes(action: Moving) -> tuple[str, str]:
     """The size and the nodes of the job, before and after where they differ."""
     match action:
         case Grow() | Shrink():
@@ -179,7 +184,7 @@ def size_and_nodes(action: Moving) -> tuple[str, str]:
             return placement_size(action.after), _hosts(action.after)
 
 
-def node_words(action: NodeAction) -> tuple[str, str]:
+def _node_words(action: NodeAction) -> tuple[str, str]:
     """The subject of a node action, and what the action does."""
     match action:
         case Repartition():
@@ -191,23 +196,14 @@ def node_words(action: NodeAction) -> tuple[str, str]:
             return action.node, f"pool {action.pool}" if isinstance(action, PoolAction) else ""
 
 
-def _node_row(action: NodeAction) -> TableRow:
-    subject, what = node_words(action)
-    return TableRow(
-        (_marked(action.type), subject, what), note=action.reason.text, tone=MARKS[action.type][1]
-    )
-
-
-def _kind_row(kind: JobActionGroup) -> TableRow:
+def job_kind_row(kind: JobActionGroup) -> TableRow:
+    """Changes of jobs of one kind."""
     jobs = format_count(len(kind.actions), "job")
-    return TableRow(
-        (_marked(kind.type), jobs, kind.size, format_count(kind.nodes, "node"), kind.queue),
-        note=kind_note(kind),
-        tone=MARKS[kind.type][1],
-    )
+    cells = (jobs, kind.size, format_count(kind.nodes, "node"), kind.queue)
+    return _row(kind.type, cells, _kind_note(kind))
 
 
-def kind_note(kind: JobActionGroup) -> str:
+def _kind_note(kind: JobActionGroup) -> str:
     """The sum of the changes of one kind: GPUs, jobs that get room, lost work and points."""
     parts = [f"{format_gpus(kind.gpu_milli)} in all"] if kind.gpu_milli else []
     if kind.type in ("shrink", "grow"):
@@ -235,28 +231,21 @@ def kind_note(kind: JobActionGroup) -> str:
     return "; ".join(parts)
 
 
-def _node_kind_row(kind: NodeActionGroup) -> TableRow:
+def node_kind_row(kind: NodeActionGroup) -> TableRow:
+    """Changes of nodes of one kind."""
     noun = "GPU" if kind.type == "repartition" else "node"
     price = sum(action.after.price_per_hour for action in kind.actions if isinstance(action, ScaleUp))
-    return TableRow(
-        (_marked(kind.type), format_count(len(kind.actions), noun), kind.what),
-        note=f"{format_money(price)}/h in all" if price else "",
-        tone=MARKS[kind.type][1],
-    )
+    cells = (format_count(len(kind.actions), noun), kind.what)
+    return _row(kind.type, cells, f"{format_money(price)}/h in all" if price else "")
 
 
-def _marked(type_: str) -> str:
-    return f"{MARKS[type_][0]} {type_}"
+def _row(type_: str, cells: tuple[str, ...], note: str) -> TableRow:
+    sign, tone = MARKS[type_]
+    return TableRow((f"{sign} {type_}", *cells), note, tone)
 
 
 def _hosts(placement: Placement) -> str:
     return hostlist(replica.node for replica in placement.replicas)
-
-
-def _wait_row(wait: Wait, job: Job, start: str) -> TableRow:
-    size = gang_size(job.request, job.gang.minimum, job.gang.maximum)
-    note = f"{start}; {wait.reason.text}" if start else wait.reason.text
-    return TableRow((". wait", wait.job, size, f"queue {job.queue}"), note=note, tone=Tone.CARE)
 
 
 def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
@@ -266,9 +255,8 @@ def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
     words = max(1, (_MOST_WAIT_LINES - 1) // len(kinds) - 2)
     lines: list[str] = []
     for kind in kinds:
-        lines += table(
-            [TableRow((". wait", format_count(kind.waits, "job"), kind.code.value), tone=Tone.CARE)], style
-        )
+        head = TableRow((". wait", format_count(kind.waits, "job"), kind.code.value), tone=Tone.CARE)
+        lines += Table([head]).lines(style)
         told = [(f"{len(found):,}", text) for text, found in kind.by_text[:words]]
         if rest := kind.by_text[words:]:
             left = sum(len(found) for _, found in rest)
@@ -279,6 +267,5 @@ def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
                 )
             )
         for times, text in told:
-            first, *below = style.wrap(text, _REASON_INDENT)
-            lines += [f"{style.clean(times):>{_REASON_INDENT - 2}}  {first.strip()}", *below]
+            lines += style.beside(f"{style.clean(times):>{_REASON_INDENT - 2}}  ", text)
     return lines

@@ -10,7 +10,8 @@ from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_count,
     format_duration,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.plan.actions import Start
-    from gpuplan.models.plan.plan import DeadlineOutlook, Plan, PlannedStart, Waiting
+    from gpuplan.models.plan.plan import Plan, PlannedStart, Waiting
     from gpuplan.planner.render.style import Style
 
 
@@ -100,25 +101,6 @@ def changed_start(waiting: Waiting, epoch: datetime) -> str:
     return f"{before} → {after}"
 
 
-def deadlines_at_risk(plan: Plan) -> list[DeadlineOutlook]:
-    """Deadlines that are critical, late or impossible, the worst first."""
-    rank = {state: number for number, state in enumerate(DeadlineState)}
-    found = [outlook for outlook in plan.deadlines if outlook.state in STATE_TONES]
-    return sorted(found, key=lambda outlook: (-rank[outlook.state], outlook.deadline, outlook.job))
-
-
-def finish_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
-    """`done 16:00`, or `not planned` if no finish is projected."""
-    if outlook.projected_finish is None:
-        return "not planned"
-    return f"done {format_time(outlook.projected_finish, epoch)}"
-
-
-def due_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
-    """`due 15:00`, `due 15:00 (hard)`."""
-    return f"due {format_time(outlook.deadline, epoch)}{' (hard)' if outlook.hard else ''}"
-
-
 def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
     """Later starts grouped by time, used where the waiting jobs are grouped by reason."""
     by_start: dict[tuple[datetime, bool], list[PlannedStart]] = defaultdict(list)
@@ -130,52 +112,44 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
         what = "foreseen" if foreseen else "promised"
         size = format_gpus(milli) if milli else "no GPU"
         names = join_first_names(sorted(each.job for each in found))
-        rows.append(
-            TableRow(
-                (format_time(start, plan.epoch), what, format_count(len(found), "job"), size), note=names
-            )
-        )
-    return _section("Later starts", rows, style, verbose=False, more=more)
+        cells = (format_time(start, plan.epoch), what, format_count(len(found), "job"), size)
+        rows.append(TableRow(cells, note=names))
+    return Table(rows, title="Later starts").lines(style, most=_MOST_LINES, more=more)
 
 
 def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """Changed promises as lines."""
+    most = None if verbose else _MOST_LINES
+    return promise_table(plan).lines(style, most=most, more=more, uncut=verbose, heads=False)
+
+
+def promise_table(plan: Plan) -> Table:
     """Changed promises of jobs that continue to wait, and why they changed."""
     tones = {"earlier": Tone.START, "later": Tone.CARE, "withdrawn": Tone.STOP}
     changed = [(change, waiting) for waiting in plan.waiting if (change := change_of_promise(waiting))]
     changed.sort(key=lambda each: (-list(tones).index(each[0]), each[1].job))
     rows = [
-        TableRow(
-            (change, waiting.job, changed_start(waiting, plan.epoch)),
-            note=waiting.promise_changed,
-            tone=tones[change],
-        )
-        for change, waiting in changed
+        TableRow((change, each.job, changed_start(each, plan.epoch)), each.promise_changed, tones[change])
+        for change, each in changed
     ]
-    return _section("Promises changed", rows, style, verbose=verbose, more=more)
+    return Table(rows, ("Change", "Job", "Start"), "Promises changed", note="Why")
 
 
 def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Deadlines at risk."""
-    rows = [
-        TableRow(
-            (
-                outlook.state.value,
-                outlook.job,
-                due_text(outlook, plan.epoch),
-                finish_text(outlook, plan.epoch),
-            ),
-            tone=STATE_TONES[outlook.state],
-        )
-        for outlook in deadlines_at_risk(plan)
-    ]
-    return _section("Deadlines at risk", rows, style, verbose=verbose, more=more)
+    """Deadlines at risk as lines."""
+    most = None if verbose else _MOST_LINES
+    return deadline_table(plan).lines(style, most=most, more=more, uncut=verbose, heads=False)
 
 
-def _section(title: str, rows: list[TableRow], style: Style, *, verbose: bool, more: str) -> list[str]:
-    if not rows:
-        return []
-    shown = rows if verbose or len(rows) <= _MOST_LINES else rows[: _MOST_LINES - 1]
-    lines = [style.paint(style.clean(title), Tone.STRONG), *table(shown, style, uncut=verbose)]
-    if rest := len(rows) - len(shown):
-        lines += style.wrap(f"… {rest:,} more; each one: {more}", 2)
-    return lines
+def deadline_table(plan: Plan) -> Table:
+    """Deadlines that are critical, late or impossible, the worst first."""
+    rank = {state: number for number, state in enumerate(DeadlineState)}
+    rows = []
+    for outlook in sorted(plan.deadlines, key=lambda each: (-rank[each.state], each.deadline, each.job)):
+        if outlook.state not in STATE_TONES:
+            continue
+        due = f"due {format_time(outlook.deadline, plan.epoch)}{' (hard)' if outlook.hard else ''}"
+        finish = outlook.projected_finish
+        done = "not planned" if finish is None else f"done {format_time(finish, plan.epoch)}"
+        rows.append(TableRow((outlook.state.value, outlook.job, due, done), tone=STATE_TONES[outlook.state]))
+    return Table(rows, ("State", "Job", "Deadline", "Expected"), "Deadlines at risk")

@@ -86,7 +86,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         lines += style.flow(
             ["seconds", *(f"{phase} {seconds:.2f}" for phase, seconds in sorted(solution.phases.items()))]
         )
-    lines += [style.paint(line, Tone.CARE) for text in search_remarks(plan) for line in style.wrap(text, 0)]
+    lines += [line for text in search_remarks(plan) for line in style.told(text, Tone.CARE)]
     return [line for line in lines if line]
 
 
@@ -173,7 +173,12 @@ def _lost(actions: SortedActions, type_: str) -> str:
 def lost_text(actions: Iterable[Moving]) -> str:
     """Lost work, that is work after the last checkpoint, `206 GPU-hours`; empty if none is lost."""
     hours = lost_gpu_hours(actions)
-    return format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
+    return gpu_hours_text(hours) if hours else ""
+
+
+def gpu_hours_text(hours: float) -> str:
+    """`206 GPU-hours`."""
+    return format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR))
 
 
 def waiting_text(waiting: int, stopped: int) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.apply.promises import promise_step
-from gpuplan.planner.render.diff_tables import diff_lines
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
-from gpuplan.planner.render.plan.actions import disturbance_lines, node_lines, start_lines, wait_lines
+from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
+from gpuplan.planner.render.plan.diff import diff_lines
 from gpuplan.planner.render.plan.forecast import deadline_lines, promise_lines
 from gpuplan.planner.render.plan.header import (
     change_counts,
@@ -20,18 +20,17 @@ from gpuplan.planner.render.plan.header import (
     waiting_text,
 )
 from gpuplan.planner.render.plan.warnings import findings_lines, unmet_commitments
-from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.style import Tone
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.render.style import Style
 
 _MOST_UNMET: Final = 10
 
 
-def plan_text(
-    plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
-) -> str:
+def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = None) -> str:
     """
     The plan for review: header, damage, starts, changes of running jobs and of nodes, waiting jobs with their
     reasons, and the next step.
@@ -39,15 +38,14 @@ def plan_text(
     Many actions are grouped unless `verbose`; a line tells what is not shown. `path` is the plan file for the
     commands shown.
     """
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     file = _typed(path)
     more = f"gpuplan show {file} --all" if file else "gpuplan plan … --all"
     actions = sort_actions(plan.actions)
     sections = [
         header_lines(plan, style, verbose=verbose),
         findings_lines(plan.findings, style, verbose=verbose, more=more),
-        start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
-        disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
+        job_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
+        job_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),
         wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
         promise_lines(plan, style, verbose=verbose, more=more),
@@ -63,11 +61,8 @@ def plan_text(
     return _text(sections)
 
 
-def diff_text(
-    diff: Diff, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
-) -> str:
+def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:
     """Before against after as tables; the parameters are those of `plan_text`."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     # The source of the newer snapshot is not known here, and without it the command shows a different diff.
     file = _typed(path) if diff.live is None else None
     more = f"gpuplan diff {file} --all" if file else "--all"
@@ -88,7 +83,7 @@ def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[
     """Guarantees and drains that are not met yet."""
     found = unmet_commitments(plan)
     told = found if verbose or len(found) <= _MOST_UNMET else found[: _MOST_UNMET - 1]
-    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    lines = [line for text in told for line in style.told(text, Tone.CARE, hanging=2)]
     if rest := len(found) - len(told):
         lines += style.wrap(f"… {rest:,} more such lines; each one: {more}", 0)
     return lines
@@ -114,4 +109,4 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
         text = f"No changes: {_why_at_rest(actions)} ({proof}). {counts}"
     else:
         text = f"No changes: nothing better was found ({gap_text(plan.solution)}). {counts}"
-    return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]
+    return style.told(text, Tone.STRONG)

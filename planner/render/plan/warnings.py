@@ -10,7 +10,8 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.render.style import TableRow, Tone, table
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_with_and
 from gpuplan.planner.waiting.time_messages import window_name
 
@@ -43,16 +44,17 @@ def findings_lines(findings: Sequence[DamageFinding], style: Style, *, verbose: 
     """A heading, then one entry per finding, or per kind if there are many; `more` shows all."""
     if not findings:
         return []
-    head = [
-        style.paint(line, Tone.CARE) for line in style.wrap(f"{format_count(len(findings), 'finding')}:", 0)
-    ]
+    head = style.told(f"{format_count(len(findings), 'finding')}:", Tone.CARE)
     if verbose or len(findings) <= _MOST:
-        rows = [
-            TableRow((f"! {each.outcome}", each.subject), finding_text(each), Tone.CARE) for each in findings
-        ]
-        return head + table(rows, style, uncut=verbose)
-    lines = table([_kind_row(kinds, outcome, found) for (kinds, outcome), found in _kinds(findings)], style)
+        return head + findings_table(findings).lines(style, uncut=verbose, heads=False)
+    lines = Table([_kind_row(*key, found) for key, found in _kinds(findings)]).lines(style)
     return [*head, *lines, *style.wrap(f"Grouped by what happened; each one: {more}", 2)]
+
+
+def findings_table(findings: Sequence[DamageFinding]) -> Table:
+    """A row per finding: what becomes of what, and why."""
+    rows = [TableRow((f"! {each.outcome}", each.subject), finding_text(each), Tone.CARE) for each in findings]
+    return Table(rows, ("Outcome", "What"), note="Why, and what becomes of it")
 
 
 def finding_text(finding: DamageFinding) -> str:

@@ -12,19 +12,38 @@ from markupsafe import Markup
 from gpuplan.models.cluster import Level
 from gpuplan.models.units import MILLI
 from gpuplan.planner.render.reports.nodes import GpuPartChange
-from gpuplan.planner.text_format import format_count, format_milli, hostlist
+from gpuplan.planner.render.reports.page import (
+    Card,
+    Cards,
+    Drawing,
+    Floor,
+    Fold,
+    Items,
+    Legend,
+    Text,
+    look_of,
+)
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
+from gpuplan.planner.text_format import format_count, format_milli, hostlist, node_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuplan.planner.render.reports.nodes import GpuSegment, NodePicture, Side
+    from gpuplan.planner.render.reports.page import Block
 
 
 MOST_LARGE: Final = 32
 """Nodes drawn large; if there are more, all are drawn small."""
-
+_MOST_OPEN: Final = 200
+"""Nodes of a zone without changes that are shown without a click."""
 _PER_COLUMN: Final = 16
 """Nodes per column; a larger rack, or nodes without a rack, take several columns."""
+_SMALL: Final = (
+    "A node is a row of its GPUs, drawn twice: the thin strip is before, the thick one below it is after. "
+    "Nodes are grouped by rack. Hover over a node, or open the tables, to read what changes on it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +59,12 @@ class Rack:
         return any(node.changes for node in self.nodes)
 
     @property
-    def words(self) -> str:
-        """`16 nodes, 64 → 120 of 128 GPUs`."""
-        return _words(self.nodes)
-
-    @property
     def columns(self) -> list[tuple[str, Markup]]:
         """Name and drawing of each column of nodes."""
         starts = range(0, len(self.nodes), _PER_COLUMN)
         parts = [self.nodes[start : start + _PER_COLUMN] for start in starts]
         return [
-            (self.name or part[0].name if not number else "", column(part, _words(part)))
+            (self.name or part[0].name if not number else "", column(part, nodes_text(part)))
             for number, part in enumerate(parts)
         ]
 
@@ -67,26 +81,6 @@ class Zone:
         """Nodes of all racks."""
         return [node for rack in self.racks for node in rack.nodes]
 
-    @property
-    def words(self) -> str:
-        """`16 nodes, 64 → 120 of 128 GPUs`."""
-        return _words(self.nodes)
-
-    @property
-    def changed(self) -> list[Rack]:
-        """Racks that the plan changes."""
-        return [rack for rack in self.racks if rack.changes]
-
-    @property
-    def unchanged(self) -> list[Rack]:
-        """Racks that the plan does not change."""
-        return [rack for rack in self.racks if not rack.changes]
-
-    @property
-    def unchanged_names(self) -> str:
-        """Names of the unchanged racks."""
-        return hostlist(rack.name or "no rack" for rack in self.unchanged)
-
 
 def group_by_zone(pictures: Iterable[NodePicture]) -> list[Zone]:
     """Group the nodes by zone and rack, both sorted by name."""
@@ -101,7 +95,72 @@ def group_by_zone(pictures: Iterable[NodePicture]) -> list[Zone]:
     ]
 
 
-def _words(nodes: Sequence[NodePicture]) -> str:
+def cluster_blocks(pictures: Sequence[NodePicture]) -> list[Block]:
+    """The cluster before and after: few nodes drawn large, many drawn small in their racks."""
+    sides = [
+        side for node in pictures for device in node.devices for side in (device.before, device.after) if side
+    ]
+    looks = [
+        ("free", "free"),
+        ("kept", "in use, unchanged"),
+        ("arrives", "arrives (after)"),
+        ("leaves", "leaves (before)"),
+        *([("idle", "idle MIG instance")] if any(side.mig for side in sides) else []),
+        *([] if all(side.usable for side in sides) else [("off", "not usable")]),
+    ]
+    zones = group_by_zone(pictures)
+    if len(pictures) <= MOST_LARGE:
+        return [Legend(looks), *(block for zone in zones for block in _large_zone(zone))]
+    return [Legend(looks), Text(_SMALL, "quiet"), *(block for zone in zones for block in _small_zone(zone))]
+
+
+def _large_zone(zone: Zone) -> Iterator[Block]:
+    if zone.name:
+        yield Text(f"Zone {zone.name}", level=3, remark=nodes_text(zone.nodes))
+    for rack in zone.racks:
+        if rack.name:
+            yield Text(f"Rack {rack.name}", level=3, remark=nodes_text(rack.nodes))
+        yield Cards([_card(node) for node in rack.nodes])
+
+
+def _card(node: NodePicture) -> Card:
+    jobs = [
+        *((look_of(Tone.START), job) for job in node.arriving),
+        *((look_of(Tone.STOP), job) for job in node.leaving),
+        *(("quiet", f"= {job}") for job in node.staying),
+    ]
+    used = Text(f"{node_size(node.node)} · {node.used}", "quiet")
+    blocks = (used, Drawing(large_node(node)), Items(jobs, f"Jobs of {node.name}"))
+    return Card(node.name, node.state, node.changes, blocks)
+
+
+def _small_zone(zone: Zone) -> Iterator[Block]:
+    name = f"zone {zone.name}" if zone.name else "no zone"
+    changed = [rack for rack in zone.racks if rack.changes]
+    unchanged = [rack for rack in zone.racks if not rack.changes]
+    title = f"Zone {zone.name}" if zone.name else "No zone"
+    yield Text(title, level=3, remark=nodes_text(zone.nodes))
+    yield _floor(changed)
+    if unchanged:
+        names = hostlist(rack.name or "no rack" for rack in unchanged)
+        told = f"{format_count(len(unchanged), 'rack')} unchanged"
+        opened = not changed and len(zone.nodes) <= _MOST_OPEN
+        yield Fold(told, [_floor(unchanged)], names, opened=opened)
+    rows = [
+        TableRow((node.name, node.state, rack.name, node.used), ", ".join((*node.arriving, *node.leaving)))
+        for rack in zone.racks
+        for node in rack.nodes
+    ]
+    table = Table(rows, ("Node", "State", "Rack", "Used"), note="Changes")
+    yield Fold(f"Nodes of {name} as a table", [table])
+
+
+def _floor(racks: Iterable[Rack]) -> Floor:
+    return Floor([(f"{rack.name or 'no rack'}: {nodes_text(rack.nodes)}", rack.columns) for rack in racks])
+
+
+def nodes_text(nodes: Sequence[NodePicture]) -> str:
+    """`16 nodes, 64 → 120 of 128 GPUs in use`."""
     with_gpus = [node for node in nodes if node.node.gpus]
     count = format_count(len(nodes), "node")
     if not with_gpus:

@@ -7,184 +7,220 @@ queues and their limits, and the gap over time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.actions import ACTIONS
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.render.charts.gap import gap_svg
+from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg, gap_svg
 from gpuplan.planner.render.plan.action_groups import (
-    SEVERITY,
     group_job_actions,
     group_node_actions,
     group_waits,
     sort_actions,
 )
-from gpuplan.planner.render.plan.forecast import (
-    change_of_promise,
-    deadlines_at_risk,
-    horizon_parts,
-    projections,
+from gpuplan.planner.render.plan.actions import (
+    MARKS,
+    job_kind_row,
+    job_table,
+    node_kind_row,
+    node_table,
+    wait_table,
 )
+from gpuplan.planner.render.plan.diff import allocated_text, model_table, queue_table, with_depth
+from gpuplan.planner.render.plan.forecast import deadline_table, horizon_parts, projections, promise_table
 from gpuplan.planner.render.plan.header import (
     change_counts,
     cost_text,
     format_gap,
+    format_signed,
     has_free_gpus,
     left_out_text,
     percent,
     search_remarks,
+    short_id,
     shown_terms,
     waiting_text,
 )
-from gpuplan.planner.render.plan.warnings import finding_text, unmet_commitments
-from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, group_by_zone
+from gpuplan.planner.render.plan.warnings import findings_table, unmet_commitments
+from gpuplan.planner.render.reports.cluster_map import cluster_blocks
 from gpuplan.planner.render.reports.nodes import node_pictures
-from gpuplan.planner.render.reports.page import HeadlineFigure, Picture, render, terms_of
-from gpuplan.planner.render.reports.usage import model_picture, model_table, queue_picture, queue_table
-from gpuplan.planner.text_format import format_count, format_gpus, format_time, gang_size, hostlist
+from gpuplan.planner.render.reports.page import (
+    INDENT,
+    Bars,
+    Charts,
+    Drawing,
+    Figures,
+    Fold,
+    HeadlineFigure,
+    Lane,
+    Legend,
+    Page,
+    PageSection,
+    Span,
+    Text,
+    Timeline,
+    look_of,
+)
+from gpuplan.planner.render.table import Table, TableRow
+from gpuplan.planner.text_format import (
+    format_count,
+    format_gpus,
+    format_milli,
+    format_time,
+    hostlist,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gpuplan.models.plan.actions import NodeAction
+    from gpuplan.models.plan.actions import NodeAction, Wait
+    from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.analysis.projected_schedule import JobInterval
-    from gpuplan.planner.render.plan.action_groups import (
-        JobActionGroup,
-        Moving,
-        NodeActionGroup,
-        SortedActions,
-    )
-    from gpuplan.planner.render.reports.cluster_map import Zone
+    from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
+    from gpuplan.planner.render.reports.page import Block
 
 
 _MOST_LINES: Final = 40
 """Lines of a section; with more, actions are grouped into kinds, and if needed into coarser kinds."""
 _MOST_REASONS: Final = 8
 """Reasons shown per reason code; the others are folded."""
+_MOST_BARS: Final = 24
+"""Bars per chart; the table below it shows all rows."""
 
 
 def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
     """The page; with the milestones of the search it also draws the gap over time."""
-    change, actions = diff(plan), sort_actions(plan.actions)
-    starts, disturbances = _job_section(actions.starts, plan), _job_section(actions.disturbances, plan)
-    node_actions = _node_section(actions.nodes)
-    later, promises, deadlines = projections(plan), _changed_promises(plan), deadlines_at_risk(plan)
-    pictures = (model_picture(change), queue_picture(change, plan.snapshot), _gap_picture(plan, milestones))
-    few = len(actions.waits) <= _MOST_LINES
-    waiting = waiting_text(plan.metrics.jobs.waiting, plan.metrics.jobs.preempted)
-    sections = (
-        ("cluster", "Cluster", True),
-        ("findings", "Findings", plan.findings),
-        ("starts", "Starts", True),
-        ("disturbances", "Running jobs", disturbances.count),
-        ("node-actions", "Nodes", node_actions.count),
-        ("waits", "Waiting", True),
-        ("later", "Later starts", later),
-        ("promises", "Promises", promises),
-        ("deadlines", "Deadlines", deadlines),
-        ("usage", "Usage", True),
-        ("objective", "Objective", True),
-    )
-    return render(
-        "plan.html.j2",
-        plan=plan,
-        sections=[(key, words) for key, words, there in sections if there],
-        title=_title(plan, actions, waiting),
-        told=_told(plan, actions, waiting),
-        summary=_summary(plan),
-        cares=[*search_remarks(plan), *unmet_commitments(plan)],
-        cluster=_cluster(plan),
-        findings=[(each, finding_text(each)) for each in plan.findings],
-        starts=starts,
-        disturbances=disturbances,
-        node_actions=node_actions,
-        queue_of={job.name: job.queue for job in plan.snapshot.jobs},
-        size_of={
-            job.name: gang_size(job.request, job.gang.minimum, job.gang.maximum) for job in plan.snapshot.jobs
-        },
-        waits=sorted(actions.waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job)) if few else (),
-        wait_kinds=() if few else group_waits(actions.waits),
-        most_lines=_MOST_LINES,
-        most_reasons=_MOST_REASONS,
-        kept=hostlist(keep.job for keep in actions.keeps),
-        counts={"keeps": len(actions.keeps), "waits": len(actions.waits)},
-        waiting=waiting,
-        charts=[picture for picture in pictures if picture.svg],
-        models=model_table(change),
-        queues=queue_table(change, plan.snapshot),
-        terms=terms_of(shown_terms(plan.solution)),
-        proof=_proof(plan),
-        timeline=timeline_chart(plan),
-        horizon=horizon_parts(plan)[1:],
-        projections=later,
-        promises=promises,
-        deadlines=deadlines,
-    )
+    actions = sort_actions(plan.actions)
+    jobs = plan.metrics.jobs
+    waiting = waiting_text(jobs.waiting, jobs.preempted)
+    unchanged = f"{len(actions.keeps):,} unchanged"
+    changes = [(*_sign(kind), words) for kind, words in change_counts(actions)] if plan.has_changes else []
+    told = [*(changes or [("", "", "no changes")]), (".", "", waiting), ("=", "", unchanged)]
+    name = f"Plan {short_id(plan.plan_id)}"
+    cluster = plan.snapshot.cluster
+    remarks = [*search_remarks(plan), *unmet_commitments(plan)]
+    return Page(
+        title=f"{name}: {', '.join(words for *_, words in told)}",
+        heading=name,
+        subject=f"for {cluster.name}, {format_count(len(cluster.nodes), 'node')}",
+        told=told,
+        identity=[
+            f"epoch {print_timestamp(plan.epoch)}",
+            f"plan {plan.plan_id}",
+            f"snapshot {short_id(plan.base.snapshot)}",
+            f"policy {short_id(plan.base.policy)}",
+        ],
+        blocks=[Figures(_summary(plan)), *(Text(remark, "care") for remark in remarks)],
+        sections=list(_sections(plan, actions, waiting, milestones)),
+    ).html()
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """Actions of one type: one per line, or grouped into kinds if there are many."""
+def _sections(
+    plan: Plan, actions: SortedActions, waiting: str, milestones: Sequence[Milestone]
+) -> Iterator[PageSection]:
+    """The sections that are not empty."""
+    cluster = cluster_blocks(node_pictures(plan))
+    yield PageSection("cluster", "Cluster", "The cluster, before and after", cluster)
+    if plan.findings:
+        found = findings_table(plan.findings)
+        yield PageSection("findings", "Findings", format_count(len(plan.findings), "finding"), [found])
+    title = f"{format_count(len(actions.starts), 'job')} to start"
+    starts = _job_blocks(actions.starts, plan) or [Text("Nothing starts.")]
+    yield PageSection("starts", "Starts", title, starts)
+    if changed := _job_blocks(actions.disturbances, plan):
+        title = f"{format_count(len(actions.disturbances), 'running job')} to change"
+        yield PageSection("disturbances", "Running jobs", title, changed)
+    if actions.nodes:
+        title = f"{format_count(len(actions.nodes), 'change')} of nodes"
+        yield PageSection("node-actions", "Nodes", title, _node_blocks(actions.nodes))
+    yield PageSection("waits", "Waiting", f"Jobs: {waiting}", list(_wait_blocks(plan, actions)))
+    if later := projections(plan):
+        title = format_count(len(later), "later start")
+        yield PageSection("later", "Later starts", title, list(_later_blocks(plan, later, actions)))
+    if (promises := _with_queues(promise_table(plan), plan)).rows:
+        title = f"{format_count(len(promises.rows), 'promise')} changed"
+        yield PageSection("promises", "Promises", title, [promises])
+    if (deadlines := _with_queues(deadline_table(plan), plan)).rows:
+        title = f"{format_count(len(deadlines.rows), 'deadline')} at risk"
+        yield PageSection("deadlines", "Deadlines", title, [deadlines])
+    usage = _usage_blocks(plan, milestones)
+    yield PageSection("usage", "Usage", "Usage, before and after", usage)
+    yield PageSection("objective", "Objective", "Objective", _objective_blocks(plan))
+    names = hostlist(keep.job for keep in actions.keeps)
+    kept = [Fold("Their names", [Text(names, "names")])] if names else []
+    yield PageSection("unchanged", "", f"{format_count(len(actions.keeps), 'job')} unchanged", kept)
 
-    count: int
-    few: tuple[Any, ...]
-    kinds: tuple[JobActionGroup | NodeActionGroup, ...]
+
+def _sign(type_: str) -> tuple[str, str]:
+    sign, tone = MARKS[type_]
+    return sign, look_of(tone)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    """The drawing of the cluster."""
-
-    zones: Sequence[Zone]
-    large: bool
-    has_mig: bool
-    has_unusable: bool
+def _queue_of(plan: Plan) -> Callable[[str], str]:
+    jobs = plan.snapshot.job_by_name
+    return lambda name: jobs[name].queue
 
 
-def _cluster(plan: Plan) -> _Cluster:
-    pictures = node_pictures(plan)
-    sides = [
-        side for node in pictures for device in node.devices for side in (device.before, device.after) if side
-    ]
-    return _Cluster(
-        zones=group_by_zone(pictures),
-        large=len(pictures) <= MOST_LARGE,
-        has_mig=any(side.mig for side in sides),
-        has_unusable=not all(side.usable for side in sides),
-    )
+def _with_queues(table: Table, plan: Plan) -> Table:
+    return replace(table.beside("Queue", _queue_of(plan)), title="")
 
 
-def _job_section(actions: Sequence[Moving], plan: Plan) -> _Section:
+def _job_blocks(actions: Sequence[Moving], plan: Plan) -> list[Block]:
+    def table(some: Sequence[Moving]) -> Table:
+        return _with_queues(job_table(some, plan.epoch), plan)
+
     if len(actions) <= _MOST_LINES:
-        return _Section(len(actions), tuple(actions), ())
-    return _Section(len(actions), (), tuple(group_job_actions(actions, plan.snapshot, most=_MOST_LINES)))
+        return [table(actions)] if actions else []
+    kinds = group_job_actions(actions, plan.snapshot, most=_MOST_LINES)
+    return [Fold(job_kind_row(kind), [table(kind.actions)]) for kind in kinds]
 
 
-def _node_section(actions: Sequence[NodeAction]) -> _Section:
+def _node_blocks(actions: Sequence[NodeAction]) -> list[Block]:
     if len(actions) <= _MOST_LINES:
-        return _Section(len(actions), tuple(actions), ())
-    return _Section(len(actions), (), tuple(group_node_actions(actions)))
+        return [node_table(actions)]
+    return [Fold(node_kind_row(kind), [node_table(kind.actions)]) for kind in group_node_actions(actions)]
 
 
-def _title(plan: Plan, actions: SortedActions, waiting: str) -> str:
-    """`3 to start, 0 to preempt, 4 waiting, 2 unchanged`."""
-    changes = [text for _, text in change_counts(actions)] if plan.has_changes else ["no changes"]
-    return ", ".join([*changes, waiting, f"{len(actions.keeps):,} unchanged"])
+def _wait_blocks(plan: Plan, actions: SortedActions) -> Iterator[Block]:
+    waits = actions.waits
+    if 0 < len(waits) <= _MOST_LINES:
+        codes = {wait.job: wait.reason.code.value for wait in waits}
+        yield _with_queues(wait_table(waits, plan), plan).beside("Reason", codes.__getitem__)
+    elif not waits:
+        stopped = plan.metrics.jobs.preempted
+        yield Text("No other job waits." if stopped else "Nothing waits.")
+    for kind in group_waits(waits) if len(waits) > _MOST_LINES else ():
+        yield Text(kind.code.value, level=3, remark=format_count(kind.waits, "job"))
+        yield from (_reason(*each) for each in kind.by_text[:_MOST_REASONS])
+        if rest := kind.by_text[_MOST_REASONS:]:
+            told = f"{format_count(len(rest), 'more reason')} of this kind"
+            yield Fold(told, [_reason(*each) for each in rest])
 
 
-def _told(plan: Plan, actions: SortedActions, waiting: str) -> list[tuple[str, str, str]]:
-    """Sign, CSS class and text of each change."""
-    told = [("", "", "no changes")]
-    if plan.has_changes:
-        told = [
-            (ACTIONS[kind].sign, ACTIONS[kind].impact.value, text) for kind, text in change_counts(actions)
-        ]
-    return [*told, (".", "", waiting), ("=", "", f"{len(actions.keeps):,} unchanged")]
+def _reason(text: str, waits: Sequence[Wait]) -> Fold:
+    names = ", ".join(wait.job for wait in waits)
+    return Fold(f"{len(waits):,} × {text}", [Text(names, "names")])
+
+
+def _later_blocks(plan: Plan, later: dict[str, str], actions: SortedActions) -> Iterator[Block]:
+    yield Text(", ".join(horizon_parts(plan)[1:]), "quiet")
+    if len(actions.waits) > _MOST_LINES:
+        queue_of = _queue_of(plan)
+        rows = [TableRow((job, queue_of(job)), text) for job, text in later.items()]
+        table = Table(rows, ("Job", "Queue"), note="Start")
+        yield Fold("What each of them waits for", [table], opened=len(later) <= _MOST_LINES)
+    kinds = {"running": "runs", "started": "starts now", "promised": "promised", "foreseen": "foreseen"}
+    yield Legend(list(kinds.items()), "span")
+    timeline, more = timeline_chart(plan)
+    yield timeline
+    if more:
+        yield Text(f"{format_count(more, 'more node')} with later starts", "quiet")
 
 
 def _summary(plan: Plan) -> list[HeadlineFigure]:
@@ -217,19 +253,93 @@ def _proof(plan: Plan) -> str:
     return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
 
 
-def _changed_promises(plan: Plan) -> list[Any]:
-    return [waiting for waiting in plan.waiting if change_of_promise(waiting)]
+def _objective_blocks(plan: Plan) -> list[Block]:
+    """The proof, the terms on one scale, and the seconds of each phase."""
+    values = shown_terms(plan.solution)
+    scale = max((abs(value) for _, value in values), default=0) or 1
+    bars = [
+        (name, format_signed(value), round(100 * abs(value) / scale, 1), value < 0) for name, value in values
+    ]
+    seconds = ", ".join(f"{name} {seconds:.2f}" for name, seconds in plan.solution.phases.items())
+    return [
+        Text(f"{_proof(plan)}.", "caption"),
+        Bars(("Term", "Points", "share of the largest"), bars),
+        *([Text(f"Seconds: {seconds}.", "quiet")] if seconds else []),
+    ]
 
 
-def _gap_picture(plan: Plan, milestones: Sequence[Milestone]) -> Picture:
-    stages = len({milestone.stage for milestone in milestones})
-    caption = (
-        f"What was proven when, in {format_count(stages, 'stage')}; "
-        f"at the end {plan.solution.objective:,} of at most {plan.solution.bound:,} points."
-        if plan.solution.bound is not None
-        else ""
-    )
-    return Picture.of("Gap over time", gap_svg(milestones, plan.solution), caption)
+def _usage_blocks(plan: Plan, milestones: Sequence[Milestone]) -> list[Block]:
+    change = diff(plan)
+    quotas = {
+        (queue.name, resource): quota
+        for queue in plan.snapshot.queues
+        for resource in (ALL_MODELS, *queue.gpu_models)
+        if (quota := queue.quota_for(resource))
+    }
+    title = "Queues, those below others indented; a queue's use counts all below it"
+    return [
+        Charts([_model_chart(change), _queue_chart(change, plan), _gap_chart(plan, milestones)]),
+        model_table(change),
+        replace(queue_table(change, quotas or None), title=title),
+    ]
+
+
+def _model_chart(change: Diff) -> Drawing:
+    """The allocated part of each GPU model."""
+    models = sorted(change.gpu_models, key=lambda model: -model.usable_after_milli)
+    bars = [
+        ChangedBar(
+            label=model.gpu_model,
+            before=_ratio(model.used_before_milli, model.usable_before_milli),
+            after=_ratio(model.used_after_milli, model.usable_after_milli),
+            words=allocated_text(model),
+            whole=1.0,
+        )
+        for model in models
+        if model.usable_before_milli or model.usable_after_milli
+    ]
+    svg = changed_bars_svg(bars[:_MOST_BARS], "models", label="Allocated part of each GPU model")
+    return Drawing.of(svg, "Allocated, by GPU model", "Part of the usable GPUs of each model.")
+
+
+def _ratio(used: int, usable: int) -> float:
+    return used / usable if usable else 0.0
+
+
+def _queue_chart(change: Diff, plan: Plan) -> Drawing:
+    """The use of each queue, with its limit and its guarantee."""
+    queues = [(queue, depth) for queue, depth in with_depth(change.queues) if queue.gpu_model == ALL_MODELS]
+    most = sorted(queues, key=lambda each: -max(each[0].used_before_milli, each[0].used_after_milli))
+    shown = {queue.queue for queue, _ in most[:_MOST_BARS]}
+    guarantees = {queue.name: queue.quota.guarantee for queue in plan.snapshot.queues if queue.quota}
+    bars = []
+    for queue, depth in queues:
+        if queue.queue in shown:
+            before, after, limit = queue.used_before_milli, queue.used_after_milli, queue.limit_milli
+            use = " → ".join(dict.fromkeys((format_milli(before), format_milli(after))))
+            bars.append(
+                ChangedBar(
+                    label=INDENT * depth + queue.queue,
+                    before=before,
+                    after=after,
+                    words=use if limit is None else f"{use} of {format_milli(limit)}",
+                    limit=limit,
+                    owed=guarantees.get(queue.queue),
+                )
+            )
+    svg = changed_bars_svg(bars, "queues", label="GPUs used by each queue, and its limit")
+    caption = "GPUs in use; the line across is the limit, the triangle the guarantee."
+    if len(queues) > len(bars):
+        caption += f" The {len(bars)} that use most, of {len(queues):,}."
+    return Drawing.of(svg, "Used, by queue", caption)
+
+
+def _gap_chart(plan: Plan, milestones: Sequence[Milestone]) -> Drawing:
+    """What was proven when."""
+    stages = format_count(len({milestone.stage for milestone in milestones}), "stage")
+    most = "" if plan.solution.bound is None else f" of at most {plan.solution.bound:,}"
+    caption = f"What was proven when, in {stages}; at the end {plan.solution.objective:,}{most} points."
+    return Drawing.of(gap_svg(milestones, plan.solution), "Gap over time", caption)
 
 
 # Timeline of the horizon: for each node with later starts, which jobs it runs from when to when.
@@ -238,47 +348,13 @@ def _gap_picture(plan: Plan, milestones: Sequence[Milestone]) -> Picture:
 _MOST_NODES: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A job on a node, in percent of the horizon."""
-
-    job: str
-    left: float
-    width: float
-    kind: str
-    """CSS class: running, started, promised or foreseen."""
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Consecutive jobs on a node; jobs that overlap in time are in different lanes."""
-
-    node: str
-    """The node name in the first lane of a node; empty in the others."""
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineChart:
-    """The timeline of a plan; without lanes nothing is drawn."""
-
-    lanes: tuple[Lane, ...]
-    ticks: tuple[tuple[float, str], ...]
-    """Position in percent, and the time of day."""
-    more: str
-    """What is not shown; empty if nothing is left out."""
-
-
-def timeline_chart(plan: Plan) -> TimelineChart:
-    """Lanes of the nodes with later starts, by name; at most 40 nodes."""
+def timeline_chart(plan: Plan) -> tuple[Timeline, int]:
+    """Lanes of the nodes with later starts, by name, at most 40 nodes; and how many nodes are left out."""
     future = ProjectedSchedule(plan.snapshot, plan.policy, plan.target)
     names = sorted({replica.node for each in plan.planned for replica in each.replicas})
-    shown = names[:_MOST_NODES]
-    lanes = [lane for name in shown for lane in _lanes(name, future)]
-    rest = len(names) - len(shown)
-    more = f"{format_count(rest, 'more node')} with later starts" if rest else ""
-    return TimelineChart(tuple(lanes), tuple(_ticks(future)) if lanes else (), more)
+    lanes = [lane for name in names[:_MOST_NODES] for lane in _lanes(name, future)]
+    ticks = tuple(_ticks(future)) if lanes else ()
+    return Timeline(tuple(lanes), ticks), max(0, len(names) - _MOST_NODES)
 
 
 def _lanes(name: str, future: ProjectedSchedule) -> list[Lane]:
@@ -315,7 +391,7 @@ def _span(stay: JobInterval, name: str, future: ProjectedSchedule) -> Span:
     )
 
 
-def _ticks(future: ProjectedSchedule, most: int = 12) -> Iterable[tuple[float, str]]:
+def _ticks(future: ProjectedSchedule, most: int = 12) -> Iterator[tuple[float, str]]:
     """Starts of slots, at most `most` of them."""
     edges, now = future.slots.edges, future.snapshot.taken_at
     step = -(-future.slots.count // most)

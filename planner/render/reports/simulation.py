@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.charts.canvas import PAGE
-from gpuplan.planner.render.charts.simulation import (
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.render.canvas import PAGE
+from gpuplan.planner.render.charts import (
     Line,
     Unit,
     WaitDistribution,
     over_time_svg,
     wait_distribution_svg,
 )
-from gpuplan.planner.render.reports.page import Head, HeadlineFigure, Picture, Table, indented, render
-from gpuplan.planner.render.simulation import STOPPED, epoch_interval_text, score_lines, simulation_notes
+from gpuplan.planner.render.plan.header import percent
+from gpuplan.planner.render.reports.page import (
+    Charts,
+    Drawing,
+    Figures,
+    Fold,
+    HeadlineFigure,
+    Legend,
+    Page,
+    PageSection,
+    Text,
+)
+from gpuplan.planner.render.simulation import STOPPED, epoch_interval_text, score_table, simulation_notes
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration
 
 if TYPE_CHECKING:
+    from gpuplan.planner.render.reports.page import Block
     from gpuplan.planner.simulate.outcome import EpochFigures, SimulatedRun, Simulation
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -44,22 +59,37 @@ _SPREADS: Final = (
 
 def simulation_report(simulation: Simulation) -> str:
     """The page; all text in it is escaped."""
-    pictures = [*_spread_pictures(simulation), *_time_pictures(simulation)]
-    jobs = format_count(simulation.runs[0].scores.jobs, "job")
+    runs = simulation.runs
+    jobs = format_count(runs[0].scores.jobs, "job")
     place = f"{format_count(simulation.nodes, 'node')} with {format_count(simulation.gpus, 'GPU')}"
-    return render(
-        "simulation.html.j2",
-        simulation=simulation,
-        subject=f"{jobs} on {place}",
-        cadence=epoch_interval_text(simulation),
-        sections=[("runs", "Runs"), ("scores", "Scores"), ("charts", "Charts"), ("epochs", "Epochs")],
-        runs=[(run.name, _ending(run, simulation), _figures(run)) for run in simulation.runs],
-        drawn=[run.name for run in simulation.runs[:_MOST_LINES]],
-        charts=[picture for picture in pictures if picture.svg],
-        scores=_score_table(simulation),
-        notes=list(simulation_notes(simulation)),
-        epochs=[(run.name, _epoch_table(run)) for run in simulation.runs],
-    )
+    figures: list[Block] = []
+    for run in runs:
+        figures += [Text(run.name, level=3, remark=_ending(run, simulation)), Figures(_figures(run))]
+    scores = replace(score_table(runs), heads=("Score", *(run.name for run in runs)))
+    looks = [(f"series-{number}", run.name) for number, run in enumerate(runs[:_MOST_LINES], 1)]
+    charts = Charts([*_spread_charts(simulation), *_time_charts(simulation)])
+    tables = [(run.name, _epoch_table(run)) for run in runs]
+    epochs = [Fold(f"{name}: {table.title}", [replace(table, title="")]) for name, table in tables]
+    notes = [Text(note, "quiet") for note in simulation_notes(simulation)]
+    return Page(
+        title=f"Simulation of {jobs} on {place}",
+        heading="Simulation",
+        subject=f"of {jobs} on {place}",
+        told=(),
+        identity=[
+            f"source {simulation.source}",
+            f"arrivals {simulation.arrivals or 'none but its own jobs'}",
+            f"from {print_timestamp(simulation.began)}, {epoch_interval_text(simulation)}",
+            f"seed {simulation.seed}",
+        ],
+        blocks=(),
+        sections=[
+            PageSection("runs", "Runs", format_count(len(runs), "run"), figures),
+            PageSection("scores", "Scores", "Side by side", [scores, *notes]),
+            PageSection("charts", "Charts", "Over time", [Legend(looks, "line"), charts]),
+            PageSection("epochs", "Epochs", "Epochs", epochs),
+        ],
+    ).html()
 
 
 def _ending(run: SimulatedRun, simulation: Simulation) -> str:
@@ -84,9 +114,7 @@ def _figures(run: SimulatedRun) -> list[HeadlineFigure]:
             "Finished", f"{card.finished:,}", unfinished or f"of {format_count(card.jobs, 'job')}"
         ),
         HeadlineFigure("Mean wait", f"{at_least}{wait}", waits),
-        HeadlineFigure(
-            "GPUs in use", f"{100 * card.gpu_utilization:.1f} %", f"{card.gpu_hours:,.0f} GPU-hours held"
-        ),
+        HeadlineFigure("GPUs in use", percent(card.gpu_utilization), f"{card.gpu_hours:,.0f} GPU-hours held"),
         HeadlineFigure("Fairness", f"{card.jain_mean:.2f}", f"{card.jain_min:.2f} at least"),
         HeadlineFigure("Preemptions", f"{card.preemptions:,}", f"{card.lost_gpu_hours:,.1f} GPU-hours lost"),
         HeadlineFigure(
@@ -95,27 +123,27 @@ def _figures(run: SimulatedRun) -> list[HeadlineFigure]:
     ]
 
 
-def _spread_pictures(simulation: Simulation) -> list[Picture]:
-    pictures = []
+def _spread_charts(simulation: Simulation) -> list[Drawing]:
+    charts = []
     for name, title in _SPREADS:
         found = [(run.name, getattr(run.scores, name)) for run in simulation.runs[:_MOST_LINES]]
         spreads = [WaitDistribution(run, spread) for run, spread in found if spread is not None]
         caption = "From the median to the slowest hundredth; the dot is p95, the diamond the mean."
         if any(spread.found.p99.at_least for spread in spreads):
             caption += " An arrow: at least so long."
-        pictures.append(Picture.of(title, wait_distribution_svg(spreads, name, label=title), caption))
-    return pictures
+        charts.append(Drawing.of(wait_distribution_svg(spreads, name, label=title), title, caption))
+    return charts
 
 
-def _time_pictures(simulation: Simulation) -> list[Picture]:
-    pictures = []
+def _time_charts(simulation: Simulation) -> list[Drawing]:
+    charts = []
     for field, title, unit, caption in _OVER_TIME:
         lines = [_line(run, field, simulation) for run in simulation.runs[:_MOST_LINES]]
         if any(any(line.values) for line in lines):
             key = field.replace("_", "-")
             svg = over_time_svg(lines, key, label=title, unit=unit)
-            pictures.append(Picture.of(title, svg, caption))
-    return pictures
+            charts.append(Drawing.of(svg, title, caption))
+    return charts
 
 
 def _line(run: SimulatedRun, field: str, simulation: Simulation) -> Line:
@@ -123,18 +151,12 @@ def _line(run: SimulatedRun, field: str, simulation: Simulation) -> Line:
     return Line(run.name, hours, [getattr(epoch, field) for epoch in run.epochs])
 
 
-def _score_table(simulation: Simulation) -> Table:
-    runs = simulation.runs
-    rows = tuple((indented(label), *cells) for label, cells in score_lines(runs))
-    return Table("All scores", (Head("Score", number=False), *(Head(run.name) for run in runs)), rows)
-
-
 def _epoch_table(run: SimulatedRun) -> Table:
     """One line per epoch in which something happened."""
     heads = ("Epoch", "At", "Submitted", "Finished", "Started", "Stopped", "Running", "Waiting", "Allocated")
-    rows = tuple(_epoch_row(epoch) for epoch in run.epochs if _eventful(epoch))
-    caption = f"{format_count(len(rows), 'epoch')} in which something happened, of {len(run.epochs):,}"
-    return Table(caption, tuple(map(Head, heads)), rows)
+    rows = [TableRow(_epoch_cells(epoch)) for epoch in run.epochs if _eventful(epoch)]
+    title = f"{format_count(len(rows), 'epoch')} in which something happened, of {len(run.epochs):,}"
+    return Table(rows, heads, title, right=range(1, len(heads)))
 
 
 def _eventful(epoch: EpochFigures) -> bool:
@@ -142,8 +164,8 @@ def _eventful(epoch: EpochFigures) -> bool:
     return any(getattr(epoch, name) for name in names)
 
 
-def _epoch_row(epoch: EpochFigures) -> tuple[str, ...]:
+def _epoch_cells(epoch: EpochFigures) -> tuple[str, ...]:
     stopped = epoch.preempted + epoch.interrupted + epoch.killed
     counts = (epoch.submitted, epoch.finished, epoch.started, stopped, epoch.running, epoch.waiting)
-    allocated = f"{100 * epoch.gpu_allocation_ratio:.1f} %"
+    allocated = percent(epoch.gpu_allocation_ratio)
     return (f"{epoch.number}", f"{epoch.at:%d %b %H:%M}", *(f"{count:,}" for count in counts), allocated)

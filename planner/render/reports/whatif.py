@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
-from gpuplan.planner.render.plan.header import percent
-from gpuplan.planner.render.reports.page import Head, Picture, Table, indented, render
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg
+from gpuplan.planner.render.plan.header import percent, short_id
+from gpuplan.planner.render.reports.page import (
+    Card,
+    Cards,
+    Charts,
+    Drawing,
+    Items,
+    Legend,
+    Page,
+    PageSection,
+    Text,
+)
 from gpuplan.planner.render.whatif.comparison import (
-    comparison_lines,
+    comparison_table,
     comparison_warnings,
-    job_outcome_cells,
     job_outcome_counts,
+    job_outcome_table,
     verdicts,
 )
-from gpuplan.planner.text_format import format_count
+from gpuplan.planner.text_format import format_count, format_money
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, MeasureUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuplan.planner.render.reports.page import Block
+    from gpuplan.planner.render.table import Table
     from gpuplan.planner.whatif.compare import Comparison, Trial
     from gpuplan.planner.whatif.measures import PlanFigures
 
-_VERDICTS: Final = {True: "better", False: "worse", None: ""}
+_VERDICTS: Final = {True: ("start", ", better"), False: ("stop", ", worse"), None: ("", "")}
+"""CSS class and text of a figure that is better or worse than in the base, or neither."""
+_CAPTION: Final = (
+    "Scenarios are told as differences from the base, shares in percentage points; = is the same"
+)
 _MOST_JOBS: Final = 200
 """Jobs per scenario; the JSON document has all."""
 _MOST_BARS: Final = 24
@@ -55,57 +72,84 @@ def _words(name: str, value: float) -> str:
         case MeasureUnit.INDEX:
             return f"{value:.2f}"
         case MeasureUnit.MONEY:
-            return f"{value:,.2f}"
+            return format_money(value)
         case _:
             return f"{value:,.12g}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Card:
-    """Summary of a scenario."""
-
-    name: str
-    description: str
-    faults: tuple[str, ...]
-    differences: tuple[tuple[str, str, str], ...]
-    """Name, text and CSS class of each figure that differs from the base."""
-    cares: tuple[str, ...]
-    """Warnings about its policy."""
-    fates: str
-    """Counts of jobs by their change against the base, in words; empty if no job changes."""
+_LOOKS: Final = [
+    ("kept", "as in the base"),
+    ("arrives", "better"),
+    ("leaves", "worse"),
+    ("neutral", "neither"),
+]
 
 
 def whatif_report(comparison: Comparison) -> str:
     """The page; all text in it is escaped."""
     trials = [trial for trial in comparison.scenarios if trial.figures is not None]
     base = comparison.base.figures
-    pictures = [] if base is None else [_picture(name, base, trials) for name in _TITLES]
-    return render(
-        "whatif.html.j2",
-        comparison=comparison,
-        count=format_count(len(comparison.scenarios), "scenario"),
-        verdicts=verdicts(comparison),
-        sections=[("scenarios", "Scenarios"), ("jobs", "Jobs"), ("charts", "Charts"), ("figures", "Figures")],
-        fates=[_fates(trial) for trial in trials if trial.jobs],
-        cards=[_card(trial, comparison.base) for trial in comparison.scenarios],
-        charts=[picture for picture in pictures if picture.svg],
-        table=None if base is None else _table(base, trials),
-    )
+    count = format_count(len(comparison.scenarios), "scenario")
+    sign = ("×", "stop") if not comparison.sound else ("✓", "start") if comparison.expected else ("", "")
+    failure = comparison.base.failure
+    remarks = ([f"The base could not be planned: {failure}"] if failure else []) + [*comparison.base.warnings]
+    charts = [chart for name in _TITLES if base and (chart := _chart(name, base, trials)).svg]
+    drawn: list[Block] = [Text("No scenario differs from the base in any figure that is drawn.")]
+    if charts:
+        drawn = [
+            Legend(_LOOKS),
+            Text("Filled: more than in the base; hatched: less.", "quiet"),
+            Charts(charts),
+        ]
+    figures: Block = Text("Without a base there is nothing to compare with.")
+    if base is not None:
+        figures = replace(comparison_table(base, trials), title=_CAPTION)
+    cards = Cards([_card(trial, comparison.base) for trial in comparison.scenarios])
+    jobs = [_job_outcomes(trial) for trial in trials if trial.jobs]
+    return Page(
+        title=f"What if: {count}",
+        heading="What if",
+        subject=f"{count} against the base",
+        told=[(*sign, verdict) for verdict in verdicts(comparison)],
+        identity=[
+            f"epoch {print_timestamp(comparison.epoch)}",
+            f"snapshot {short_id(comparison.snapshot)}",
+            f"policy {short_id(comparison.policy)}",
+            f"seed {comparison.seed}",
+        ],
+        blocks=[Text(remark, "care") for remark in remarks],
+        sections=[
+            PageSection("scenarios", "Scenarios", "Scenarios", [cards]),
+            PageSection("jobs", "Jobs", "Jobs", jobs or [Text("Every job fares as in the base.")]),
+            PageSection("charts", "Charts", "Against the base", drawn),
+            PageSection("figures", "Figures", "All figures", [figures]),
+        ],
+    ).html()
 
 
-def _card(trial: Trial, base_trial: Trial) -> _Card:
+def _card(trial: Trial, base_trial: Trial) -> Card:
+    """Summary of a scenario: what is wrong with it, and each figure that differs from the base."""
     base = base_trial.figures
     faults = ((f"failed: {trial.failure}",) if trial.failure else ()) + trial.unmet
+    warnings = comparison_warnings(trial, base_trial)
     differences = []
     if trial.figures is not None and base is not None:
         for name in _drawn(trial):
             here, there = trial.figures.figure(name), base.figure(name)
             if here is not None and there is not None and here != there:
+                look, judged = _VERDICTS[_better(name, base, trial.figures)]
                 words = f"{_words(name, there)} → {_with_difference(name, there, here)}"
-                differences.append((_TITLES[name], words, _VERDICTS[_better(name, base, trial.figures)]))
-    told = job_outcome_counts(trial.jobs) if trial.jobs else ""
-    told_cares = tuple(comparison_warnings(trial, base_trial))
-    return _Card(trial.name, trial.description, faults, tuple(differences), told_cares, told)
+                differences.append((look, f"{_TITLES[name]} {words}{judged}"))
+    blocks: list[Block] = [Text(trial.description, "quiet")] if trial.description else []
+    blocks += [Text(f"× {fault}", "stop") for fault in faults]
+    blocks += [Text(warning, "care") for warning in warnings]
+    if differences:
+        blocks.append(Items(differences, "Figures that differ", "lines"))
+    elif not faults and not warnings:
+        blocks.append(Text("Every figure is that of the base."))
+    if trial.jobs:
+        blocks.append(Text(f"{job_outcome_counts(trial.jobs)}."))
+    return Card(trial.name, "", bool(faults), blocks)
 
 
 def _drawn(trial: Trial) -> list[str]:
@@ -125,19 +169,14 @@ def _better(name: str, base: PlanFigures, figures: PlanFigures | None) -> bool |
     return None if here == there else (here > there) is (better is Better.MORE)
 
 
-def _fates(trial: Trial) -> Table:
+def _job_outcomes(trial: Trial) -> Table:
     """The jobs of a scenario with a change against the base, the worst first."""
-    shown = trial.jobs[:_MOST_JOBS]
-    rows = tuple((*job_outcome_cells(each), each.text) for each in shown)
-    left = len(trial.jobs) - len(shown)
-    caption = f"{trial.name}: {job_outcome_counts(trial.jobs)}" + (
-        f"; the first {_MOST_JOBS}" if left else ""
-    )
-    heads = ("Job", "Queue", "User", "Against the base", "GPUs", "Work", "How")
-    return Table(caption, tuple(Head(head, number=head == "GPUs") for head in heads), rows)
+    rest = f"; the first {_MOST_JOBS}" if len(trial.jobs) > _MOST_JOBS else ""
+    title = f"{trial.name}: {job_outcome_counts(trial.jobs)}{rest}"
+    return replace(job_outcome_table(trial.jobs[:_MOST_JOBS]), title=title)
 
 
-def _picture(name: str, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
+def _chart(name: str, base: PlanFigures, trials: Sequence[Trial]) -> Drawing:
     """A bar per scenario beside that of the base; no chart if all are equal or one is negative."""
     title, there = _TITLES[name], base.figure(name)
     found = [
@@ -146,7 +185,7 @@ def _picture(name: str, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
     known = [(trial, value) for trial, value in found if value is not None]
     differing = there is not None and any(value != there for _, value in known)
     if there is None or not differing or min(there, *(value for _, value in known)) < 0:
-        return Picture.of(title, "", "")
+        return Drawing.of("", title)
     bars = [ChangedBar("base", there, there, _words(name, there))]
     for trial, value in known[:_MOST_BARS]:
         words = _words(name, value) if value == there else _with_difference(name, there, value)
@@ -155,7 +194,7 @@ def _picture(name: str, base: PlanFigures, trials: Sequence[Trial]) -> Picture:
     left_out = len(known) - len(bars) + 1
     caption = f"The first {_MOST_BARS} of {len(known):,} scenarios." if left_out else ""
     svg = changed_bars_svg(bars, name.replace("_", "-"), label=title)
-    return Picture.of(title, svg, caption)
+    return Drawing.of(svg, title, caption)
 
 
 def _with_difference(name: str, base: float, value: float) -> str:
@@ -163,11 +202,3 @@ def _with_difference(name: str, base: float, value: float) -> str:
     sign = "+" if value > base else "−"
     difference = _words(name, abs(value - base)).replace("%", "points")
     return f"{_words(name, value)} ({sign}{difference})"
-
-
-def _table(base: PlanFigures, trials: Sequence[Trial]) -> Table:
-    """All figures; those of the scenarios as differences from the base."""
-    rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, trials))
-    heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))
-    caption = "Scenarios are told as differences from the base, shares in percentage points; = is the same"
-    return Table(caption, heads, rows)

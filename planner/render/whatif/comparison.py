@@ -6,16 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.units import MILLI
-from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
-from gpuplan.planner.render.style import Style, TableRow, Tone, table
-from gpuplan.planner.text_format import format_count, format_duration, format_gpu_hours
+from gpuplan.planner.render.plan.header import format_gap, gpu_hours_text, percent, request_lines
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
+from gpuplan.planner.text_format import format_count, format_duration
 from gpuplan.planner.whatif.job_outcomes import JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.plan.reason import ReasonCode
+    from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.compare import Comparison, Trial
     from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange
     from gpuplan.planner.whatif.measures import PlanFigures
@@ -30,22 +31,12 @@ _UNKNOWN: Final = "?"
 _NONE: Final = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonLine:
-    """One row of the table before formatting."""
-
-    label: str
-    base: str
-    others: tuple[str, ...]
-
-
-def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_only: bool) -> str:
+def comparison_text(comparison: Comparison, style: Style) -> str:
     """Scenarios, their figures beside those of the base, and unmet expectations."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = request_lines("What if", comparison, style)
     lines += [
         "",
-        *table([TableRow((each.name,), note=each.description) for each in comparison.scenarios], style),
+        *Table([TableRow((each.name,), note=each.description) for each in comparison.scenarios]).lines(style),
     ]
     for block in _blocks(comparison, style):
         lines += ["", *block]
@@ -67,16 +58,13 @@ def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
     planned = [trial for trial in comparison.scenarios if trial.figures is not None]
     if base is None:
         return
-    lines = list(comparison_lines(base, planned))
+    rows = comparison_table(base, planned).rows
     names = [style.cut(trial.name, _LONGEST_NAME) for trial in planned]
-    widths = [
-        max(len(name), *(len(line.others[index]) for line in lines)) for index, name in enumerate(names)
-    ]
-    fixed = max(len(line.label) for line in lines) + max(len(line.base) for line in lines) + 3 * _GAP
-    for first, last in _parts(widths, style.width - fixed):
-        rows = [TableRow(("", "BASE", *names[first:last]))]
-        rows += [TableRow((line.label, line.base, *line.others[first:last])) for line in lines]
-        yield table(rows, style, right=range(1, 2 + last - first))
+    columns = zip(("", "", *names), *(row.cells for row in rows), strict=True)
+    label, of_base, *widths = (max(map(len, column)) for column in columns)
+    for first, last in _parts(widths, style.width - label - of_base - 3 * _GAP):
+        part = [TableRow((*row.cells[:2], *row.cells[2 + first : 2 + last])) for row in rows]
+        yield Table(part, ("", "BASE", *names[first:last]), right=range(1, 2 + last - first)).lines(style)
 
 
 def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
@@ -90,7 +78,13 @@ def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
     yield first, len(widths)
 
 
-def comparison_lines(base: PlanFigures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
+def comparison_table(base: PlanFigures, trials: Sequence[Trial]) -> Table:
+    """All figures of the base, and the differences of the scenarios from them."""
+    heads = ("Figure", "base", *(trial.name for trial in trials))
+    return Table(list(_rows(base, trials)), heads, right=range(1, len(heads)))
+
+
+def _rows(base: PlanFigures, trials: Sequence[Trial]) -> Iterator[TableRow]:
     """
     All rows with information; a row of zeros only is left out.
 
@@ -131,13 +125,11 @@ def comparison_lines(base: PlanFigures, trials: Sequence[Trial]) -> Iterator[Com
     for name in terms if len(terms) > 1 else ():
         points += whole.rows(f"  {name}", _term(name))
     for line in points:
-        cells = (cell if same else _NONE for cell, same in zip(line.others, comparable, strict=True))
-        yield ComparisonLine(line.label, line.base, tuple(cells))
+        cells = (cell if same else _NONE for cell, same in zip(line.cells[2:], comparable, strict=True))
+        yield TableRow((*line.cells[:2], *cells))
     yield from whole.rows("lost by changes", lambda each: -each.lost_by_changes_points)
-    gaps = tuple(_gap(each) for each in (base, *columns))
-    yield ComparisonLine("gap", gaps[0], gaps[1:])
-    seconds = tuple(f"{each.seconds:.1f} s" for each in (base, *columns))
-    yield ComparisonLine("found in", seconds[0], seconds[1:])
+    yield TableRow(("gap", *(_gap(each) for each in (base, *columns))))
+    yield TableRow(("found in", *(f"{each.seconds:.1f} s" for each in (base, *columns))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +141,25 @@ class _Differing:
 
     def rows(
         self, label: str, value: Callable[[PlanFigures], float | None], *, always: bool = False
-    ) -> Iterator[ComparisonLine]:
+    ) -> Iterator[TableRow]:
         """A row of numbers; left out if all are 0, unless `always`."""
         base = value(self.base)
         others = [value(each) for each in self.columns]
         if always or base or any(others):
-            yield ComparisonLine(label, _number(base), tuple(_difference(each, base) for each in others))
+            yield TableRow((label, _number(base), *(_difference(each, base) for each in others)))
 
-    def times(self, label: str, value: Callable[[PlanFigures], int | None]) -> ComparisonLine:
+    def times(self, label: str, value: Callable[[PlanFigures], int | None]) -> TableRow:
         """A row of durations."""
         base = value(self.base)
         others = (_time_difference(value(each), base) for each in self.columns)
-        return ComparisonLine(label, _NONE if base is None else format_duration(base), tuple(others))
+        return TableRow((label, _NONE if base is None else format_duration(base), *others))
 
-    def ratios(self, label: str, value: Callable[[PlanFigures], float | None]) -> Iterator[ComparisonLine]:
+    def ratios(self, label: str, value: Callable[[PlanFigures], float | None]) -> Iterator[TableRow]:
         """A row of percentages, with differences in percentage points."""
         base = value(self.base)
         others = [value(each) for each in self.columns]
         shown = _NONE if base is None else percent(base)
-        yield ComparisonLine(label, shown, tuple(_points(each, base) for each in others))
+        yield TableRow((label, shown, *(_points(each, base) for each in others)))
 
 
 def _waiting(code: ReasonCode) -> Callable[[PlanFigures], float]:
@@ -228,7 +220,7 @@ def _cares(comparison: Comparison, style: Style) -> list[str]:
         for trial in (comparison.base, *comparison.scenarios)
         for care in comparison_warnings(trial, comparison.base)
     ]
-    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    lines = [line for text in told for line in style.told(text, Tone.CARE, hanging=2)]
     return [*lines, ""] if lines else []
 
 
@@ -250,7 +242,7 @@ def _faults(comparison: Comparison, style: Style) -> list[str]:
         for trial in (comparison.base, *comparison.scenarios)
         for fault in (*((f"failed: {trial.failure}",) if trial.failure else ()), *trial.unmet)
     ]
-    lines = [style.paint(line, Tone.STOP) for text in told for line in style.wrap(text, 0, hanging=2)]
+    lines = [line for text in told for line in style.told(text, Tone.STOP, hanging=2)]
     return [*lines, ""] if lines else []
 
 
@@ -278,7 +270,6 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 _MOST_LINES: Final = 20
-_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _ONE: Final = {
     JobOutcomeKind.STOPS: "stops",
     JobOutcomeKind.LOSES: "loses",
@@ -306,12 +297,22 @@ def job_outcome_lines(trial: Trial, style: Style) -> list[str]:
     """The jobs of one scenario with a change against the base; empty if there are none."""
     if not trial.jobs:
         return []
-    shown = trial.jobs[:_MOST_LINES]
-    rows = [TableRow(job_outcome_cells(each), note=each.text, tone=_TONES[each.fate]) for each in shown]
-    left = len(trial.jobs) - len(shown)
-    more = [style.clean(f"  … {format_count(left, 'more job')} (--json has all)")] if left else []
-    head = style.wrap(f"{trial.name}: {job_outcome_counts(trial.jobs)}", 0)
-    return [*head, *table(rows, style, right=(4,)), *more]
+    lines = job_outcome_table(trial.jobs[:_MOST_LINES]).lines(style, heads=False)
+    left = len(trial.jobs) - _MOST_LINES
+    more = [style.clean(f"  … {format_count(left, 'more job')} (--json has all)")] if left > 0 else []
+    return [*style.wrap(f"{trial.name}: {job_outcome_counts(trial.jobs)}", 0), *lines, *more]
+
+
+def job_outcome_table(jobs: Sequence[JobOutcomeChange]) -> Table:
+    """A row per job: its outcome against the base, the difference in GPUs, and lost work."""
+    rows = []
+    for each in jobs:
+        gpus = f"{each.gpus:+,g} GPUs" if each.gpus else ""
+        lost = f"loses {gpu_hours_text(each.lost_gpu_hours)}" if each.lost_gpu_hours else ""
+        cells = (each.job, each.queue, each.user, _ONE[each.fate], gpus, lost)
+        rows.append(TableRow(cells, each.text, _TONES[each.fate]))
+    heads = ("Job", "Queue", "User", "Against the base", "GPUs", "Work")
+    return Table(rows, heads, note="How", right=(4,))
 
 
 def job_outcome_counts(jobs: Sequence[JobOutcomeChange]) -> str:
@@ -325,15 +326,4 @@ def job_outcome_counts(jobs: Sequence[JobOutcomeChange]) -> str:
     number, _, verb = parts[0].partition(" ")
     parts[0] = f"{number} job{'' if number == '1' else 's'} {verb}"
     lost = sum(each.lost_gpu_hours for each in jobs)
-    return ", ".join(parts) + (f"; {_hours(lost)} of work lost" if lost else "")
-
-
-def job_outcome_cells(each: JobOutcomeChange) -> tuple[str, ...]:
-    """Job, queue, user, outcome, difference in GPUs, and lost work."""
-    gpus = f"{each.gpus:+,g} GPUs" if each.gpus else ""
-    lost = f"loses {_hours(each.lost_gpu_hours)}" if each.lost_gpu_hours else ""
-    return each.job, each.queue, each.user, _ONE[each.fate], gpus, lost
-
-
-def _hours(gpu_hours: float) -> str:
-    return format_gpu_hours(round(gpu_hours * _MILLI_SECONDS_PER_HOUR))
+    return ", ".join(parts) + (f"; {gpu_hours_text(lost)} of work lost" if lost else "")

@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.units import MILLI
-from gpuplan.planner.render.plan.header import format_gap, format_signed, short_id
-from gpuplan.planner.render.style import Style, TableRow, Tone, table
-from gpuplan.planner.text_format import format_count, format_gpu_hours, format_milli
+from gpuplan.planner.render.plan.header import format_gap, format_signed, gpu_hours_text, short_id
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
+from gpuplan.planner.text_format import format_count, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.whatif.policy_review import PolicyPlan, PolicyReview, ReplicaCountChange
+    from gpuplan.planner.render.style import Style
+    from gpuplan.planner.whatif.policy_review import PolicyReview, ReplicaCountChange
 
 _MOST_LINES: Final = 20
-_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 
 
-def review_text(
-    review: PolicyReview, *, width: int, colour: bool, ascii_only: bool, verbose: bool = False
-) -> str:
+def review_text(review: PolicyReview, style: Style, *, verbose: bool = False) -> str:
     """Sections with a blank line between them."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     title = (
         f"Policy {short_id(review.old.policy)} → {short_id(review.new.policy)} on snapshot "
         f"{short_id(review.snapshot)}"
@@ -44,7 +42,7 @@ def _knobs(review: PolicyReview, style: Style) -> list[str]:
     if not review.knobs:
         return ["The policies are the same."]
     rows = [TableRow((each.path, f"{_value(each.before)} → {_value(each.after)}")) for each in review.knobs]
-    return ["Changed:", *table(rows, style)]
+    return ["Changed:", *Table(rows).lines(style)]
 
 
 def _value(value: Any) -> str:
@@ -72,7 +70,7 @@ def _jobs(
     ]
     more = [f"  … {len(jobs) - len(shown):,} more (-a shows all)"] if len(shown) < len(jobs) else []
     head = f"{title}: {format_count(len(jobs), 'job')}, {'+' if gpus > 0 else ''}{format_milli(gpus)} GPUs"
-    return [head, *table(rows, style, right=(3,)), *map(style.clean, more)]
+    return [head, *Table(rows, right=(3,)).lines(style), *map(style.clean, more)]
 
 
 def _fate(job: ReplicaCountChange) -> str:
@@ -103,7 +101,7 @@ def _queues(review: PolicyReview, style: Style) -> list[str]:
         )
         for each in review.queues
     ]
-    return table([TableRow(("QUEUE", "GPUS", "JOBS RUNNING")), *rows], style)
+    return Table(rows, ("QUEUE", "GPUS", "JOBS RUNNING")).lines(style)
 
 
 def _plans(review: PolicyReview, style: Style) -> list[str]:
@@ -114,24 +112,16 @@ def _plans(review: PolicyReview, style: Style) -> list[str]:
         ("preempted", f"{old.preempted:,}", f"{new.preempted:,}"),
         ("waiting", f"{old.waiting:,}", f"{new.waiting:,}"),
         ("GPUs held", f"{old.gpus_held:,.2f}", f"{new.gpus_held:,.2f}"),
-        ("work lost", _hours(old), _hours(new)),
+        ("work lost", gpu_hours_text(old.lost_gpu_hours), gpu_hours_text(new.lost_gpu_hours)),
         *([("promises", f"{old.promises:,}", f"{new.promises:,}")] if old.promises or new.promises else []),
         ("objective", f"{old.objective:,}", f"{new.objective:,}"),
         *(
             (f"  {name}", format_signed(old.terms.get(name, 0)), format_signed(new.terms.get(name, 0)))
             for name in sorted(old.terms.keys() | new.terms.keys())
         ),
-        ("gap", _gap(old), _gap(new)),
+        ("gap", format_gap(old.objective, old.gap), format_gap(new.objective, new.gap)),
     ]
-    return table([TableRow(("", "OLD", "NEW")), *map(TableRow, rows)], style, right=(1, 2))
-
-
-def _hours(plan: PolicyPlan) -> str:
-    return format_gpu_hours(round(plan.lost_gpu_hours * _MILLI_SECONDS_PER_HOUR))
-
-
-def _gap(plan: PolicyPlan) -> str:
-    return format_gap(plan.objective, plan.gap)
+    return Table([*map(TableRow, rows)], ("", "OLD", "NEW"), right=(1, 2)).lines(style)
 
 
 def _verdict(review: PolicyReview) -> str:

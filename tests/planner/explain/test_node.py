@@ -9,10 +9,11 @@ import pytest
 from gpuplan.models.cluster import Gpu, RackPower
 from gpuplan.planner.explain.node import explain_node
 from gpuplan.planner.render.explain.node_queue import node_text
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
-LAYOUT = {"width": 80, "colour": False, "ascii_only": True}
+LAYOUT = Style(width=80, ascii_only=True)
 
 
 def old(name, *gpus, node="n0", **more):
@@ -44,7 +45,7 @@ def test_holders_of_each_gpu():
     assert found.gpus[2].layout == "2 × 3g.40gb"
     assert found.state == ("cordoned",)
     assert found.tenants[-1].ends_at == NOW + timedelta(hours=1)
-    text = node_text(found, **LAYOUT)
+    text = node_text(found, LAYOUT)
     assert "b (0.4 GPU), c (0.4 GPU); 0.2 GPU free" in text
     assert "in r7; 2.50/h" in text
 
@@ -77,4 +78,4 @@ def test_power_that_a_node_or_its_rack_lacks_strands_the_rest(about):
 def test_a_node_without_jobs_or_gpus_can_be_explained():
     plan = greedy_plan(snapshot(nodes=[node("n0", gpus=0)]), CALM)
 
-    assert "32 CPUs" in node_text(explain_node(plan, "n0"), **LAYOUT)
+    assert "32 CPUs" in node_text(explain_node(plan, "n0"), LAYOUT)

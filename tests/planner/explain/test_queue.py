@@ -6,10 +6,11 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.render.explain.node_queue import queue_text
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import job, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan
 
-LAYOUT = {"width": 80, "colour": False, "ascii_only": True}
+LAYOUT = Style(width=80, ascii_only=True)
 
 
 def old(name, *gpus, node="n0", **more):
@@ -88,14 +89,14 @@ def test_the_job_that_would_start_with_one_gpu_of_quota_more():
     found = explain_queue(greedy_plan(world, CALM), "q")
 
     assert (found.one_more, found.one_more_points) == ("worthier", 300)
-    assert "would start worthier, for +300 points" in queue_text(found, **LAYOUT)
+    assert "would start worthier, for +300 points" in queue_text(found, LAYOUT)
 
 
 def said_of_one_more(waiting, nominal=1):
     world = snapshot(queues=[queue("q", nominal=nominal)], jobs=[old("r", 0), *waiting])
     found = explain_queue(greedy_plan(world, CALM), "q")
-    wide = LAYOUT | {"width": 120}
-    return found, [line for line in queue_text(found, **wide).splitlines() if "1 GPU more" in line]
+    wide = Style(width=120, ascii_only=True)
+    return found, [line for line in queue_text(found, wide).splitlines() if "1 GPU more" in line]
 
 
 def test_how_many_were_tried_where_one_gpu_more_starts_no_job():
@@ -119,4 +120,4 @@ def test_nothing_is_said_of_one_gpu_more_where_none_was_tried():
 
     assert said_of_one_more(held)[1] == []
     assert unlimited.one_more_tried == 0
-    assert "1 GPU more" not in queue_text(unlimited, **LAYOUT)
+    assert "1 GPU more" not in queue_text(unlimited, LAYOUT)

@@ -18,6 +18,7 @@ from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.render.explain.job import explanation_text
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.reports.plan import plan_report
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.horizon_plans import HOUR, at, looking_ahead, promise, running, waiting
@@ -120,11 +121,11 @@ def test_the_plan_agrees_with_itself_and_every_view_of_it_fits(seed):
     plan = a_plan(random.Random(seed))
 
     assert list(contradictions(plan)) == []
-    options = {"width": 80, "colour": False, "ascii_only": True}
+    options = Style(width=80, ascii_only=True)
     views = [
-        plan_text(plan, verbose=False, path="plan.json", **options),
-        diff_text(diff(plan, plan.snapshot), verbose=False, path="plan.json", **options),
-        *(explanation_text(explain(plan, job.name, source="x"), **options) for job in plan.snapshot.jobs),
+        plan_text(plan, options, verbose=False, path="plan.json"),
+        diff_text(diff(plan, plan.snapshot), options, verbose=False, path="plan.json"),
+        *(explanation_text(explain(plan, job.name, source="x"), options) for job in plan.snapshot.jobs),
     ]
     assert all(view.isascii() and max(map(len, view.splitlines())) <= 80 for view in views)
     assert "None" not in "".join(views)

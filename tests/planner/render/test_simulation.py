@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.planner.render.simulation import simulation_text
+from gpuplan.planner.render.style import Style
 from gpuplan.planner.simulate.outcome import (
     Distribution,
     EpochFigures,
@@ -88,7 +89,7 @@ def simulation(*cards, **about):
 
 
 def text(shown, *, width=80, ascii_only=False):
-    return simulation_text(shown, width=width, colour=False, ascii_only=ascii_only)
+    return simulation_text(shown, Style(width=width, ascii_only=ascii_only))
 
 
 def line(shown, label):

@@ -10,7 +10,8 @@ import pytest
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.render.whatif.capacity import capacity_text
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.render.whatif.answers import capacity_text
 from gpuplan.planner.whatif import capacity
 from gpuplan.planner.whatif.capacity import find_cheapest_nodes
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
@@ -133,7 +134,7 @@ def rich():
 def test_what_interruptions_are_expected_to_lose_is_told_beside_the_price():
     world = snapshot(nodes=[], jobs=[job("a", gpus=8)], pools=[spot(3)])
 
-    text = capacity_text(sized(world, *world.jobs), width=80, colour=False, ascii_only=False)
+    text = capacity_text(sized(world, *world.jobs), Style(width=80))
 
     assert "for 4.00 an hour" in text
     assert "spot      1          4.00           2.00      6.00" in text
@@ -186,7 +187,7 @@ def test_where_points_do_not_count_nodes_fewer_may_do():
 
     assert (with_nodes.hourly_cost, with_nodes.hourly_cost_at_least) == (200.0002, 200.0002)
     assert not with_nodes.proven
-    assert "though fewer may do" in capacity_text(with_nodes, width=200, colour=False, ascii_only=False)
+    assert "though fewer may do" in capacity_text(with_nodes, Style(width=200))
     assert (without.pools, without.proven) == ((), True)
 
 
@@ -288,7 +289,7 @@ def test_without_pools_only_what_is_free_helps():
 def test_where_no_job_runs_the_answer_says_so(waiting, words):
     found = sized(snapshot(nodes=[node("n0")], jobs=waiting), *waiting)
 
-    assert capacity_text(found, width=80, colour=False, ascii_only=False).startswith(words)
+    assert capacity_text(found, Style(width=80)).startswith(words)
 
 
 def test_jobs_that_run_need_nothing():
@@ -318,7 +319,5 @@ def test_what_is_not_proven_is_not_said_to_be(monkeypatch):
     assert (nearly.proven, nearly.hourly_cost, nearly.hourly_cost_at_least) == (False, 30, 30)
     assert (unsure.proven, unsure.hourly_cost) == (False, 30)
     assert 15 <= unsure.hourly_cost_at_least < 20
-    assert "though fewer may do" in capacity_text(nearly, width=200, colour=False, ascii_only=False)
-    assert "an hour does (proven): the gap is" in capacity_text(
-        unsure, width=200, colour=False, ascii_only=False
-    )
+    assert "though fewer may do" in capacity_text(nearly, Style(width=200))
+    assert "an hour does (proven): the gap is" in capacity_text(unsure, Style(width=200))

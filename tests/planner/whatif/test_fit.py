@@ -12,7 +12,8 @@ from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.render.whatif.capacity import fit_text
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.render.whatif.answers import fit_text
 from gpuplan.planner.whatif.fit import count_upper_bound, fit
 from tests.support.builders.build import NOW, job, node, pool, queue, replica, snapshot
 from tests.support.oracles import fit_oracle
@@ -202,7 +203,7 @@ def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
     found = fitted(snapshot(nodes=[node("n0", gpus=8)], jobs=[wanted]), wanted)
 
     assert (found.fits, found.at_most, found.exact) == (3, 4, False)
-    shown = fit_text(found, width=80, colour=False, ascii_only=False)
+    shown = fit_text(found, Style(width=80))
     assert "Between 3 and 4 more fit beside what runs, disturbing no job: 3 were placed, 5" in shown
 
 

@@ -7,6 +7,7 @@ import pytest
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
 from gpuplan.planner.analysis.policy_changes import changed_knobs
+from gpuplan.planner.render.style import Style
 from gpuplan.planner.render.whatif.policy_review import review_text
 from gpuplan.planner.whatif.policy_review import review, review_plans
 from gpuplan.solvers.worker import ChildOutcome
@@ -26,7 +27,7 @@ def reviewed(old, new, world=WORLD):
 
 
 def text(found):
-    return review_text(found, width=80, colour=False, ascii_only=False)
+    return review_text(found, Style(width=80))
 
 
 def test_the_same_policy_changes_nothing():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy
-from gpuplan.planner.render.whatif.capacity import sensitivity_text
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.render.whatif.answers import sensitivity_text
 from gpuplan.planner.whatif.sensitivity import equivalent_nodes, sensitivity
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, pool, snapshot
@@ -17,7 +18,7 @@ def valued(world, *, steps=(1, 2), engine=None, policy=POLICY):
 
 
 def text(found):
-    return sensitivity_text(found, width=80, colour=False, ascii_only=False)
+    return sensitivity_text(found, Style(width=80))
 
 
 def test_a_node_is_worth_the_jobs_that_run_on_it_until_none_is_left():

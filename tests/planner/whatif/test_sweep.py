@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
-from gpuplan.planner.render.charts.sweep import sweep_chart
-from gpuplan.planner.render.whatif.sweep import sweep_text
+from gpuplan.planner.render.charts import sweep_chart
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.render.whatif.answers import sweep_text
 from gpuplan.planner.whatif.grid import Grid
 from gpuplan.planner.whatif.measures import PlanFigures
 from gpuplan.planner.whatif.sweep import pareto_front, sweep
@@ -60,7 +61,7 @@ BACKFILL = ("horizon.backfill.mode=aggressive", "horizon.backfill.max_delay=60,1
 
 def test_points_of_different_goals_are_on_no_front():
     def told(found):
-        return sweep_text(found, width=200, colour=False, ascii_only=True)
+        return sweep_text(found, Style(width=200, ascii_only=True))
 
     goals = "objective.goal=completion,makespan"
     of_points, of_others = (
@@ -79,13 +80,13 @@ def test_a_point_that_fails_does_not_lose_the_others():
 
     assert [point.failure for point in found.points] == ["planning ended with code -9: no message", ""]
     assert not found.sound
-    assert "failed" in sweep_text(found, width=80, colour=False, ascii_only=True)
+    assert "failed" in sweep_text(found, Style(width=80, ascii_only=True))
 
 
 def test_the_table_marks_the_front():
     found = swept("pool:p=0,1,2", world=WORLD.model_copy(update={"queues": (queue(),)}))
 
-    lines = sweep_text(found, width=80, colour=False, ascii_only=True).splitlines()
+    lines = sweep_text(found, Style(width=80, ascii_only=True)).splitlines()
 
     assert lines[0].startswith(f"Sweep of pool:p, at 2026-11-20T12:00:00Z  snapshot {found.snapshot[:8]}")
     rows = [line.split() for line in lines if line.startswith("       ")]
@@ -98,7 +99,7 @@ def test_the_table_marks_the_front():
 def test_long_paths_fit_the_width(width):
     found = swept(*BACKFILL)
 
-    lines = sweep_text(found, width=width, colour=False, ascii_only=False).splitlines()
+    lines = sweep_text(found, Style(width=width)).splitlines()
 
     assert max(map(len, lines)) <= width
     assert "of horizon.backfill.mode and horizon.backfill.max_delay" in " ".join(" ".join(lines).split())

@@ -6,6 +6,7 @@ import re
 from textwrap import dedent
 
 from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import cluster, job, placement, queue, replica, snapshot
 from tests.support.samples.sample_plans import small_plan
 
@@ -17,11 +18,15 @@ Plan 7c1e55aa  epoch 2026-11-20T12:00:00Z  snapshot 9f3a9f3a  policy 1d201d20
 
 
 def text(plan, *, width=80, colour=False, ascii_only=False, verbose=False, path="plan.json"):
-    return plan_text(plan, width=width, colour=colour, ascii_only=ascii_only, verbose=verbose, path=path)
+    return plan_text(
+        plan, Style(width=width, colour=colour, ascii_only=ascii_only), verbose=verbose, path=path
+    )
 
 
 def text_of_diff(found, *, width=80, colour=False, ascii_only=False, verbose=False, path="plan.json"):
-    return diff_text(found, width=width, colour=colour, ascii_only=ascii_only, verbose=verbose, path=path)
+    return diff_text(
+        found, Style(width=width, colour=colour, ascii_only=ascii_only), verbose=verbose, path=path
+    )
 
 
 def shown(golden):

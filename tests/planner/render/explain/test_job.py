@@ -18,6 +18,7 @@ from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
 from gpuplan.planner.explain import explain
 from gpuplan.planner.explain.answers.job import Explanation, Remedies
 from gpuplan.planner.render.explain.job import explanation_text
+from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.harness.explain_helpers import greedy_plan
@@ -29,7 +30,7 @@ TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 def text(plan, name, **more):
     options = {"width": 80, "colour": False, "ascii_only": False} | more
-    return explanation_text(explain(plan, name, source="plan.json"), **options)
+    return explanation_text(explain(plan, name, source="plan.json"), Style(**options))
 
 
 def lines(plan, name):
@@ -153,7 +154,7 @@ def test_a_job_that_moves_says_from_where():
 def test_what_is_said_where_no_change_helps(remedies, said):
     found = explain(timely_plan(), "render", source="plan.json").model_copy(update={"remedies": remedies})
 
-    told = " ".join(explanation_text(found, width=80, colour=False, ascii_only=False).split())
+    told = " ".join(explanation_text(found, Style(width=80)).split())
 
     assert said in told
     assert ("Nothing that was tried" in told) != remedies.unplaced

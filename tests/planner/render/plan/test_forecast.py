@@ -13,6 +13,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.reports.plan import timeline_chart
+from gpuplan.planner.render.style import Style
 from gpuplan.planner.text_format import format_time
 from tests.support.builders.build import NOW, cluster, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
@@ -33,7 +34,7 @@ TEXTS = Path(__file__).with_name("texts.golden.txt")
 
 
 def text(plan, *, width=80, ascii_only=False, verbose=False, path="plan.json"):
-    return plan_text(plan, width=width, colour=False, ascii_only=ascii_only, verbose=verbose, path=path)
+    return plan_text(plan, Style(width=width, ascii_only=ascii_only), verbose=verbose, path=path)
 
 
 def shown(golden):
@@ -175,7 +176,7 @@ def test_the_clock_names_the_day_only_if_it_is_another():
 class TestDiff:
     def shown(self, plan, live=None):
         found = diff(plan, live)
-        return diff_text(found, width=80, colour=False, ascii_only=False, verbose=False, path="plan.json")
+        return diff_text(found, Style(width=80), verbose=False, path="plan.json")
 
     def test_promises_before_and_after_at_eighty_columns(self):
         assert shown("""
@@ -233,8 +234,8 @@ class TestReport:
         assert "4 later starts 12 slots of 1h to 2026-11-21T00:00:00Z, 3 starts promised, 1 foreseen" in found
         assert "render 8 GPUs batch Resources starts 14:00 (promised), waits until train-b ends" in found
         assert "2 promises changed" in found
-        assert "later render batch 13:00 → 14:00 train-a on h100-1 is expected to run until 14:00" in found
-        assert "late render batch due 16:00 done 17:00" in found
+        assert "later render 13:00 → 14:00 batch train-a on h100-1 is expected to run until 14:00" in found
+        assert "late render due 16:00 done 17:00 batch" in found
         assert "killed at 14:00 if it still runs" in found
 
     def test_a_plan_of_this_instant_has_no_timeline(self):
@@ -243,7 +244,7 @@ class TestReport:
         assert not any(word in found for word in ("later start", "at risk", "changed Change"))
 
     def test_the_timeline_is_in_proportion_and_no_jobs_overlap_in_a_lane(self):
-        found = timeline_chart(timely_plan())
+        found, _ = timeline_chart(timely_plan())
         spans = {(lane.node, span.job): span for lane in found.lanes for span in lane.spans}
 
         moe = spans["h100-1", "train-moe"]
@@ -260,14 +261,14 @@ class TestReport:
         world = snapshot(jobs=[waiting("a", gpus=4), *others])
         planned = [LaterStart("a", 1, (replica("n0", gpus=range(4, 8)),))]
 
-        found = timeline_chart(drafted(world, policy=looking_ahead(), planned=planned))
+        found, _ = timeline_chart(drafted(world, policy=looking_ahead(), planned=planned))
 
         assert [lane.node for lane in found.lanes] == ["n0", "", "", ""]
 
     def test_what_goes_on_after_the_horizon_ends_with_the_picture(self):
         world = snapshot(jobs=[waiting("a", gpus=8, hours=100)])
 
-        found = timeline_chart(
+        found, _ = timeline_chart(
             drafted(world, policy=looking_ahead(4), planned=[LaterStart("a", 1, whole("n0"))])
         )
 

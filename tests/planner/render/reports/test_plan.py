@@ -30,7 +30,7 @@ def test_the_page_shows_what_the_plan_claims():
 def test_every_start_and_every_reason_is_on_the_page():
     text = page(small_plan()).text
 
-    assert "train-llama 4 × 8 GPUs research h100-[03-06] one rack (r2); waited 3h10m" in text
+    assert "train-llama 4 × 8 GPUs h100-[03-06] research one rack (r2); waited 3h10m" in text
     assert (
         "train-next 3 × 8 GPUs research WaitingForQuota needs 24 GPUs; queue research uses 32 of 48" in text
     )
@@ -44,9 +44,9 @@ def test_everything_a_plan_does_is_on_the_page():
     assert "3 to migrate (6 GPU-hours lost), 1 to preempt (8 " in text
     assert "1 to repartition, 1 node to add, 2 nodes to drain, 2 nodes to remove" in text
     assert "2 waiting (1 of them stopped by this plan)" in text
-    assert "- preempt sweep-117 8 GPUs batch h100-01 makes room for train-llama" in text
-    assert "> migrate eval 1 GPU batch old-1 → cloud-1 empties old-1" in text
-    assert "~ shrink tune 2 → 1 × 2 GPUs batch h100-02" in text
+    assert "- preempt sweep-117 8 GPUs h100-01 batch makes room for train-llama" in text
+    assert "> migrate eval 1 GPU old-1 → cloud-1 batch empties old-1" in text
+    assert "~ shrink tune 2 → 1 × 2 GPUs h100-02 batch" in text
     assert "± repartition mig-1 gpu 0 2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb for infer-a" in text
     assert "+ scale_up cloud-1 pool cloud, 8 × H100-80GB needed by eval and render" in text
     assert "- scale_down old-2 pool old no job needs it" in text
@@ -65,7 +65,7 @@ def test_many_changes_fold_into_their_kinds():
     html = plan_report(throng())
 
     assert "<span>25 jobs</span><span>8 GPUs</span>" in html
-    assert "<span>45</span><span>pool cloud</span>" in html
+    assert "<span>45 nodes</span><span>pool cloud</span>" in html
     text = Page(html).text
     assert all(f"- preempt old-{index:02d} 8 GPUs" in text for index in range(25))
     assert all(f"needed by old-{index:02d}; costs" in text for index in range(25, 45))
@@ -77,7 +77,7 @@ def test_queues_stand_with_their_quotas_and_models_with_their_use():
 
     text = page(small_plan(snapshot(jobs=jobs, queues=queues), [placement("b", replica(gpus=[4, 5]))])).text
 
-    assert "Queue GPUs used Limit Nominal quota Guarantee Jobs waiting" in text
+    assert "Queue GPUs used Limit Nominal quota Guarantee Waiting" in text
     assert "q 4 → 6 16 16 6 1 → 0" in text
     assert "H100-80GB 16 4 → 6 25.0 % → 37.5 %" in text
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.planner.render.style import Style
 from gpuplan.planner.render.whatif.comparison import comparison_text
 from gpuplan.planner.whatif.measures import ModelUse
 from tests.support.builders.comparison_builders import comparison, figures, trial
 
 
 def text(*scenarios, width=80, ascii_only=False, **more):
-    return comparison_text(comparison(*scenarios, **more), width=width, colour=False, ascii_only=ascii_only)
+    return comparison_text(comparison(*scenarios, **more), Style(width=width, ascii_only=ascii_only))
 
 
 def test_a_scenario_stands_beside_the_base_as_differences():

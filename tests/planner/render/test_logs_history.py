@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.render.history import history_text
+from gpuplan.planner.render.logs import history_text
 from gpuplan.planner.render.style import Style
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord, KnobChange
 from tests.support.builders.build import NOW
 
-STYLE = Style(width=80, colour=False, ascii_only=False)
+STYLE = Style(width=80)
 
 
 def record(number, outcome=EpochOutcome.APPLIED, **about):
@@ -79,10 +79,10 @@ def test_other_days_are_told_with_their_date():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_lines_fit_the_width(width):
-    text = history_text(RECORDS, Style(width=width, colour=False, ascii_only=False))
+    text = history_text(RECORDS, Style(width=width))
 
     assert max(map(len, text.splitlines())) <= max(width, 60)
 
 
 def test_ascii_is_ascii():
-    assert history_text(RECORDS, Style(width=80, colour=False, ascii_only=True)).isascii()
+    assert history_text(RECORDS, Style(width=80, ascii_only=True)).isascii()

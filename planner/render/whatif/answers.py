@@ -1,32 +1,35 @@
-"""Answers about capacity as text: nodes to add, copies of a job that fit, and the value of more nodes."""
+"""Answers as text: nodes to add, copies of a job that fit, the value of more nodes, and sweeps."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.plan.header import percent, request_lines
-from gpuplan.planner.render.style import Style, TableRow, Tone, table
+from gpuplan.planner.render.plan.header import format_gap, percent, request_lines
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_money, hostlist, join_first_names
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, RATIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.capacity import CapacityPlan, Unplaced
     from gpuplan.planner.whatif.fit import Fit
+    from gpuplan.planner.whatif.measures import PlanFigures
     from gpuplan.planner.whatif.sensitivity import NodeKind, Sensitivity, Step
-
+    from gpuplan.planner.whatif.sweep import Sweep
 
 _MOST_REASONS: Final = 10
 
 
-def capacity_text(capacity: CapacityPlan, *, width: int, colour: bool, ascii_only: bool) -> str:
+def capacity_text(capacity: CapacityPlan, style: Style) -> str:
     """The nodes with their price, the proof of the price, and the jobs that more nodes do not help."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = style.wrap(_answer(capacity), 0)
     lines[0] = style.paint(lines[0], Tone.STRONG)
     if capacity.pools:
         risky = _is_risky(capacity)
-        head = TableRow(("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER"))
+        heads = ("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER")
         rows = [
             TableRow(
                 (
@@ -40,7 +43,8 @@ def capacity_text(capacity: CapacityPlan, *, width: int, colour: bool, ascii_onl
             )
             for each in capacity.pools
         ]
-        lines += ["", *table([head, *rows], style, right=(1, 2, 3, 4)), "", *style.wrap(_proof(capacity), 0)]
+        table = Table(rows, heads, right=(1, 2, 3, 4))
+        lines += ["", *table.lines(style), "", *style.wrap(_proof(capacity), 0)]
     if capacity.cannot:
         lines += ["", *_cannot(capacity, style)]
     return "\n".join(lines) + "\n"
@@ -103,13 +107,12 @@ def _cannot(capacity: CapacityPlan, style: Style) -> Iterator[str]:
 _MOST_ROWS: Final = 10
 
 
-def fit_text(fit: Fit, *, width: int, colour: bool, ascii_only: bool) -> str:
+def fit_text(fit: Fit, style: Style) -> str:
     """The number with its proof, the nodes of the copies, and why one more would wait."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     asks = f"Job {fit.job}  {fit.asks_for}  queue {fit.queue}"
     lines = [style.paint(style.clean(asks), Tone.STRONG), *style.wrap(_fit_answer(fit), 0)]
     if fit.nodes:
-        lines += ["", *table(list(_nodes(fit)), style, right=(0,))]
+        lines += ["", *Table(list(_nodes(fit)), right=(0,)).lines(style)]
     if fit.limit is not None:
         lines += ["", *style.wrap(f"One more would wait: {fit.limit.code}, {fit.limit.text}.", 0, hanging=2)]
     return "\n".join(lines) + "\n"
@@ -149,13 +152,12 @@ def _nodes(fit: Fit) -> Iterator[TableRow]:
 _UNKNOWN = "?"
 
 
-def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
+def sensitivity_text(found: Sensitivity, style: Style) -> str:
     """One line per kind of node, and notes that explain the columns."""
-    style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = [*request_lines("Value of more nodes", found, style), ""]
     lines += [*_table(found, style), ""] if found.kinds else []
     for failure in found.failures:
-        lines += [style.paint(line, Tone.STOP) for line in style.wrap(failure, 0, hanging=2)]
+        lines += style.told(failure, Tone.STOP, hanging=2)
     for note in _notes(found):
         lines += style.wrap(note, 0, hanging=2)
     return "\n".join(lines) + "\n"
@@ -168,7 +170,7 @@ def _table(found: Sensitivity, style: Style) -> list[str]:
         TableRow(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
         *(TableRow(_cells(kind)) for kind in found.kinds),
     ]
-    return table(rows, style, right=range(1, 3 + len(counts)))
+    return Table(rows, right=range(1, 3 + len(counts))).lines(style)
 
 
 def _cells(kind: NodeKind) -> tuple[str, ...]:
@@ -197,3 +199,59 @@ def _notes(found: Sensitivity) -> list[str]:
         else:
             notes.append(f"{planned} (proven best).")
     return notes
+
+
+# A sweep: one line per combination, with a mark on those on the Pareto front.
+
+
+_ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
+FRONT_MARK: Final = "*"
+
+
+def sweep_text(sweep: Sweep, style: Style) -> str:
+    """All combinations, and notes on the mark."""
+    shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
+    heads = (*_names(sweep), *(MEASURES[name].head for name in shown), "")
+    rows = []
+    for point in sweep.points:
+        found = point.figures
+        cells = ["failed" if found is None else format_figure(found, name) for name in shown]
+        rows.append(TableRow((*point.values, *cells, FRONT_MARK if point.on_front else "")))
+    lines = request_lines(f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}", sweep, style)
+    lines += ["", *Table(rows, heads, right=range(len(heads) - 1)).lines(style), ""]
+    for point in sweep.points:
+        if point.failure:
+            failed = f"{', '.join(point.values)}: failed: {point.failure}"
+            lines += style.told(failed, Tone.STOP, hanging=2)
+    return "\n".join([*lines, *(line for note in _sweep_notes(sweep) for line in style.wrap(note, 0))]) + "\n"
+
+
+def _sweep_notes(sweep: Sweep) -> Iterator[str]:
+    """What the mark means, and what must not be compared."""
+    one, other = sweep.weighed
+    if not sweep.same_points:
+        yield "Objectives are not compared: jobs are worth something else from line to line."
+        if not IN_POINTS.isdisjoint(sweep.weighed):
+            yield "So there is no Pareto front of them; --pareto names other figures."
+            return
+    yield (
+        f"{FRONT_MARK} on the Pareto front of {one} and {other}: no other line is better in one of them "
+        "and as good in the other."
+    )
+
+
+def _names(sweep: Sweep) -> list[str]:
+    """Knobs by the last part of their paths, if these parts differ."""
+    names = [knob.name for knob in sweep.knobs]
+    ends = [name.rpartition(".")[2] for name in names]
+    return ends if len(set(ends)) == len(ends) else names
+
+
+def format_figure(figures: PlanFigures, name: str) -> str:
+    """One figure as printed."""
+    value = figures.figure(name)
+    if name == "gap" and value is not None:
+        return format_gap(figures.objective, value)
+    if value is None:
+        return "?"
+    return percent(value) if name in RATIOS else f"{value:,.12g}"

@@ -1,4 +1,4 @@
-"""The progress of a search: what is known now, and afterwards the log of its milestones."""
+"""Logs as text: the course of a search, and the epochs of periodic runs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DRAFT_STAGE, StopReason
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent
-from gpuplan.planner.render.style import TableRow, table
+from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent, short_id
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Table, TableRow
+from gpuplan.planner.service.history import TROUBLE, EpochOutcome
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date
 
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.io.search_log import SearchFinished, SearchRecord, SearchStarted
     from gpuplan.planner.render.style import Style
+    from gpuplan.planner.service.history import EpochRecord
 
 _DOING: Final = {"place": "placing", "repack": "repacking", DRAFT_STAGE: "writing the plan"}
 """Stages shown by their activity; the others are shown by their names."""
@@ -75,7 +79,6 @@ def _asked(began: SearchStarted, style: Style) -> list[str]:
 
 
 def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
-    head = TableRow(("SECONDS", "STAGE", "OBJECTIVE", "FOUND", "BOUND", "GAP"))
     shown = _thinned(milestones)
     rows = [
         TableRow(
@@ -90,7 +93,8 @@ def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
         )
         for each in shown
     ]
-    lines = table([head, *rows], style, right=(0, 2, 3, 4, 5), uncut=True)
+    heads = ("SECONDS", "STAGE", "OBJECTIVE", "FOUND", "BOUND", "GAP")
+    lines = Table(rows, heads, right=(0, 2, 3, 4, 5)).lines(style, uncut=True)
     if len(shown) < len(milestones):
         lines += style.wrap(f"… {len(shown)} of {len(milestones):,} milestones", 2)
     return lines
@@ -120,3 +124,60 @@ def _finished(end: SearchFinished, *, deterministic: bool) -> str:
     if deterministic and end.how == StopReason.TIME:
         why = f"{why} before the deterministic work was done"
     return f"Ended after {end.seconds:.1f} s: {why}. {plan}{fallback}"
+
+
+# The history of periodic runs: what each epoch planned, what it did, and which errors it had.
+
+
+_HEAD: Final = ("EPOCH", "BEGAN", "OUTCOME", "PLAN", "DONE", "OBJECTIVE", "GAP")
+_NUMBERS: Final = (0, 4, 5, 6)
+
+
+def history_text(records: Sequence[EpochRecord], style: Style) -> str:
+    """One line per epoch, oldest first, with the first line of its error below it."""
+    if not records:
+        return "No epochs.\n"
+    today = records[-1].began_at.date()
+    table = Table([_row(record, today) for record in records], _HEAD, right=_NUMBERS)
+    return "\n".join([*table.lines(style), "", *style.wrap(_sum(records), 0)]) + "\n"
+
+
+def _row(record: EpochRecord, today: date) -> TableRow:
+    steps = record.done + record.done_before + record.undone
+    done = f"{record.done + record.done_before:,}/{steps:,}" if steps else ""
+    notes = [record.error.partition("\n")[0]] if record.error else []
+    notes += [f"{change.knob}: {change.old} → {change.new}" for change in record.policy_changes]
+    if record.policy_error:
+        notes.append(f"policy kept: {record.policy_error.partition(chr(10))[0]}")
+    if record.skipped_ticks:
+        notes.append(f"{format_count(record.skipped_ticks, 'tick')} skipped")
+    return TableRow(
+        (
+            str(record.number),
+            f"{record.began_at:%H:%M:%S}"
+            if record.began_at.date() == today
+            else f"{record.began_at:%m-%d %H:%M:%S}",
+            record.outcome.value,
+            short_id(record.plan_id or ""),
+            done,
+            "" if record.objective is None else f"{record.objective:,}",
+            ""
+            if record.objective is None or record.gap is None
+            else format_gap(record.objective, record.gap),
+        ),
+        note="; ".join(notes),
+        tone=Tone.STOP if record.outcome in TROUBLE else None,
+    )
+
+
+def _sum(records: Sequence[EpochRecord]) -> str:
+    parts = [
+        f"{count:,} {outcome.value}"
+        for outcome in EpochOutcome
+        if (count := sum(record.outcome is outcome for record in records))
+    ]
+    done = sum(record.done for record in records)
+    return (
+        f"{format_count(len(records), 'epoch')}: {', '.join(parts)}. {format_count(done, 'step')} "
+        f"carried out."
+    )

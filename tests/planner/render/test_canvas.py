@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpuplan.planner.render.charts.canvas import (
+from gpuplan.planner.render.canvas import (
     DASHES,
     PAGE,
     PAPER,

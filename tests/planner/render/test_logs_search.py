@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.plan.solution import DRAFT_STAGE, Milestone
 from gpuplan.planner.io.search_log import SearchRecord
-from gpuplan.planner.render.plan.search import progress_lines, search_text
+from gpuplan.planner.render.logs import progress_lines, search_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.search_log_builders import ASKED, ENDED, MILESTONES
 from tests.support.output.golden import golden_section
@@ -24,7 +24,7 @@ SEARCH = SearchRecord(
 
 
 def style(width=80, *, ascii_only=False):
-    return Style(width=width, colour=False, ascii_only=ascii_only)
+    return Style(width=width, ascii_only=ascii_only)
 
 
 def now(milestone, *, width=80, seconds=2.3):

@@ -1,1 +1,0 @@
-"""Charts drawn with matplotlib; no other package imports matplotlib."""
