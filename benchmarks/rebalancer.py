@@ -26,8 +26,9 @@ from benchmarks.markdown import percent, seconds, table
 from benchmarks.records import append
 from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.plan.solution import gap_between
-from gpuplan.models.policy.policy import Policy, job_points
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.job_value import job_points
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem

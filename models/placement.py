@@ -147,3 +147,23 @@ class Promise(Noun):
     """Promised start: the job starts at this time at the latest, or by the policy's `max_delay` later."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
     """Places reserved for the job; the indices of whole GPUs are fixed only when it starts."""
+
+
+class Running(Noun):
+    """Nodes and start time of a running job, and what preemption would lose."""
+
+    started_at: Timestamp
+    """Time at which the job started."""
+    last_checkpoint_at: Timestamp | None = None
+    """Time at which it last saved its state; absent if never since it started."""
+    resumed_at: Timestamp | None = None
+    """
+    Time at which it has resumed work from a checkpoint after a preemption or resize; absent means
+    `started_at`.
+    """
+    kill_at: Timestamp | None = None
+    """Time at which it is killed, since its place is promised to another job from then on."""
+    resized_at: Timestamp | None = None
+    """Time at which it last shrank or grew; absent if never or unknown."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Node of each replica, and what it holds there."""

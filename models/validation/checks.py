@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from gpuplan.models.job import Job, Running
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.validation.base import Location
 

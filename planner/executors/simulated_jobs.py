@@ -12,7 +12,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
 from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.progress import job_after_stop, running_speed_milli

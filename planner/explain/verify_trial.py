@@ -8,8 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.job import Running
-from gpuplan.models.placement import GpuShare, Replica
+from gpuplan.models.placement import GpuShare, Replica, Running
 from gpuplan.models.plan.actions import Keep, Repartition, Wait
 from gpuplan.models.plan.actions import Start as Starting
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy

@@ -55,10 +55,11 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resume_candidates(policy, running, now, claims) if timing.ahead else []
+    wanting += resume_candidates(policy, running, now, claims.on) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
-    sites = NodeGroups(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
+    opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
+    sites = NodeGroups(snapshot.cluster, policy, opened, wanting, coming, timing.windows)
     shapes = ResourceVectors(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = AffinityTags(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Placement
+from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName

@@ -265,11 +265,10 @@ def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Pa
     if csv_file is None and scores_file is None:
         return
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.simulate.dataframes import scores, series
 
-    for path, frame in ((csv_file, series), (scores_file, scores)):
+    for path, frame in ((csv_file, simulation.epoch_frame), (scores_file, simulation.score_frame)):
         if path is not None:
-            write_atomically(path, frame(simulation).to_csv(index=False))
+            write_atomically(path, frame().to_csv(index=False))
 
 
 def _write_report(simulation: Simulation, path: Path) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
-from gpuplan.models.job import Running
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Running
 from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.plan import Base

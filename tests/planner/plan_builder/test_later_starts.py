@@ -9,8 +9,7 @@ import pytest
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import DeadlineState

@@ -9,7 +9,7 @@ import pytest
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import Base
 from gpuplan.models.plan.solution import SolveStatus
