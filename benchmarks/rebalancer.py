@@ -39,7 +39,7 @@ from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.units import parse_milliseconds, parse_seconds
-from gpuplan.planner.search_options import with_options
+from gpuplan.planner.analysis.policy_changes import with_options
 from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
 from gpuplan.planner.simulate.names import SOLVER_NAMES, known_names
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpuplan.models.plan.actions import Preempt, Shrink
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.effects import cluster_after

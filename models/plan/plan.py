@@ -19,9 +19,8 @@ from pydantic import Field
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement, Replica
 from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
-from gpuplan.models.plan.desired_state import DesiredState, LaterStart
 from gpuplan.models.plan.reason import PlanBase, Reason
-from gpuplan.models.plan.solution import StopReason
+from gpuplan.models.plan.solution import DesiredState, LaterStart, StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
     from gpuplan.models.placement import GpuShare, MigSlice, Replica
-    from gpuplan.models.plan.desired_state import LaterStart
+    from gpuplan.models.plan.solution import LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+    from gpuplan.models.plan.solution import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 

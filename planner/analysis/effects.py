@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, MigInstance, Node, NodePool
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change, JobChangeAction, PoolAction
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -13,7 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.search_options import with_options
+from gpuplan.planner.analysis.policy_changes import with_options
 from gpuplan.planner.simulate.names import SOLVER_NAMES
 from gpuplan.planner.simulate.outcome import SimulatedRun, Simulation
 from gpuplan.planner.simulate.replay import Replayed, ReplayProgress, replay

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.placement import Replica
-    from gpuplan.models.plan.desired_state import LaterStart
+    from gpuplan.models.plan.solution import LaterStart
     from gpuplan.models.timing.reservation_windows import ReservationWindow
     from gpuplan.models.verifier.context import Context, Interval
 

@@ -16,7 +16,7 @@ from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Toleration
 from gpuplan.models.placement import Placement, Running
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
