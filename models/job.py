@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from datetime import datetime
 
+HIGHEST_PRIORITY: Final = 10_000
+"""Highest priority that a job may have."""
+
 
 class ResourceRequest(Noun):
     """Demand of one replica on its node: whole GPUs, a share of one, or MIG profiles; and other resources."""
@@ -227,7 +230,7 @@ class Job(Noun):
     """Queue that the job is in."""
     user: Name = "unknown"
     """User that submitted the job."""
-    priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
+    priority: Annotated[int, Field(strict=True, ge=0, le=HIGHEST_PRIORITY)] = 0
     """Priority; a larger number is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
     """Importance of the job beside others of its priority; with 0 it has no value."""
