@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import parse_milliseconds, parse_seconds
 from gpuplan.planner.analysis.policy_changes import with_options
 from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
@@ -12,8 +13,6 @@ from gpuplan.planner.simulate.names import SOLVER_NAMES, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from gpuplan.models.policy.policy import Policy
 
 _Value = TypeVar("_Value")
 
@@ -98,7 +97,7 @@ def milliseconds(name: str, value: int | str | None) -> int | None:
 
 
 def policy_with(
-    policy: Policy,
+    policy: Policy | None,
     *,
     time_limit: int | str | None,
     solver: str,
@@ -106,7 +105,7 @@ def policy_with(
     deterministic: bool,
 ) -> Policy:
     """
-    The policy with what a call overrides.
+    The policy, or the default one, with what a call overrides.
 
     Raises
     ------
@@ -118,7 +117,7 @@ def policy_with(
     if stop_gap is not None and (not isinstance(stop_gap, int | float) or not 0 <= stop_gap <= 1):
         raise refused("stop_gap", f"expected a fraction from 0 to 1, 0.01 being 1 %, found {stop_gap!r}.")
     limit = milliseconds("time_limit", time_limit)
-    return with_options(policy, limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+    return with_options(policy or Policy(), limit, solver, stop_gap=stop_gap, deterministic=deterministic)
 
 
 def _read(name: str, value: Any, parse: Callable[[Any], _Value]) -> _Value:
