@@ -23,8 +23,8 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
 from gpuplan.planner.simulate.baselines import BASELINES
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.trace import TraceWindow, make_trace
 from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.planner.sources.traces.arrivals import read_arrivals

@@ -24,8 +24,8 @@ from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.traces.arrivals import Arrival
 

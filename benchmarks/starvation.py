@@ -27,8 +27,8 @@ from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.job import Gang, Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.trace import make_trace
 from gpuplan.planner.sources.traces.arrivals import Arrival
 

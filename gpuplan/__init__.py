@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     )
     from gpuplan.planner.apply.verdict import Verdict
     from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node import NodeExplanation
-    from gpuplan.planner.explain.answers.queue import QueueExplanation
+    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
     from gpuplan.planner.simulate.outcome import (
         Distribution,
         EpochFigures,
@@ -111,8 +110,7 @@ _HOMES = {
     ),
     "planner.apply.verdict": ("Verdict",),
     "planner.explain.answers.job": ("Explanation",),
-    "planner.explain.answers.node": ("NodeExplanation",),
-    "planner.explain.answers.queue": ("QueueExplanation",),
+    "planner.explain.answers.node_queue": ("NodeExplanation", "QueueExplanation"),
     "planner.simulate.outcome": (
         "Distribution",
         "EpochFigures",

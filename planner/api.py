@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.verdict import Verdict
     from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node import NodeExplanation
-    from gpuplan.planner.explain.answers.queue import QueueExplanation
+    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
     from gpuplan.planner.simulate.outcome import Simulation
     from gpuplan.planner.whatif.compare import Comparison
     from gpuplan.planner.whatif.patch.scenario import Scenario

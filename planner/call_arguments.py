@@ -8,8 +8,7 @@ from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import parse_milliseconds, parse_seconds
 from gpuplan.planner.analysis.policy_changes import with_options
-from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
-from gpuplan.planner.simulate.names import SOLVER_NAMES, known_names
+from gpuplan.planner.simulate.run_options import LONGEST_WAIT, SOLVER_NAMES, Clock, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,8 +17,8 @@ from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.rules import disruption as disruption_rules
 from gpuplan.models.verifier.rules import windows as time_rules
-from gpuplan.models.verifier.rules.damage import damage, unnamed_damage
 from gpuplan.models.verifier.rules.dependencies import dependencies
+from gpuplan.models.verifier.rules.disruption import damage, unnamed_damage
 from gpuplan.models.verifier.rules.gang import assignment
 from gpuplan.models.verifier.rules.migration_order import feasible_move_order
 from gpuplan.models.verifier.rules.pools import pools

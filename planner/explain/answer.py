@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node import NodeExplanation
-    from gpuplan.planner.explain.answers.queue import QueueExplanation
+    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
 
 
 if TYPE_CHECKING:

@@ -20,20 +20,23 @@ from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
-from gpuplan.planner.explain.answers.node import (
+from gpuplan.planner.explain.answers.node_queue import (
     GpuHolder,
     GpuUse,
     NodeBooking,
     NodeClosure,
     NodeExplanation,
     NodeTenant,
+    QueueExplanation,
+    QueueQuotaUse,
+    Reclaimable,
     Stranded,
+    WaitingFor,
 )
-from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse, Reclaimable, WaitingFor
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.verify_trial import TrialVerifier
-from gpuplan.planner.problem_builder.reclaim import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 from gpuplan.planner.text_format import (
     format_count,
     format_cpus,

@@ -21,8 +21,13 @@ from gpuplan.planner.problem_builder.free_nodes import (
 from gpuplan.planner.problem_builder.incumbents import Incumbents, SingleJobClasses, incumbent_options
 from gpuplan.planner.problem_builder.job_classes import Classifier
 from gpuplan.planner.problem_builder.node_groups import NodeGroups
-from gpuplan.planner.problem_builder.queues import limited_trees, queue_budgets, queue_guarantees
-from gpuplan.planner.problem_builder.reclaim import Claims, Reclaiming
+from gpuplan.planner.problem_builder.quotas import (
+    Claims,
+    Reclaiming,
+    limited_trees,
+    queue_budgets,
+    queue_guarantees,
+)
 from gpuplan.planner.problem_builder.releases import Releases
 from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
 from gpuplan.planner.problem_builder.start_values import StartValues

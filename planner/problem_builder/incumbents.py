@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate, RunningCandidate
     from gpuplan.planner.problem_builder.job_classes import Classifier
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.reclaim import Claims
+    from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.analysis.policy_changes import with_options
-from gpuplan.planner.simulate.names import SOLVER_NAMES
 from gpuplan.planner.simulate.outcome import SimulatedRun, Simulation
 from gpuplan.planner.simulate.replay import Replayed, ReplayProgress, replay
+from gpuplan.planner.simulate.run_options import SOLVER_NAMES
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.traces.arrivals import read_arrivals
 from gpuplan.planner.sources.traces.outages import read_outages
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.clock import Clock
+    from gpuplan.planner.simulate.run_options import Clock
     from gpuplan.planner.simulate.trace import Estimates, Trace, TraceWindow
 
 

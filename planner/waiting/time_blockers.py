@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import time_messages
 

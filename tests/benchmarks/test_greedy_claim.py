@@ -10,7 +10,7 @@ import pytest
 from benchmarks import greedy_claim
 from benchmarks.greedy_claim import ENTRANTS, KINDS, claim_tables, contests, measure
 from benchmarks.records import read
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import Clock
 
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n"
 

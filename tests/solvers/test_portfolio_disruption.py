@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import pipeline, portfolio

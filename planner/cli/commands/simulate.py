@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.clock import Clock
     from gpuplan.planner.simulate.compare_runs import RunCase
     from gpuplan.planner.simulate.outcome import Simulation
     from gpuplan.planner.simulate.replay import ReplayProgress
+    from gpuplan.planner.simulate.run_options import Clock
     from gpuplan.planner.simulate.trace import Trace
 
 _MILLISECONDS = 1000
@@ -59,7 +59,7 @@ class _Estimates(click.ParamType[float]):
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of solvers and baselines, each once."""
-    from gpuplan.planner.simulate.names import known_names
+    from gpuplan.planner.simulate.run_options import known_names
 
     try:
         return known_names(value)
@@ -200,7 +200,7 @@ def simulate_command(
 
 def _clock(given: dict[str, Any]) -> Clock:
     """Build the schedule of epochs from the options."""
-    from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
+    from gpuplan.planner.simulate.run_options import LONGEST_WAIT, Clock
 
     every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:

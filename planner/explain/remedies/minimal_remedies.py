@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuplan.models.placement import Placement
 from gpuplan.planner.explain.answers.job import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.cluster_relaxations import new_node_points, relaxations_of_cluster
-from gpuplan.planner.explain.remedies.job_relaxations import relaxations_of_jobs
 from gpuplan.planner.explain.remedies.preempt_remedy import (
     jobs_in_the_way,
     preemption_prices,
@@ -25,7 +24,7 @@ from gpuplan.planner.explain.remedies.preempt_remedy import (
     stop_relaxation,
     unsaved_gpu_hours,
 )
-from gpuplan.planner.explain.remedies.relaxation import fewest_steps
+from gpuplan.planner.explain.remedies.relaxation import fewest_steps, relaxations_of_jobs
 from gpuplan.planner.explain.verify_trial import TrialVerifier
 from gpuplan.planner.text_format import format_time, join_first_names
 from gpuplan.planner.waiting.time_messages import window_name

@@ -14,10 +14,10 @@ from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate import decide
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
 from gpuplan.planner.simulate.decide import SETTLED, apply_plan_to_world
 from gpuplan.planner.simulate.replay import ReplayProgress, replay
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.scorecard import ScoreKeeper
 from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.scorecard import Contention
 from tests.support.builders.build import NOW, job, node, replica
 from tests.support.harness.baseline_runs import MINUTE, comes, scores, trace

@@ -1,12 +1,11 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
-from gpuplan.models.plan import replica_identity as IDENTITY
+from gpuplan.models import placement as IDENTITY
 from gpuplan.models.verifier import context as CASE
 from gpuplan.models.verifier import job_changes as OCCUPANT
 from gpuplan.models.verifier import quota_usage as USAGE
 from gpuplan.models.verifier import snapshot_facts as FACTS
 from gpuplan.models.verifier.rules import capacity as CAPACITY
-from gpuplan.models.verifier.rules import damage as DAMAGE
 from gpuplan.models.verifier.rules import disruption as DISRUPTION
 from gpuplan.models.verifier.rules import gang as JOB
 from gpuplan.models.verifier.rules import mig as MIG
@@ -23,8 +22,8 @@ PLANTED = (
     ("assignment", JOB, "if job.held:", "if False:"),
     ("assignment", JOB, "if placement.slot:", "if placement.slot > 1:"),
     ("assignment", JOB, "case.with_change(Change.STARTED)", "((one.job, one) for one in case.judged_placements if one.job)"),
-    ("damage", DAMAGE, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
-    ("damage", DAMAGE, "if number not in occupant.new]", "]"),
+    ("damage", DISRUPTION, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
+    ("damage", DISRUPTION, "if number not in occupant.new]", "]"),
     ("damage", FACTS, "or len(job.running.replicas) < job.gang.minimum:", "or False:"),
     ("damage", FACTS, "    if not node.ready:", "    if False:"),
     ("damage", FACTS, "not node.gpus.details and _are_plain", "_are_plain"),
@@ -33,10 +32,10 @@ PLANTED = (
     ("damage", FACTS, "if not gpu.healthy and job.preemptible:", "if False:"),
     ("damage", FACTS, "return gpu.mig is None\n", "return True\n"),
     ("damage", FACTS, "gpu.mig is not None and held.instance in gpu.mig", "gpu.mig is not None"),
-    ("damage", DAMAGE, "(damaged.keys() | left) - set(named)", "damaged.keys() - set(named)"),
-    ("damage", DAMAGE, "set(named) - damaged.keys() - left", "set()"),
-    ("damage", DAMAGE, "job.name not in damaged and before", "False and before"),
-    ("damage", DAMAGE, "before.keys() ^ sound.job_by_name.keys()", "set()"),
+    ("damage", DISRUPTION, "(damaged.keys() | left) - set(named)", "damaged.keys() - set(named)"),
+    ("damage", DISRUPTION, "set(named) - damaged.keys() - left", "set()"),
+    ("damage", DISRUPTION, "job.name not in damaged and before", "False and before"),
+    ("damage", DISRUPTION, "before.keys() ^ sound.job_by_name.keys()", "set()"),
     ("disruption", IDENTITY, "return one == other or Counter", "return len(one) == len(other) or Counter"),
     ("disruption", IDENTITY, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
     ("disruption", IDENTITY, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.decide import BaselineDecider
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import advance_world, initial_world

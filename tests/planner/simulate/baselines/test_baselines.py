@@ -15,8 +15,7 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.baselines import BASELINES, decide
-from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.names import BASELINE_NAMES
+from gpuplan.planner.simulate.run_options import BASELINE_NAMES, Clock
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import Clock
 from gpuplan.planner.simulate.trace import Trace
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.builders.build import NOW, job, pool, snapshot
