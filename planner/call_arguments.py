@@ -8,7 +8,7 @@ from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import parse_milliseconds, parse_seconds
 from gpuplan.planner.analysis.policy_changes import with_options
-from gpuplan.planner.simulate.run_options import LONGEST_WAIT, SOLVER_NAMES, Clock, known_names
+from gpuplan.planner.simulate.run_options import LONGEST_WAIT, SOLVER_NAMES, EpochClock, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +67,7 @@ def clock(
     max_interval: int | str | None,
     length: int | str | None,
     epochs: int | None,
-) -> Clock:
+) -> EpochClock:
     """When epochs of a simulation are."""
     seconds, epochs = optional_duration("duration", length), at_least_one("epochs", epochs)
     if seconds is not None and epochs is not None:
@@ -76,10 +76,10 @@ def clock(
         for name, value in (("min_interval", min_interval), ("max_interval", max_interval)):
             if value is not None:
                 raise refused(name, f'{name} is for epochs at events; give every="event" with it.')
-        return Clock.regular(duration("every", every, least=1), seconds=seconds, epochs=epochs)
+        return EpochClock.regular(duration("every", every, least=1), seconds=seconds, epochs=epochs)
     apart = optional_duration("min_interval", min_interval) or 0
     most = optional_duration("max_interval", max_interval, least=max(1, apart)) or LONGEST_WAIT
-    return Clock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
+    return EpochClock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
 
 
 def solvers_and_baselines(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.run_options import Clock
+    from gpuplan.planner.simulate.run_options import EpochClock
     from gpuplan.planner.simulate.trace import Estimates, Trace, TraceWindow
 
 
@@ -65,7 +65,7 @@ class FailedRun:
 def run_all_cases(
     trace: Trace,
     cases: Sequence[RunCase],
-    clock: Clock,
+    clock: EpochClock,
     *,
     seed: int,
     at_a_time: int,
@@ -112,7 +112,7 @@ def build_simulation(
     trace: Trace,
     cases: Sequence[RunCase],
     found: Sequence[Replayed],
-    clock: Clock,
+    clock: EpochClock,
     *,
     source: str,
     arrivals: str | None,
@@ -147,7 +147,7 @@ def build_simulation(
 def run(
     trace: Trace,
     policy: Policy,
-    clock: Clock,
+    clock: EpochClock,
     seed: int,
     baseline: str | None,
     report: Callable[[object], None],

@@ -21,7 +21,7 @@ LONGEST_WAIT: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class EpochClock:
     """Times of the epochs."""
 
     every: int
@@ -40,16 +40,16 @@ class Clock:
     """Largest number of epochs; None is without a limit."""
 
     @staticmethod
-    def regular(every: int, *, seconds: int | None = None, epochs: int | None = None) -> Clock:
+    def regular(every: int, *, seconds: int | None = None, epochs: int | None = None) -> EpochClock:
         """Epochs so many seconds apart: for so long, or so many of them."""
-        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+        return EpochClock(every, seconds if epochs is None else (epochs - 1) * every)
 
     @staticmethod
     def of_events(
         *, least: int, most: int = LONGEST_WAIT, seconds: int | None = None, epochs: int | None = None
-    ) -> Clock:
+    ) -> EpochClock:
         """Epochs where something happens, at least and at most so many seconds apart."""
-        return Clock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
+        return EpochClock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
 
     def next_epoch(self, world: SimulatedWorld) -> datetime:
         """Time of the next epoch after the world's present time."""
