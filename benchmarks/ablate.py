@@ -24,7 +24,7 @@ from benchmarks.instances import Instance
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
 from benchmarks.size_table import ADMISSION_INSTANCES, SIZE_INSTANCES
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import Cluster, Level, Node, NodeGpus
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Job, LocalityPreference, ResourceRequest, Running
-from gpuplan.models.placement import GpuShare, Replica
+from gpuplan.models.job import Job, LocalityPreference, ResourceRequest
+from gpuplan.models.placement import GpuShare, Replica, Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot

@@ -23,8 +23,8 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
 from gpuplan.planner.simulate.baselines import BASELINES
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.trace import TraceWindow, make_trace
 from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.planner.sources.traces.arrivals import read_arrivals
@@ -73,7 +73,7 @@ class Contest:
     name: str
     seed: int
     trace: Trace
-    clock: Clock
+    clock: EpochClock
 
 
 def contests(seeds: Iterable[int], *, openb: Path | None, philly: Path | None) -> Iterator[Contest]:
@@ -89,7 +89,7 @@ def contests(seeds: Iterable[int], *, openb: Path | None, philly: Path | None) -
 def _synthetic(seed: int) -> Contest:
     snapshot = load_snapshot(str(SCENARIO))
     arrivals = read_arrivals(SCENARIO / "profile.yaml", snapshot.cluster, seed=seed)
-    return Contest("synthetic", seed, make_trace(snapshot, arrivals), Clock(900, 18 * _HOUR))
+    return Contest("synthetic", seed, make_trace(snapshot, arrivals), EpochClock(900, 18 * _HOUR))
 
 
 def _openb(folder: Path, seed: int) -> Contest:
@@ -101,7 +101,7 @@ def _openb(folder: Path, seed: int) -> Contest:
     )
     window = TraceWindow(skip=(130 + 4 * seed) * _DAY, seconds=8 * _HOUR, load_milli=12 * MILLI)
     arrivals = read_arrivals(pods, empty.cluster, seed=seed)
-    return Contest("openb", seed, make_trace(empty, arrivals, window=window), Clock(900, 12 * _HOUR))
+    return Contest("openb", seed, make_trace(empty, arrivals, window=window), EpochClock(900, 12 * _HOUR))
 
 
 def _philly(path: Path, seed: int) -> Contest:
@@ -109,7 +109,7 @@ def _philly(path: Path, seed: int) -> Contest:
     empty = Snapshot(taken_at=TRACE_START, cluster=Cluster(nodes=nodes), queues=())
     window = TraceWindow(skip=(30 + 7 * seed) * _DAY, seconds=8 * _HOUR, load_milli=3 * MILLI // 2)
     arrivals = read_arrivals(path, empty.cluster, seed=seed)
-    return Contest("Philly", seed, make_trace(empty, arrivals, window=window), Clock(900, 12 * _HOUR))
+    return Contest("Philly", seed, make_trace(empty, arrivals, window=window), EpochClock(900, 12 * _HOUR))
 
 
 def measure(contest: Contest, *, log_file: Path | None, at_a_time: int) -> list[Record]:

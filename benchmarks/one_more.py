@@ -18,7 +18,7 @@ from benchmarks.instances import Instance
 from benchmarks.markdown import mebibytes, seconds, table
 from benchmarks.records import append
 from benchmarks.stages import peak_mib
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.epoch import plan_epoch

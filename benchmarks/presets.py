@@ -24,8 +24,8 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.scorecard import UNFAIR
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.starter import starter_texts
@@ -55,7 +55,7 @@ class Load:
 
     jobs: Callable[[random.Random, int], list[Arrival]]
     nodes: int
-    clock: Clock
+    clock: EpochClock
     rules: tuple[str, ...]
     physics: Physics | None = None
     """Resume costs of jobs; by default those of the preset's policy."""
@@ -175,8 +175,8 @@ def _job(number: int, gpus: int, *, name: str = "job") -> Job:
     )
 
 
-_ROUND: Final = Clock(120)
-_EVENTS: Final = Clock(15 * _MINUTE, at_events=True, apart=2 * _MINUTE)
+_ROUND: Final = EpochClock(120)
+_EVENTS: Final = EpochClock(15 * _MINUTE, at_events=True, apart=2 * _MINUTE)
 _QUICK: Final = Physics(checkpoint_every=10, checkpoint=0, restart=20)
 """Costs if jobs save their state when they are stopped: almost no work is lost at the end of a round."""
 

@@ -26,8 +26,9 @@ from benchmarks.markdown import percent, seconds, table
 from benchmarks.records import append
 from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.plan.solution import gap_between
-from gpuplan.models.policy.policy import Policy, job_points
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.job_value import job_points
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
@@ -38,7 +39,7 @@ from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
 

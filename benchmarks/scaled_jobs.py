@@ -24,8 +24,8 @@ from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.traces.arrivals import Arrival
 
@@ -43,7 +43,7 @@ _HOUR: Final = 3600
 _BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 _NODES: Final = (("T4", 6, 4), ("RTX-6000", 3, 8), ("A100-80GB", 2, 8))
 """GPU model, number of nodes, GPUs per node."""
-_CLOCK: Final = Clock(15 * _MINUTE, at_events=True, apart=_MINUTE)
+_CLOCK: Final = EpochClock(15 * _MINUTE, at_events=True, apart=_MINUTE)
 
 
 class App(NamedTuple):

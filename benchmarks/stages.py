@@ -20,8 +20,7 @@ from gpuplan.models.formulation import FAMILIES
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.objective import objective
 from gpuplan.models.formulation.rows import Formulation
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.solution import gap_between
+from gpuplan.models.plan.solution import DesiredState, gap_between
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of

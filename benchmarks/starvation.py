@@ -27,8 +27,8 @@ from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.job import Gang, Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.trace import make_trace
 from gpuplan.planner.sources.traces.arrivals import Arrival
 
@@ -122,7 +122,7 @@ def measure(
     trace, records = trace_of(seed, days), []
     for name in names:
         policy = Policy.model_validate({**POLICIES[name], "solvers": []})
-        clock = Clock(_EPOCH, days * _DAY, at_events=True, apart=_EPOCH)
+        clock = EpochClock(_EPOCH, days * _DAY, at_events=True, apart=_EPOCH)
         found = replay(trace, policy, clock, seed=seed)
         waits = [_wait(life, days * _DAY) for life in found.lives]
         starving = policy.horizon.backfill.starving

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
@@ -13,13 +14,27 @@ from gpuplan.models.cluster import Level, QosClass, Taint, TaintEffect
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.gang import Gang
 from gpuplan.models.mig import profile_milli
-from gpuplan.models.placement import Placement, Promise, Replica
-from gpuplan.models.progress import Progress
-from gpuplan.models.units import MILLI, AtLeastOne, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.placement import Placement, Promise, Running
+from gpuplan.models.units import (
+    MILLI,
+    AtLeastOne,
+    Count,
+    GpuTime,
+    Label,
+    Mib,
+    Milli,
+    Name,
+    Seconds,
+    Timestamp,
+    WorkTime,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from datetime import datetime
+
+HIGHEST_PRIORITY: Final = 10_000
+"""Highest priority that a job may have."""
 
 
 class ResourceRequest(Noun):
@@ -177,24 +192,22 @@ class Toleration(Noun):
         )
 
 
-class Running(Noun):
-    """Nodes and start time of a running job, and what preemption would lose."""
+class Progress(Noun):
+    """Progress of a job up to its last preemption or resize."""
 
-    started_at: Timestamp
-    """Time at which the job started."""
+    completed_milli: WorkTime = Field(default=0, alias="completed")
+    """
+    Work that its last checkpoint saved, as a duration on the fastest of its GPU models, such as `9h30m`.
+
+    The remaining work is the expected duration less this.
+    """
     last_checkpoint_at: Timestamp | None = None
-    """Time at which it last saved its state; absent if never since it started."""
-    resumed_at: Timestamp | None = None
+    """Time of that checkpoint; absent means that none was saved."""
+    served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=not_)
     """
-    Time at which it has resumed work from a checkpoint after a preemption or resize; absent means
-    `started_at`.
+    Service so far, as time on one GPU: two GPUs for three hours are `6h`. Lost work counts, and an elastic
+    job counts the replicas that it had. If absent, it is `completed` at full size.
     """
-    kill_at: Timestamp | None = None
-    """Time at which it is killed, since its place is promised to another job from then on."""
-    resized_at: Timestamp | None = None
-    """Time at which it last shrank or grew; absent if never or unknown."""
-    replicas: tuple[Replica, ...] = Field(min_length=1)
-    """Node of each replica, and what it holds there."""
 
 
 _Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
@@ -217,7 +230,7 @@ class Job(Noun):
     """Queue that the job is in."""
     user: Name = "unknown"
     """User that submitted the job."""
-    priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
+    priority: Annotated[int, Field(strict=True, ge=0, le=HIGHEST_PRIORITY)] = 0
     """Priority; a larger number is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
     """Importance of the job beside others of its priority; with 0 it has no value."""

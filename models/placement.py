@@ -1,9 +1,14 @@
-"""Placement: nodes and GPU indices of the replicas of one job, held now or promised for a later start."""
+"""
+Placement: nodes and GPU indices of the replicas of one job, held now or promised for a later start.
+
+Replicas have no names: two of them are the same if they hold the same (`holding`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field, field_validator
 
@@ -147,3 +152,63 @@ class Promise(Noun):
     """Promised start: the job starts at this time at the latest, or by the policy's `max_delay` later."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
     """Places reserved for the job; the indices of whole GPUs are fixed only when it starts."""
+
+
+class Running(Noun):
+    """Nodes and start time of a running job, and what preemption would lose."""
+
+    started_at: Timestamp
+    """Time at which the job started."""
+    last_checkpoint_at: Timestamp | None = None
+    """Time at which it last saved its state; absent if never since it started."""
+    resumed_at: Timestamp | None = None
+    """
+    Time at which it has resumed work from a checkpoint after a preemption or resize; absent means
+    `started_at`.
+    """
+    kill_at: Timestamp | None = None
+    """Time at which it is killed, since its place is promised to another job from then on."""
+    resized_at: Timestamp | None = None
+    """Time at which it last shrank or grew; absent if never or unknown."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Node of each replica, and what it holds there."""
+
+
+Holding: TypeAlias = tuple[object, ...]
+"""All that a replica holds, as a value that compares and hashes."""
+
+
+def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
+    """Numbers of the replicas that match none of the others; each of the others matches at most once."""
+    unused = Counter(map(holding, others))
+    found = []
+    for number, replica in enumerate(some):
+        if unused[holding(replica)]:
+            unused[holding(replica)] -= 1
+        else:
+            found.append(number)
+    return found
+
+
+def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:
+    """True if two sets of replicas hold the same, regardless of the order of replicas and GPUs."""
+    return one == other or Counter(map(holding, one)) == Counter(map(holding, other))
+
+
+def holding(replica: Replica) -> Holding:
+    """The canonical value of what a replica holds."""
+    return (
+        replica.node,
+        tuple(
+            sorted(
+                (held.index, held.milli, "", 0)
+                if isinstance(held, GpuShare)
+                else (held.index, 0, held.profile, held.start)
+                for held in replica.gpus
+            )
+        ),
+        replica.cpu_milli,
+        replica.memory_mib,
+        replica.disk_mib,
+        tuple(sorted((name, amount) for name, amount in replica.resources.items() if amount)),
+    )

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from operator import not_
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from gpuplan.models.base import Noun
-from gpuplan.models.units import MILLI, GpuTime, Timestamp, WorkTime
+from gpuplan.models.job import Progress
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.job import Job, Running
-
-
-class Progress(Noun):
-    """Progress of a job up to its last preemption or resize."""
-
-    completed_milli: WorkTime = Field(default=0, alias="completed")
-    """
-    Work that its last checkpoint saved, as a duration on the fastest of its GPU models, such as `9h30m`.
-
-    The remaining work is the expected duration less this.
-    """
-    last_checkpoint_at: Timestamp | None = None
-    """Time of that checkpoint; absent means that none was saved."""
-    served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=not_)
-    """
-    Service so far, as time on one GPU: two GPUs for three hours are `6h`. Lost work counts, and an elastic
-    job counts the replicas that it had. If absent, it is `completed` at full size.
-    """
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
 
 
 def working_since(running: Running) -> datetime:

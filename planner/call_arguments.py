@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import parse_milliseconds, parse_seconds
-from gpuplan.planner.search_options import with_options
-from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
-from gpuplan.planner.simulate.names import SOLVER_NAMES, known_names
+from gpuplan.planner.analysis.policy_changes import with_options
+from gpuplan.planner.simulate.run_options import LONGEST_WAIT, SOLVER_NAMES, EpochClock, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from gpuplan.models.policy.policy import Policy
 
 _Value = TypeVar("_Value")
 
@@ -69,7 +67,7 @@ def clock(
     max_interval: int | str | None,
     length: int | str | None,
     epochs: int | None,
-) -> Clock:
+) -> EpochClock:
     """When epochs of a simulation are."""
     seconds, epochs = optional_duration("duration", length), at_least_one("epochs", epochs)
     if seconds is not None and epochs is not None:
@@ -78,10 +76,10 @@ def clock(
         for name, value in (("min_interval", min_interval), ("max_interval", max_interval)):
             if value is not None:
                 raise refused(name, f'{name} is for epochs at events; give every="event" with it.')
-        return Clock.regular(duration("every", every, least=1), seconds=seconds, epochs=epochs)
+        return EpochClock.regular(duration("every", every, least=1), seconds=seconds, epochs=epochs)
     apart = optional_duration("min_interval", min_interval) or 0
     most = optional_duration("max_interval", max_interval, least=max(1, apart)) or LONGEST_WAIT
-    return Clock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
+    return EpochClock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
 
 
 def solvers_and_baselines(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -98,7 +96,7 @@ def milliseconds(name: str, value: int | str | None) -> int | None:
 
 
 def policy_with(
-    policy: Policy,
+    policy: Policy | None,
     *,
     time_limit: int | str | None,
     solver: str,
@@ -106,7 +104,7 @@ def policy_with(
     deterministic: bool,
 ) -> Policy:
     """
-    The policy with what a call overrides.
+    The policy, or the default one, with what a call overrides.
 
     Raises
     ------
@@ -118,7 +116,7 @@ def policy_with(
     if stop_gap is not None and (not isinstance(stop_gap, int | float) or not 0 <= stop_gap <= 1):
         raise refused("stop_gap", f"expected a fraction from 0 to 1, 0.01 being 1 %, found {stop_gap!r}.")
     limit = milliseconds("time_limit", time_limit)
-    return with_options(policy, limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+    return with_options(policy or Policy(), limit, solver, stop_gap=stop_gap, deterministic=deterministic)
 
 
 def _read(name: str, value: Any, parse: Callable[[Any], _Value]) -> _Value:

@@ -15,7 +15,7 @@ from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import Verifier, unnamed_damage
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.warm_start import initial_target, is_settled, new_waiting_jobs, reuse_equal_nouns
 from gpuplan.solvers import portfolio

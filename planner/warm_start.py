@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Shrink
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
-from gpuplan.planner.problem_builder.reclaim import reclaim_pairs
+from gpuplan.planner.problem_builder.quotas import reclaim_pairs
 
 if TYPE_CHECKING:
     from gpuplan.models.base import Noun

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.solution import (
+    DesiredState,
     Fallback,
     Milestone,
     RejectedAnswer,

@@ -11,8 +11,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.solution import StopReason
+from gpuplan.models.plan.solution import DesiredState, StopReason
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.exact_run import ExactRun, TargetGapReachedError
 from gpuplan.solvers.heuristics.greedy import greedy

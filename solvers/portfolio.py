@@ -22,8 +22,7 @@ from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState
-    from gpuplan.models.plan.solution import Solution
+    from gpuplan.models.plan.solution import DesiredState, Solution
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Check, Watch
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.models.formulation.rows import Formulation, Ints
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver
     from gpuplan.solvers.params.exact import SolverChildParams

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.saturation.trace import MILLI
 from gpuplan.models.cluster import Cluster, Node, NodeGpus
-from gpuplan.models.job import Job, ResourceRequest, Running
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot

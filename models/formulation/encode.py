@@ -10,8 +10,8 @@ import numpy as np
 from gpuplan.models.formulation.structure.eviction_patterns import EvictionPattern
 from gpuplan.models.formulation.structure.replica_types import fill_tiers
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.replica_diff import replica_changes
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.problem.problem import replica_changes
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.jobs import HeldResources, Incumbent
     from gpuplan.models.problem.problem import QueueBudget
 

@@ -10,22 +10,26 @@ people. Field names are fixed by docs/plan-format.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
+from html import escape
 from operator import not_
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement, Replica
-from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
-from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+from gpuplan.models.plan.actions import Action, ActionKind, added_nodes, changes_of, removed_nodes
 from gpuplan.models.plan.reason import PlanBase, Reason
-from gpuplan.models.plan.solution import StopReason
+from gpuplan.models.plan.solution import DesiredState, LaterStart, StopReason
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp, print_timestamp
 from gpuplan.models.validation.base import DamageFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What a plan expects of later slots: starts, promises, and the outlook of deadlines.
 
@@ -288,6 +292,21 @@ class Plan(PlanBase):
     """The policy that it was made with."""
     policy_file: str | None = Field(default=None, exclude_if=not_)
     """Path of the policy file, as given to the command; absent for the default policy."""
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """What a prompt or notebook shows: id, epoch, number of actions by kind, objective and gap."""
+        yield from (("plan_id", self.plan_id), ("epoch", print_timestamp(self.epoch)))
+        kinds = Counter[str](action.type for action in self.actions)
+        yield from ((kind.value, kinds[kind]) for kind in ActionKind if kinds[kind])
+        gap = self.solution.gap
+        yield from (("objective", self.solution.objective), ("gap", gap if gap is None else round(gap, 6)))
+
+    def _repr_html_(self) -> str:
+        """The same as a table, which notebooks show."""
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in self.__repr_args__()
+        )
+        return f"<table>{rows}</table>"
 
     @property
     def has_changes(self) -> bool:

@@ -1,4 +1,4 @@
-"""Policy: all settings of planning with units and defaults; and the value of a placed job."""
+"""Policy: all settings of planning with units and defaults."""
 
 from __future__ import annotations
 
@@ -17,20 +17,13 @@ from gpuplan.models.policy.settings import (
     HorizonPolicy,
     Objective,
 )
-from gpuplan.models.timing.durations import work_left
-from gpuplan.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
+from gpuplan.models.units import Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import NodePool
     from gpuplan.models.job import Job
-
-POINTS_PER_WEIGHT: Final = 100
-"""Objective points per unit of weight: fine enough to order jobs, coarse enough for a proof."""
-
-LARGEST_POINTS: Final = 10**9
-"""Maximum points of one job: sums over a whole queue stay exact in floating point, as solvers need."""
 
 _SECONDS_PER_HOUR: Final = 3600
 
@@ -333,68 +326,3 @@ class Policy(Noun):
             return price
         hours = self.horizon.slots * self.horizon.length / _SECONDS_PER_HOUR
         return price * ceil(float(max(1.0, hours) ** 0.75))
-
-
-def job_points(policy: Policy, job: Job, now: datetime) -> int:
-    """
-    Points of a job that runs at full size on its fastest GPU model, at least 1 and at most 10⁹.
-
-        w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋)) · size
-
-    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs; hours are the
-    hours left after earlier runs. Waiting counts in full steps, so that jobs submitted close together stay
-    equal. A weight of 0 gives 0 points.
-    """
-    if job.weight_milli == 0:
-        return 0
-    weights = policy.weights
-    waited = job.waiting_seconds(now)
-    boost = min(weights.ageing.cap, weights.ageing.gain * (waited // weights.ageing.step))
-    gpus_milli = max(weights.smallest_size_milli, job.request.total_gpu_milli * job.gang.maximum)
-    seconds = job.expected_duration if job.expected_duration is not None else weights.default_duration
-    match weights.basis:
-        case SizeBasis.JOB:
-            size_milli = MILLI
-        case SizeBasis.GPU:
-            size_milli = gpus_milli
-        case SizeBasis.GPU_HOUR:
-            size_milli = gpus_milli * work_left(policy, job, seconds) // (MILLI * _SECONDS_PER_HOUR)
-    points = job.weight_milli * (1 + job.priority + boost) * size_milli * POINTS_PER_WEIGHT // MILLI**2
-    return min(LARGEST_POINTS, max(1, points))
-
-
-def completion_points(
-    full_points: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0
-) -> int:
-    """
-    Points of a job with this number of replicas on one GPU model: `w_j · completed_j`.
-
-    Its points times its relative speed at full size, reduced to these replicas (`points_at_size`).
-    """
-    if full_points == 0:
-        return 0
-    return points_at_size(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas, usual)
-
-
-def points_at_size(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
-    """
-    Points of a job with this number of replicas, given its points at full size on a GPU model; at least 1.
-
-    A rigid gang earns all of them. Each replica of an elastic job earns its part of the speed (`Gang.steps`),
-    rounded down; without scaling, equal parts of at least 1.
-    """
-    if not job.gang.elastic:
-        return max(1, at_full_size)
-    if not job.gang.scaled:
-        return replicas * max(1, at_full_size // job.gang.maximum)
-    return max(1, sum(replica_points(at_full_size, job, gpu_model, usual)[:replicas]))
-
-
-def replica_points(at_full_size: int, job: Job, gpu_model: str | None, usual: int = 0) -> tuple[int, ...]:
-    """Points that each replica of a scaled job adds, in order: none adds more than one before it."""
-    most = job.gang.speed_milli(job.gang.maximum, gpu_model)
-    points: list[int] = []
-    for speed, replicas in job.gang.steps(gpu_model, usual=usual):
-        each = at_full_size * speed // (replicas * most)
-        points += [min(points[-1], each) if points else max(1, each)] * replicas
-    return tuple(points)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.job import Job, Running
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
 

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gpuplan.models.errors import truncated_names
 from gpuplan.models.progress import working_since
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation import entities, running
+from gpuplan.models.validation import entities, running_jobs
 from gpuplan.models.validation.base import POOLS, Inconsistency, SnapshotView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from gpuplan.models.job import Job, Running
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.validation.base import Location
 
@@ -297,20 +298,20 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     dependencies_exist: frozenset({Section.JOBS, Section.FINISHED}),
     no_job_waits_for_itself: frozenset(),
     dependency_count_is_possible: frozenset(),
-    running.gangs_are_complete: frozenset(),
-    running.placements_are_valid: frozenset({Section.CLUSTER}),
-    running.profiles_in_use_are_valid: frozenset(),
-    running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
-    running.gpus_are_held_once: frozenset(),
-    running.node_capacity_is_kept: frozenset({Section.CLUSTER}),
+    running_jobs.gangs_are_complete: frozenset(),
+    running_jobs.placements_are_valid: frozenset({Section.CLUSTER}),
+    running_jobs.profiles_in_use_are_valid: frozenset(),
+    running_jobs.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
+    running_jobs.gpus_are_held_once: frozenset(),
+    running_jobs.node_capacity_is_kept: frozenset({Section.CLUSTER}),
 }
 """All checks, with the sections that must be complete for each."""
 
 DAMAGE_CHECKS: Final[tuple[Check, ...]] = (
-    running.gangs_are_complete,
-    running.placements_are_valid,
-    running.mig_use_fits_the_layout,
-    running.node_capacity_is_kept,
+    running_jobs.gangs_are_complete,
+    running_jobs.placements_are_valid,
+    running_jobs.mig_use_fits_the_layout,
+    running_jobs.node_capacity_is_kept,
     entities.profiles_are_offered,
     entities.racks_exist,
     entities.reserved_nodes_exist,

@@ -6,11 +6,10 @@ from itertools import pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.policy.policy import completion_points, points_at_size
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.job_value import JobValue
+from gpuplan.models.value.job_value import JobValue, completion_points, points_at_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +25,7 @@ class StartValue:
     """
     Completion, lateness and tariffs of one snapshot under one policy.
 
-    With a single slot, completion is `policy.completion_points`, and lateness and tariffs are 0.
+    With a single slot, completion is `job_value.completion_points`, and lateness and tariffs are 0.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:

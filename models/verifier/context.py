@@ -1,5 +1,5 @@
 """
-Case: the input of the verifier, with look-ups shared by its rules.
+Context: the input of the verifier, with look-ups for its rules, and the presence of jobs over the slots.
 
 Rules about shared resources count all jobs, but report only conflicts with a new replica: a conflict between
 running jobs is not caused by the plan.
@@ -7,13 +7,17 @@ running jobs is not caused by the plan.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuplan.models.value.start_value import StartValue
-from gpuplan.models.verifier.damage import lost_places
+from gpuplan.models.placement import Placement
+from gpuplan.models.timing.reservation_windows import ReservationWindows
+from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.models.units import print_timestamp
 from gpuplan.models.verifier.job_changes import (
     JUDGED,
     KEPT,
@@ -23,19 +27,21 @@ from gpuplan.models.verifier.job_changes import (
     placement_precedence,
 )
 from gpuplan.models.verifier.quota_usage import usage_by_queue_and_model
-from gpuplan.models.verifier.reclaim import Entitlements
-from gpuplan.models.verifier.timeline import OccupancyTimeline
+from gpuplan.models.verifier.snapshot_facts import Entitlements, SnapshotFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.cluster import Level, Node, NodePool
+    from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-    from gpuplan.models.plan.desired_state import LaterStart
-    from gpuplan.models.plan.replica_identity import Holding
-    from gpuplan.models.policy.policy import Disruption, Policy
+    from gpuplan.models.placement import GpuShare, MigSlice, Replica
+    from gpuplan.models.plan.solution import LaterStart
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.timing.durations import Durations
+    from gpuplan.models.units import Timestamp
+    from gpuplan.models.value.start_value import StartValue
 
 
 class GpuHolding(NamedTuple):
@@ -44,64 +50,6 @@ class GpuHolding(NamedTuple):
     job: str
     held: GpuShare | MigSlice
     kept: bool
-
-
-@dataclass(frozen=True)
-class SnapshotFacts:
-    """Facts about a snapshot that do not depend on the plan: computed once for all plans checked."""
-
-    snapshot: Snapshot
-
-    @cached_property
-    def running(self) -> tuple[Job, ...]:
-        """Running jobs."""
-        return tuple([job for job in self.snapshot.jobs if job.running])
-
-    @cached_property
-    def usage(self) -> dict[tuple[str, str], int]:
-        """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
-        placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
-        return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
-
-    @cached_property
-    def damaged(self) -> dict[str, dict[Holding, str]]:
-        """Reasons why places of running jobs are lost, by job and by holding of a replica."""
-        return lost_places(self.snapshot)
-
-    @cached_property
-    def kept(self) -> dict[str, JudgedPlacement]:
-        """The running jobs as unchanged occupants, by name."""
-        return {
-            job.name: JudgedPlacement(job.placement, job, Change.KEPT, ())
-            for job in self.running
-            if job.placement
-        }
-
-    @cached_property
-    def _entitlements(self) -> dict[Disruption, Entitlements]:
-        return {}
-
-    def entitlements(self, rules: Disruption) -> Entitlements:
-        """Entitlements of queues under the rules of a policy."""
-        if rules not in self._entitlements:
-            self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
-        return self._entitlements[rules]
-
-    @cached_property
-    def _earnings(self) -> dict[int, StartValue]:
-        return {}
-
-    def start_value(self, policy: Policy) -> StartValue:
-        """Points of starts under a policy."""
-        # A policy has no hash. Its cached earnings keep it alive, so that no other policy can get its id.
-        if id(policy) not in self._earnings:
-            self._earnings[id(policy)] = StartValue(self.snapshot, policy)
-        return self._earnings[id(policy)]
-
-    @cached_property
-    def some_avoid_others(self) -> bool:
-        """True if any job has anti-affinity."""
-        return any(job.anti_affinity for job in self.snapshot.jobs)
 
 
 @dataclass(frozen=True)
@@ -314,3 +262,168 @@ class Context:
         """Path of a node's domain of a level; an unknown node, or one without a domain, is its own."""
         node = self.nodes.get(name)
         return (node.domain(level) if node else None) or ("",) * 5 + (name,)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A job on its places from the beginning of a slot to its expected end."""
+
+    job: Job
+    placement: Placement
+    slot: int
+    start: int
+    """Seconds after the snapshot at which the slot begins."""
+    seconds: int
+    until: int
+    """The slot before which it ends; the number of slots if it lasts to the end of the horizon."""
+
+    @property
+    def subject(self) -> str:
+        """The job in words, with its slot if that is not now."""
+        return f"job {self.job.name} in slot {self.slot}" if self.slot else f"job {self.job.name}"
+
+    def covers(self, slot: int) -> bool:
+        """True if the job is present in a slot."""
+        return self.slot <= slot < self.until
+
+
+class OccupancyTimeline:
+    """The slots of a case, and the presence of jobs in them."""
+
+    def __init__(self, case: Context) -> None:
+        self._case = case
+        self.slots = TimeSlots.of(case.policy.horizon, case.snapshot.taken_at)
+
+    @property
+    def start_value(self) -> StartValue:
+        """Points of starts."""
+        return self._case.facts.start_value(self._case.policy)
+
+    @property
+    def durations(self) -> Durations:
+        """Durations of jobs."""
+        return self.start_value.durations
+
+    @cached_property
+    def windows(self) -> ReservationWindows:
+        """Spans in which nodes are closed."""
+        return ReservationWindows(self._case.snapshot, self._case.policy, self.durations)
+
+    def opening(self, node: Node) -> int:
+        """First slot in which a node that is being provisioned is ready; 0 if it is already due."""
+        return self.slots.after(self.seconds_to(node.ready_at)) if node.ready_at else 0
+
+    def begun(self, second: int) -> int:
+        """The last slot that begins at or before a second; slot 0 if that is past."""
+        return max(0, bisect_right(self.slots.edges[:-1], second) - 1)
+
+    def seconds_to(self, instant: Timestamp) -> int:
+        """Seconds from the snapshot to an instant, negative if it is past."""
+        return int((instant - self._case.snapshot.taken_at).total_seconds())
+
+    def format_instant(self, second: int) -> str:
+        """An instant in words, given in seconds after the snapshot."""
+        try:
+            return print_timestamp(self._case.snapshot.taken_at + timedelta(seconds=second))
+        except OverflowError:
+            return "a time after the year 9999"
+
+    def gpu_model(self, job: Job, replicas: tuple[Replica, ...]) -> str | None:
+        """The GPU model of replicas; of several, which no valid plan has, the slowest."""
+        return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)
+
+    def interval_of_placement(self, occupant: JudgedPlacement, job: Job) -> Interval:
+        """
+        Duration of a placement that begins now.
+
+        A running job takes its remaining time. If every replica is new, it also has to resume from its
+        checkpoint, at the speed of its new places.
+        """
+        placement = occupant.placement
+        if job.running is None:
+            return self._beginning(job, 0, placement)
+        seconds = self.durations.remaining(job)
+        if len(occupant.new) == len(placement.replicas):
+            seconds = self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))
+        return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
+
+    def interval_of_start(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Interval:
+        """Stay of a job that starts on some places with a slot, or of a running job that resumes there."""
+        return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
+
+    def _beginning(self, job: Job, slot: int, placement: Placement) -> Interval:
+        takes = self.durations.seconds if job.running is None else self.durations.again
+        seconds = takes(job, self.gpu_model(job, placement.replicas))
+        until = self.slots.until(slot, seconds)
+        return Interval(job, placement, slot, self.slots.edges[slot], seconds, until)
+
+    @cached_property
+    def outcomes(self) -> dict[str, JobOutcome]:
+        """Outcomes of finished jobs by name; of several with the same name the last."""
+        ended = sorted(self._case.snapshot.finished, key=lambda job: (job.ended_at, job.outcome))
+        return {job.name: job.outcome for job in ended}
+
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """Names of the running jobs that are unchanged."""
+        return frozenset(
+            each.placement.job
+            for each in self._case.judged_placements
+            if each.job
+            and each.job.running
+            and not each.new
+            and len(each.placement.replicas) == len(each.job.running.replicas)
+        )
+
+    def must_leave(self, job: Job) -> bool:
+        """True if a running job is on a node to be drained, or must leave for a window."""
+        if job.running is None:
+            return False
+        nodes = (self._case.nodes.get(replica.node) for replica in job.running.replicas)
+        return any(node.drain for node in nodes if node) or self.windows.forced_leave_window(job) is not None
+
+    @cached_property
+    def now(self) -> tuple[Interval, ...]:
+        """Stays of the placements of known jobs."""
+        return tuple(
+            self.interval_of_placement(occupant, occupant.job)
+            for occupant in self._case.judged_placements
+            if occupant.job
+        )
+
+    @cached_property
+    def starting(self) -> tuple[Interval, ...]:
+        """Stays of the starts now."""
+        return tuple(
+            self.interval_of_placement(occupant, job)
+            for job, occupant in self._case.arrivals
+            if job.running is None
+        )
+
+    @cached_property
+    def later(self) -> tuple[Interval, ...]:
+        """Valid later starts: of jobs not placed now, once, in existing slots; by slot and job."""
+        times = Counter(each.job for each in self._case.planned)
+        placed = {placement.job for placement in self._case.placements}
+        found = [
+            self.interval_of_start(job, each.slot, each.replicas)
+            for each in self._case.planned
+            if (job := self._case.jobs.get(each.job))
+            and not job.held
+            and job.name not in placed
+            and times[job.name] == 1
+            and 1 <= each.slot < self.slots.count
+            and each.replicas
+        ]
+        return tuple(sorted(found, key=lambda stay: (stay.slot, stay.job.name)))
+
+    @cached_property
+    def starts(self) -> dict[str, Interval]:
+        """All starts, now and later, by job; for a job placed twice the longest."""
+        found: dict[str, Interval] = {}
+        for stay in (*self.starting, *self.later):
+            other = found.get(stay.job.name)
+            # The choice does not matter, but must not depend on their order.
+            if other is None or (stay.seconds, str(stay.placement)) > (other.seconds, str(other.placement)):
+                found[stay.job.name] = stay
+        return found

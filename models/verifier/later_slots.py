@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.plan.violation import Violation
-    from gpuplan.models.verifier.timeline import Interval
+    from gpuplan.models.verifier.context import Interval
 
 INSTANT_RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.GANG: job_rules.gang,

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
-    from gpuplan.models.verifier.context import Context
-    from gpuplan.models.verifier.timeline import Interval
+    from gpuplan.models.verifier.context import Context, Interval
 
 
 # Terms that depend on time: completion, deadlines and tariffs.

@@ -12,27 +12,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.context import Context, SnapshotFacts
-from gpuplan.models.verifier.damage import damage, unnamed_damage
+from gpuplan.models.verifier.context import Context
 from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.rules import disruption as disruption_rules
 from gpuplan.models.verifier.rules import windows as time_rules
 from gpuplan.models.verifier.rules.dependencies import dependencies
+from gpuplan.models.verifier.rules.disruption import damage, unnamed_damage
 from gpuplan.models.verifier.rules.gang import assignment
-from gpuplan.models.verifier.rules.horizon import horizon
 from gpuplan.models.verifier.rules.migration_order import feasible_move_order
 from gpuplan.models.verifier.rules.pools import pools
 from gpuplan.models.verifier.rules.preemption import preemption
 from gpuplan.models.verifier.rules.priority import RuleSet, priority
 from gpuplan.models.verifier.rules.promises import promises
+from gpuplan.models.verifier.rules.windows import horizon
+from gpuplan.models.verifier.snapshot_facts import SnapshotFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+    from gpuplan.models.plan.solution import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 

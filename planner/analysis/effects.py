@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
@@ -25,7 +26,6 @@ from gpuplan.models.plan.actions import (
     Shrink,
     Start,
 )
-from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.validation.damage import survey_damage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, MigInstance, Node, NodePool
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change, JobChangeAction, PoolAction
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -12,10 +12,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.free_resources import charged_cpu_memory
+from gpuplan.models.placement import unmatched
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.precondition import Free
-from gpuplan.models.plan.replica_identity import unmatched
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.progress import unsaved_seconds
 from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of

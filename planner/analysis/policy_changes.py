@@ -1,18 +1,45 @@
-"""Settings that differ between two policies, and settings of a policy that affect no job."""
+"""Policies: what one call changes, the settings that differ between two, and settings that affect no job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.errors import truncated_names
+from gpuplan.models.policy.policy import BudgetMode, Policy, SolverName
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.text_format import join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
+
+
+def with_options(
+    policy: Policy,
+    time_limit: int | None,
+    solver: str,
+    *,
+    deterministic: bool,
+    stop_gap: float | None = None,
+) -> Policy:
+    """
+    The policy with what the caller overrides.
+
+    `time_limit` is in milliseconds, `stop_gap` a fraction; None leaves what the policy says, as the solver
+    `auto` does.
+    """
+    budget = policy.budget
+    if time_limit is not None:
+        budget = budget.model_copy(update={"time_limit_ms": time_limit})
+    if stop_gap is not None:
+        budget = budget.model_copy(update={"stop_gap": stop_gap})
+    if deterministic:
+        budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
+    solvers = policy.solvers
+    if solver != "auto":
+        solvers = () if solver == "greedy" else (SolverName(solver),)
+    return policy.model_copy(update={"budget": budget, "solvers": solvers})
 
 
 def changed_knobs(old: Policy, new: Policy) -> Iterator[tuple[str, Any, Any]]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.eligibility.free_resources import memory_slices
-from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import GpuShare, MigSlice, same_holdings
 from gpuplan.models.units import print_milli, print_timestamp
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from gpuplan.planner.text_format import format_count
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.models.job import Job, Running
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot

@@ -23,7 +23,7 @@ from gpuplan.models.plan.actions import (
     removed_nodes,
 )
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp

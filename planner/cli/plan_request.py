@@ -87,7 +87,7 @@ def read_plan_request(
     strict: bool = False,
 ) -> PlanRequest:
     """Read a snapshot and its policy, with the overrides of the command line."""
-    from gpuplan.planner.search_options import with_options
+    from gpuplan.planner.analysis.policy_changes import with_options
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with show_spinner("reading"):

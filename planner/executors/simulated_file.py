@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.dependency import FinishedJob
-    from gpuplan.models.job import Job, Running
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Running
     from gpuplan.models.snapshot import Snapshot
 
 _KIND: Final = DatabaseKind("simulated cluster", application=0x67707570, version=3)

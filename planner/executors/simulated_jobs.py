@@ -12,9 +12,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running, holding
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
-from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.progress import job_after_stop, running_speed_milli
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import print_timestamp
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
+    from gpuplan.models.placement import Holding, Replica
     from gpuplan.models.plan.actions import JobChangeAction
-    from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.planner.executors.simulated_tables import Tables
 
 

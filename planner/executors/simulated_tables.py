@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.cluster import NodePool
-    from gpuplan.models.job import Running
-    from gpuplan.models.placement import Promise
+    from gpuplan.models.placement import Promise, Running
 
 _FINISHED: Final = TypeAdapter(tuple[FinishedJob, ...])
 _REPLICAS: Final = TypeAdapter(tuple[Replica, ...])

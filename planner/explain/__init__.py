@@ -1,5 +1,1 @@
 """Explain one job of a plan (why it starts, runs or waits; what would start it), one queue or one node."""
-
-from gpuplan.planner.explain.job import explain
-
-__all__ = ["explain"]

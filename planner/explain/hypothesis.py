@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.timing.durations import Durations
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrin
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
-from gpuplan.models.timing.learnt_scaling import has_learnt_scaling
+from gpuplan.models.timing.learnt_speeds import has_learnt_scaling
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.models.value.job_value import JobValue
 from gpuplan.models.value.start_value import StartValue
-from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.answers.job import (
     AwaitedJob,
@@ -34,10 +33,10 @@ from gpuplan.planner.explain.answers.job import (
 )
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.explain.queue import queue_order_key, queue_subtree
+from gpuplan.planner.explain.node_queue import queue_order_key, queue_subtree
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
-from gpuplan.planner.problem_builder.reclaim import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 from gpuplan.planner.text_format import gang_size
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.prerequisites import SatisfactionEstimate
-    from gpuplan.planner.analysis.projected_schedule import JobInterval
+    from gpuplan.planner.analysis.projected_schedule import JobInterval, SatisfactionEstimate
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
     from gpuplan.planner.waiting.free_capacity import NodeRoom
 

@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.job import Running
-from gpuplan.models.placement import GpuShare, Replica
+from gpuplan.models.job import HIGHEST_PRIORITY
+from gpuplan.models.placement import GpuShare, Replica, Running
 from gpuplan.models.plan.actions import Keep, Repartition, Wait
 from gpuplan.models.plan.actions import Start as Starting
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
@@ -235,7 +235,7 @@ def _eager(job: Job) -> Job:
     return job.model_copy(
         update={
             **_FREE_OF_TIME,
-            "priority": 10_000,
+            "priority": HIGHEST_PRIORITY,
             "weight_milli": 1000 * MILLI,
             "held": False,
             "not_before": None,

@@ -50,8 +50,8 @@ from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
 from gpuplan.planner.plan_builder.reasons import UNCHANGED, ActionValue, Reasons
 from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, order_steps
 from gpuplan.planner.plan_file.plan_file import with_id
-from gpuplan.planner.problem_builder.left_out import left_out
-from gpuplan.planner.waiting import waiting_reasons
+from gpuplan.planner.problem_builder.incumbents import left_out
+from gpuplan.planner.waiting.diagnose import waiting_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState, PlannedStar
 from gpuplan.models.timing.durations import DurationSource
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
-from gpuplan.planner.analysis.prerequisites import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.plan_builder.promise_delays import PromiseDelays
 from gpuplan.planner.text_format import format_count, format_duration, format_time
 from gpuplan.planner.waiting.time_blockers import FutureHolds

@@ -13,7 +13,7 @@ from gpuplan.models.eligibility.free_resources import (
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.prerequisites import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.text_format import format_count, format_duration, format_time
 from gpuplan.planner.waiting.blocked_nodes import power_left

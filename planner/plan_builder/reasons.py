@@ -30,7 +30,7 @@ from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import LaterStart
+    from gpuplan.models.plan.solution import LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
     from gpuplan.planner.plan_builder.beneficiaries import Beneficiaries, ReleasedResources

@@ -21,8 +21,13 @@ from gpuplan.planner.problem_builder.free_nodes import (
 from gpuplan.planner.problem_builder.incumbents import Incumbents, SingleJobClasses, incumbent_options
 from gpuplan.planner.problem_builder.job_classes import Classifier
 from gpuplan.planner.problem_builder.node_groups import NodeGroups
-from gpuplan.planner.problem_builder.queues import limited_trees, queue_budgets, queue_guarantees
-from gpuplan.planner.problem_builder.reclaim import Claims, Reclaiming
+from gpuplan.planner.problem_builder.quotas import (
+    Claims,
+    Reclaiming,
+    limited_trees,
+    queue_budgets,
+    queue_guarantees,
+)
 from gpuplan.planner.problem_builder.releases import Releases
 from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
 from gpuplan.planner.problem_builder.start_values import StartValues
@@ -55,10 +60,11 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resume_candidates(policy, running, now, claims) if timing.ahead else []
+    wanting += resume_candidates(policy, running, now, claims.on) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
-    sites = NodeGroups(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
+    opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
+    sites = NodeGroups(snapshot.cluster, policy, opened, wanting, coming, timing.windows)
     shapes = ResourceVectors(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = AffinityTags(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.

@@ -6,22 +6,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key
-from gpuplan.models.placement import MigSlice
-from gpuplan.models.problem.jobs import ClassRole, HeldResources
+from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.job import Job, Running
-    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Running
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.planner.epoch_cache import EpochCache, JobFacts
-    from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.reclaim import Claims
-
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 
@@ -70,7 +66,10 @@ def candidates(waiting: Iterable[Job], runners: Iterable[RunningCandidate]) -> l
 
 
 def resume_candidates(
-    policy: Policy, runners: Iterable[RunningCandidate], rivals: list[JobCandidate], claims: Claims
+    policy: Policy,
+    runners: Iterable[RunningCandidate],
+    rivals: list[JobCandidate],
+    claims_on: Callable[[RunningCandidate], tuple[int, ...]],
 ) -> list[JobCandidate]:
     """Running jobs that could pay to preempt and to restart in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
@@ -78,7 +77,7 @@ def resume_candidates(
         JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
         if runner.stop and not (job := runner.job).held
-        if runner.drains or claims.on(runner) or highest >= job.priority + policy.disruption.priority_gap
+        if runner.drains or claims_on(runner) or highest >= job.priority + policy.disruption.priority_gap
     ]
 
 
@@ -187,35 +186,3 @@ def placements_of_running(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Run
         return RunningPlacement(next(iter(models), None), not draining.isdisjoint(placement.nodes))
 
     return cache.job_facts(RunningPlacement, basis=cluster, find=find)
-
-
-def held_resources(
-    snapshot: Snapshot, sites: NodeGroups, cache: EpochCache
-) -> JobFacts[tuple[HeldResources, ...]]:
-    """What each replica of each running job holds; node indices are those of `sites`."""
-
-    def find(job: Job) -> tuple[HeldResources, ...]:
-        return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
-
-    return cache.job_facts(HeldResources, basis=(snapshot.cluster, sites.index), find=find)
-
-
-def _hold(replica: Replica, sites: NodeGroups) -> HeldResources:
-    index = sites.index.get(replica.node)
-    if index is None:
-        return HeldResources(None)
-    gpus = sites.nodes[index].gpus
-    if gpus and not gpus.details:
-        return HeldResources(node=index, gpus=replica.shared_gpus)
-    # No other job can use an unhealthy GPU.
-    sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
-    return HeldResources(
-        node=index,
-        gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
-        slices=tuple(
-            sorted(
-                ((held.index, held.instance) for held in sound if isinstance(held, MigSlice)),
-                key=lambda held: (held[0], held[1].start),
-            )
-        ),
-    )

@@ -1,28 +1,37 @@
-"""Incumbents: running jobs that may be preempted, shrunk, grown or migrated, if that could pay."""
+"""
+Incumbents: running jobs that may be preempted, shrunk, grown or migrated, if that could pay.
+
+Changes that the rules allow but the planner does not consider are counted (`left_out`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuplan.models.problem.jobs import ClassRole, Incumbent
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.plan.plan import LeftOut
+from gpuplan.models.problem.jobs import ClassRole, HeldResources, Incumbent
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
-from gpuplan.planner.problem_builder.candidates import held_resources
+from gpuplan.planner.problem_builder.candidates import placements_of_running, satisfies_own_locality
+from gpuplan.planner.problem_builder.earliest_start import running_predecessors, running_with_dependencies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.epoch_cache import EpochCache
+    from gpuplan.planner.epoch_cache import EpochCache, JobFacts
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate, RunningCandidate
     from gpuplan.planner.problem_builder.job_classes import Classifier
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.reclaim import Claims
+    from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
-
 
 Order: TypeAlias = tuple[int, tuple[int, ...]]
 """Rank of a running job, and the reclaim claims on what it holds."""
@@ -204,3 +213,84 @@ class Incumbents:
             until=self._timing.until(job) if ahead else 1,
             claims=order[1],
         )
+
+
+def held_resources(
+    snapshot: Snapshot, sites: NodeGroups, cache: EpochCache
+) -> JobFacts[tuple[HeldResources, ...]]:
+    """What each replica of each running job holds; node indices are those of `sites`."""
+
+    def find(job: Job) -> tuple[HeldResources, ...]:
+        return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
+
+    return cache.job_facts(HeldResources, basis=(snapshot.cluster, sites.index), find=find)
+
+
+def _hold(replica: Replica, sites: NodeGroups) -> HeldResources:
+    index = sites.index.get(replica.node)
+    if index is None:
+        return HeldResources(None)
+    gpus = sites.nodes[index].gpus
+    if gpus and not gpus.details:
+        return HeldResources(node=index, gpus=replica.shared_gpus)
+    # No other job can use an unhealthy GPU.
+    sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
+    return HeldResources(
+        node=index,
+        gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
+        slices=tuple(
+            sorted(
+                ((held.index, held.instance) for held in sound if isinstance(held, MigSlice)),
+                key=lambda held: (held[0], held[1].start),
+            )
+        ),
+    )
+
+
+def left_out(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> tuple[LeftOut, ...]:
+    """Kinds of changes left out with a count above 0; a proof of optimality does not cover them."""
+    found = _jobs_left_out(snapshot, policy, cache), _nodes_left_out(snapshot, policy)
+    return tuple(LeftOut(what=what, count=count) for each in found for what, count in each if count)
+
+
+def _jobs_left_out(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> Iterator[tuple[str, int]]:
+    rules, nodes = policy.disruption, snapshot.cluster.node_by_name
+    if not (rules.preempt or rules.resize or rules.migrate):
+        return
+    waits = bool(snapshot.waiting)
+    of_jobs = placements_of_running(snapshot, cache)
+    needed = running_predecessors(snapshot, ahead=policy.horizon.slots > 1)
+    disturbable = [
+        (job, job.running)
+        for job in snapshot.jobs
+        if job.running is not None and rules.may_disturb(job, snapshot.taken_at)
+    ]
+    known = [(job, running) for job, running in disturbable if of_jobs.of(job) is not None]
+    if waits:
+        yield (
+            "disturbing jobs with unequal replicas or on several GPU models",
+            len(disturbable) - len(known),
+        )
+        yield "disturbing jobs that waiting jobs depend on", sum(job.name in needed for job, _ in known)
+        if rules.preempt and policy.horizon.slots > 1:
+            bound = running_with_dependencies(snapshot)
+            what = "resuming jobs that would wait for others, or start with them"
+            yield what, sum(job.name in bound for job, _ in known)
+    if waits and rules.resize:
+        yield (
+            "shrinking jobs with replicas that could not be placed so today",
+            sum(
+                len(running.replicas) > job.gang.minimum and not satisfies_own_locality(job, running, nodes)
+                for job, running in known
+            ),
+        )
+    if policy.prices.fragmentation:
+        yield "stopping jobs only to reduce fragmentation", len(known)
+
+
+def _nodes_left_out(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
+    rules = policy.pools
+    if rules.scale_up and rules.scale_down and snapshot.cluster.pools:
+        there = Counter(node.pool for node in snapshot.cluster.nodes)
+        full = (0 < pool.maximum <= there[pool.name] for pool in snapshot.cluster.pools)
+        yield "exchanging a node of a full pool for a new one", sum(full)

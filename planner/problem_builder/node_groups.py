@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Dataset, Level, Node, NodeGpus
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate
-    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
 class NodeGroups:
-    """Existing nodes, then nodes that become ready within the horizon, then nodes that pools may add."""
+    """
+    Existing nodes, then nodes that become ready within the horizon, then nodes that pools may add.
+
+    `coming` has the first slots of the nodes that become ready.
+    """
 
     def __init__(
         self,
@@ -30,15 +34,15 @@ class NodeGroups:
         policy: Policy,
         optional: Iterable[tuple[Node, ...]],
         candidates: Iterable[JobCandidate],
-        timing: StartValues,
+        coming: Mapping[str, int],
+        windows: ReservationWindows,
     ) -> None:
-        coming = {node.name: slot for node in cluster.nodes if (slot := _opens(node, timing))}
         existing = [node for node in cluster.nodes if node.schedulable]
         # Eligibility is checked for the time when these nodes are ready.
         existing += [node.model_copy(update={"ready": True}) for node in cluster.nodes if node.name in coming]
         self.nodes: list[Node] = list(existing)
         self.groups: list[NodeGroup] = _existing_groups(
-            existing, _NodeQuery(cluster, candidates, timing), coming
+            existing, _NodeQuery(cluster, candidates, windows), coming
         )
         for pool, opened in enumerate(optional):
             if opened:
@@ -48,7 +52,7 @@ class NodeGroups:
         self.opens = tuple(coming.get(self.nodes[group.nodes[0]].name, 0) for group in self.groups)
         """First slot in which the nodes take jobs, by group."""
         self.windowed = frozenset(
-            index for index in range(len(self.groups)) if timing.windows.of(self.first_of(index).name)
+            index for index in range(len(self.groups)) if windows.of(self.first_of(index).name)
         )
         """Groups of nodes with reservation windows."""
         self._policy = policy
@@ -139,7 +143,9 @@ class NodeGroups:
 class _NodeQuery:
     """Node attributes that the candidates' filters and prices depend on."""
 
-    def __init__(self, cluster: Cluster, candidates: Iterable[JobCandidate], timing: StartValues) -> None:
+    def __init__(
+        self, cluster: Cluster, candidates: Iterable[JobCandidate], windows: ReservationWindows
+    ) -> None:
         jobs = {candidate.job.name: candidate.job for candidate in candidates}.values()
         self._selectors = sorted({item for job in jobs for item in job.node_selector.items()})
         self._matches = sorted(
@@ -152,8 +158,8 @@ class _NodeQuery:
         self._datasets = [datasets[name] for name in sorted({name for job in jobs for name in job.datasets})]
         self._windows = {
             number: window
-            for number, window in enumerate(timing.windows.all)
-            if not all(timing.windows.owns(job, window.reservation) for job in jobs)
+            for number, window in enumerate(windows.all)
+            if not all(windows.owns(job, window.reservation) for job in jobs)
         }
 
     def key(self, node: Node) -> tuple[Any, ...]:
@@ -187,15 +193,6 @@ def _existing_groups(nodes: list[Node], asked: _NodeQuery, coming: Mapping[str, 
         NodeGroup(gpu_model=key[0][0] or None, gpus=key[0][1], nodes=tuple(indices))
         for (_, key), indices in sorted(members.items())
     ]
-
-
-def _opens(node: Node, timing: StartValues) -> int | None:
-    """The later slot from which a node takes jobs; None if it does now, or not within the horizon."""
-    if node.ready or node.ready_at is None or node.cordoned or node.drain:
-        return None
-    # A node past its ready time may be broken, so it is not planned on.
-    slot = timing.slots.after(timing.second(node.ready_at))
-    return slot if 0 < slot < timing.slots.count else None
 
 
 def _cost(dataset: Dataset, node: Node) -> float:

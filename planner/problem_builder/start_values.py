@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
     from datetime import datetime
 
+    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
@@ -83,6 +84,18 @@ class StartValues:
                 return self.durations.restart_seconds_now(job, gpu_model)
             case ClassRole.RESUME:
                 return self.durations.again(job, gpu_model)
+
+    def coming(self, nodes: Iterable[Node]) -> dict[str, int]:
+        """The later slot from which each node that becomes ready within the horizon takes jobs, by name."""
+        return {node.name: slot for node in nodes if (slot := self._opens(node))}
+
+    def _opens(self, node: Node) -> int | None:
+        """The later slot from which a node takes jobs; None if it does now, or not within the horizon."""
+        if node.ready or node.ready_at is None or node.cordoned or node.drain:
+            return None
+        # A node past its ready time may be broken, so it is not planned on.
+        slot = self.slots.after(self.second(node.ready_at))
+        return slot if 0 < slot < self.slots.count else None
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Time key of a pending job: jobs that are otherwise equal and have equal keys have equal options."""

@@ -13,10 +13,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.search_options import with_options
-from gpuplan.planner.simulate.names import SOLVER_NAMES
+from gpuplan.planner.analysis.policy_changes import with_options
 from gpuplan.planner.simulate.outcome import SimulatedRun, Simulation
 from gpuplan.planner.simulate.replay import Replayed, ReplayProgress, replay
+from gpuplan.planner.simulate.run_options import SOLVER_NAMES
 from gpuplan.planner.simulate.trace import Physics, make_trace
 from gpuplan.planner.sources.traces.arrivals import read_arrivals
 from gpuplan.planner.sources.traces.outages import read_outages
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.clock import Clock
+    from gpuplan.planner.simulate.run_options import EpochClock
     from gpuplan.planner.simulate.trace import Estimates, Trace, TraceWindow
 
 
@@ -65,7 +65,7 @@ class FailedRun:
 def run_all_cases(
     trace: Trace,
     cases: Sequence[RunCase],
-    clock: Clock,
+    clock: EpochClock,
     *,
     seed: int,
     at_a_time: int,
@@ -112,7 +112,7 @@ def build_simulation(
     trace: Trace,
     cases: Sequence[RunCase],
     found: Sequence[Replayed],
-    clock: Clock,
+    clock: EpochClock,
     *,
     source: str,
     arrivals: str | None,
@@ -147,7 +147,7 @@ def build_simulation(
 def run(
     trace: Trace,
     policy: Policy,
-    clock: Clock,
+    clock: EpochClock,
     seed: int,
     baseline: str | None,
     report: Callable[[object], None],

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running, same_holdings
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, changes_of
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.effects import NodesByName, apply_action, cluster_after
 from gpuplan.planner.analysis.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.units import Timestamp
+from gpuplan.models.units import Timestamp, print_timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
 SIMULATION_FORMAT: Final = "1.0"
@@ -215,12 +217,32 @@ class Simulation(Noun):
     # pandas takes half a second to load, which only its tables pay for.
     def epoch_frame(self) -> pd.DataFrame:
         """One row for each epoch of each run: `run`, and the fields of `EpochFigures`."""
-        from gpuplan.planner.simulate.dataframes import series  # noqa: PLC0415 - see above
+        import pandas as pd  # noqa: PLC0415 - see above
 
-        return series(self)
+        rows = [
+            {"run": run.name} | epoch.model_dump() | {"at": print_timestamp(epoch.at)}
+            for run in self.runs
+            for epoch in run.epochs
+        ]
+        return pd.DataFrame(rows, columns=["run", *EpochFigures.model_fields])
 
     def score_frame(self) -> pd.DataFrame:
         """One row for each score of each run: `run`, `score`, `value`, and whether it is a lower bound."""
-        from gpuplan.planner.simulate.dataframes import scores  # noqa: PLC0415 - see above
+        import pandas as pd  # noqa: PLC0415 - see above
 
-        return scores(self)
+        rows = [(run.name, *score) for run in self.runs for score in _scores(run.scores)]
+        return pd.DataFrame(rows, columns=["run", "score", "value", "at_least"])
+
+
+def _scores(card: Scorecard) -> Iterator[tuple[str, float, bool]]:
+    """Scores by name; a distribution over jobs gives one score for each of its parts."""
+    for name in type(card).model_fields:
+        value = getattr(card, name)
+        if isinstance(value, Distribution):
+            for part in Distribution.model_fields:
+                figure = getattr(value, part)
+                yield f"{name}_{part}", figure.value, figure.at_least
+        elif isinstance(value, ScoreValue):
+            yield name, value.value, value.at_least
+        elif value is not None:
+            yield name, value, False

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.simulate.clock import Clock
     from gpuplan.planner.simulate.decide import Decider, EpochDecision
     from gpuplan.planner.simulate.outcome import Scorecard
+    from gpuplan.planner.simulate.run_options import EpochClock
     from gpuplan.planner.simulate.scorecard import JobLife
     from gpuplan.planner.simulate.simulated_job import GpuTimeFlow, JobEvent
     from gpuplan.planner.simulate.trace import Trace
@@ -59,7 +59,7 @@ class Replayed:
 def replay(
     trace: Trace,
     policy: Policy,
-    clock: Clock,
+    clock: EpochClock,
     *,
     seed: int,
     baseline: str | None = None,

@@ -13,7 +13,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.progress import Progress, served_milli
+from gpuplan.models.job import Progress
+from gpuplan.models.progress import served_milli
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node, NodePool
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.reason import Reason
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.waiting.eligible_nodes import EligibleNodes

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.prerequisites import Prerequisites
-from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import time_messages
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.desired_state import DesiredState
     from gpuplan.models.plan.reason import Reason
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import ReservationWindow

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.timing.reservation_windows import ReservationWindow
-    from gpuplan.planner.analysis.prerequisites import DependencyState, SatisfactionEstimate
-    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
+    from gpuplan.planner.analysis.projected_schedule import (
+        DependencyState,
+        JobInterval,
+        ProjectedSchedule,
+        SatisfactionEstimate,
+    )
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
 
 DONE: Final = {

@@ -12,9 +12,9 @@ from pydantic import Field
 from gpuplan.models.base import Noun
 from gpuplan.models.plan.actions import ScaleUp
 from gpuplan.models.plan.reason import Reason
-from gpuplan.models.policy.policy import LARGEST_POINTS
 from gpuplan.models.units import Count, Name
 from gpuplan.models.value.disruption_cost import interruption_points
+from gpuplan.models.value.job_value import LARGEST_POINTS
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.whatif.no_disruption import without_disruption
 

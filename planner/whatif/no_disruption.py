@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
 from gpuplan.models.job import Job, LocalityPreference
-from gpuplan.models.policy.policy import (
-    POINTS_PER_WEIGHT,
-    Ageing,
-    Disruption,
-    PoolPolicy,
-    Prices,
-    SizeBasis,
-    Weights,
-)
+from gpuplan.models.policy.policy import Ageing, Disruption, PoolPolicy, Prices, SizeBasis, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.job_value import POINTS_PER_WEIGHT
 from gpuplan.planner.sources.files import load_noun
 
 if TYPE_CHECKING:

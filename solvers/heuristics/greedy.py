@@ -28,7 +28,7 @@ from gpuplan.solvers.targets.to_target import target_of
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import Problem
 
 

@@ -25,7 +25,7 @@ from gpuplan.solvers.targets.to_target import target_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.subproblem import Neighbourhood

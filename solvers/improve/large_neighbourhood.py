@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.destroy import RepairedPart
     from gpuplan.solvers.improve.pop_partition import Partition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.replica_diff import held_indices, replica_changes
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.problem.problem import held_indices, replica_changes
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import Problem
 
 

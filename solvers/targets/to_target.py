@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.solvers.state.assignment import ReplicaSite

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import gpuplan
+from gpuplan.planner import api
 from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]
@@ -87,9 +88,7 @@ class TestModule:
 
     def test_names_are_sorted_and_none_is_missing(self):
         assert gpuplan.__all__ == sorted(gpuplan.__all__)
-        defined = {
-            name for name, each in vars(gpuplan).items() if inspect.isfunction(each) and name[0] != "_"
-        }
+        defined = {name for name, each in vars(api).items() if inspect.isfunction(each)}
         assert defined == {name for name in gpuplan.__all__ if inspect.isfunction(getattr(gpuplan, name))}
 
     def test_type_checkers_find_each_noun_where_it_is_loaded_from(self):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import greedy_claim
 from benchmarks.greedy_claim import ENTRANTS, KINDS, claim_tables, contests, measure
 from benchmarks.records import read
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import EpochClock
 
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n"
 
@@ -83,7 +83,7 @@ def test_traces_without_data_are_left_out(tmp_path):
 @pytest.mark.timeout(300)
 def test_all_are_measured_over_the_same_jobs(tmp_path):
     (found,) = contests([3], openb=None, philly=None)
-    short = replace(found, clock=Clock(3600, 3600))
+    short = replace(found, clock=EpochClock(3600, 3600))
 
     measured = measure(short, log_file=tmp_path / "log", at_a_time=2)
 

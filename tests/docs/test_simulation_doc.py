@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuplan.planner.cli.commands.simulate import simulate_command
-from gpuplan.planner.simulate.names import BASELINE_NAMES
+from gpuplan.planner.simulate.run_options import BASELINE_NAMES
 from tests.support.output.run_command import run_command
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.mig import MigGeometry
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import AffinityNeighbour
 
 Entity: TypeAlias = "tuple[str, str, tuple[Hashable, ...]]"

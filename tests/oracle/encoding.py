@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.formulation.structure.replica_types import ValueTier
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.jobs import HeldResources
     from gpuplan.models.problem.problem import AffinityNeighbour, QueueBudget
     from tests.oracle.columns import ReferenceColumns

@@ -8,10 +8,9 @@ import time
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Placement
+from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
 from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify

@@ -12,7 +12,7 @@ from gpuplan.models.plan.actions import Grow, JobAction, Keep, Preempt, Release,
 from gpuplan.models.policy.policy import Drift, Policy
 from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.models.verifier.damage import unnamed_damage
+from gpuplan.models.verifier.rules.disruption import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_loop import ApplyHooks

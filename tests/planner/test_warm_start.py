@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import Plan
 from gpuplan.models.plan.solution import StopReason

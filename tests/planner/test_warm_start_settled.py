@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
 from gpuplan.planner.analysis.effects import cluster_after

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch

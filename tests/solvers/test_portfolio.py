@@ -10,8 +10,7 @@ from functools import partial
 
 import pytest
 
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.solution import SolveStatus, StopReason
+from gpuplan.models.plan.solution import DesiredState, SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem

@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import same_holdings
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits

@@ -10,11 +10,11 @@ from itertools import accumulate, permutations
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.job import Progress
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Disruption, Policy, SolverName, Weights
 from gpuplan.models.policy.settings import Blend, Goal, HorizonPolicy, Objective
-from gpuplan.models.progress import Progress
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.render.plan.header import header_lines, search_remarks

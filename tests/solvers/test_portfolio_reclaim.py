@@ -17,7 +17,7 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.answers.job import RemedyKind
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
-from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, pipeline, portfolio
 from gpuplan.solvers.portfolio import Limits

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuplan.models.dependency import Dependency
-    from gpuplan.models.verifier.context import Context
-    from gpuplan.models.verifier.timeline import Interval
+    from gpuplan.models.verifier.context import Context, Interval
 
 _HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
 

@@ -14,20 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, Placement
-from gpuplan.models.plan.replica_identity import unmatched
+from gpuplan.models.placement import GpuShare, Placement, unmatched
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import format_amount, format_gpus, format_watts
 from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
-from gpuplan.models.verifier.rules.capacity import (
-    charged_amounts,
-    offered_amounts,
-    rack_caps,
-    watts_drawn,
-)
+from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
 from gpuplan.models.verifier.rules.quota import (
     held_before_and_after,
     kept_and_limit,

@@ -11,6 +11,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.settings import BackfillMode
 from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.context import Interval
 from gpuplan.models.verifier.later_slots import (
     INSTANT_RULES,
     breaks_rule,
@@ -18,7 +19,6 @@ from gpuplan.models.verifier.later_slots import (
     state_in_slot,
 )
 from gpuplan.models.verifier.rules.dependencies import co_start_groups, unmet_start_conditions
-from gpuplan.models.verifier.timeline import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -264,7 +264,7 @@ def review_policies(
     deterministic: bool,
 ) -> PolicyReview:
     """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
-    from gpuplan.planner.search_options import with_options
+    from gpuplan.planner.analysis.policy_changes import with_options
     from gpuplan.planner.sources.files import load_policy, load_snapshot
     from gpuplan.planner.whatif.policy_review import review
     from gpuplan.planner.whatif.runner import Processes, processors

@@ -135,9 +135,9 @@ def run_command(
     from functools import partial
 
     from gpuplan.models.policy.policy import Drift
+    from gpuplan.planner.analysis.policy_changes import with_options
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.io.atomic_write import make_directory
-    from gpuplan.planner.search_options import with_options
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History

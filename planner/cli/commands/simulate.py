@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.clock import Clock
     from gpuplan.planner.simulate.compare_runs import RunCase
     from gpuplan.planner.simulate.outcome import Simulation
     from gpuplan.planner.simulate.replay import ReplayProgress
+    from gpuplan.planner.simulate.run_options import EpochClock
     from gpuplan.planner.simulate.trace import Trace
 
 _MILLISECONDS = 1000
@@ -59,7 +59,7 @@ class _Estimates(click.ParamType[float]):
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Return names of solvers and baselines, each once."""
-    from gpuplan.planner.simulate.names import known_names
+    from gpuplan.planner.simulate.run_options import known_names
 
     try:
         return known_names(value)
@@ -198,9 +198,9 @@ def simulate_command(
         _write_report(simulation, report)
 
 
-def _clock(given: dict[str, Any]) -> Clock:
+def _clock(given: dict[str, Any]) -> EpochClock:
     """Build the schedule of epochs from the options."""
-    from gpuplan.planner.simulate.clock import LONGEST_WAIT, Clock
+    from gpuplan.planner.simulate.run_options import LONGEST_WAIT, EpochClock
 
     every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:
@@ -211,14 +211,14 @@ def _clock(given: dict[str, Any]) -> Clock:
             if given[name] is not None:
                 option = "--" + name.replace("_", "-")
                 raise click.UsageError(f"{option} is for epochs at events; give --every event with it.")
-        return Clock.regular(every, seconds=seconds, epochs=epochs)
+        return EpochClock.regular(every, seconds=seconds, epochs=epochs)
     apart = _seconds(given["min_interval"] or 0)
     most = LONGEST_WAIT if given["max_interval"] is None else _seconds(given["max_interval"])
     if most < max(1, apart):
         raise click.UsageError(
             f"expected --max-interval of at least --min-interval and a second, found {most} s and {apart} s."
         )
-    return Clock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
+    return EpochClock.of_events(least=apart, most=most, seconds=seconds, epochs=epochs)
 
 
 def _cases(source: str, given: dict[str, Any]) -> list[RunCase]:
@@ -265,11 +265,10 @@ def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Pa
     if csv_file is None and scores_file is None:
         return
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.simulate.dataframes import scores, series
 
-    for path, frame in ((csv_file, series), (scores_file, scores)):
+    for path, frame in ((csv_file, simulation.epoch_frame), (scores_file, simulation.score_frame)):
         if path is not None:
-            write_atomically(path, frame(simulation).to_csv(index=False))
+            write_atomically(path, frame().to_csv(index=False))
 
 
 def _write_report(simulation: Simulation, path: Path) -> None:

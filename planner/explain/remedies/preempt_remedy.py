@@ -9,13 +9,14 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.explain.answers.job import Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation
-from gpuplan.planner.problem_builder.reclaim import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 from gpuplan.planner.text_format import join_first_names
 
 if TYPE_CHECKING:
@@ -113,9 +114,6 @@ def unsaved_gpu_hours(names: Iterable[str], ground: PlanFeasibility) -> float:
 # all preemptible jobs. Then, of the jobs there and of those that hold quota, keep every job that can go on.
 
 
-_HIGHEST: Final = 10_000
-"""Highest priority that a job may have."""
-
 _MOST_CHOSEN_FROM: Final = 40
 _MOST_THRESHOLDS: Final = 3
 
@@ -136,7 +134,9 @@ def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str
         for one in question.plan.snapshot.jobs
         if one.running and one.name not in ground.placed
     ]
-    thresholds = sorted({max(each, job.priority) for each in (*required.values(), *left) if each <= _HIGHEST})
+    thresholds = sorted(
+        {max(each, job.priority) for each in (*required.values(), *left) if each <= HIGHEST_PRIORITY}
+    )
     if not thresholds or not ground.has_room(_without(question, required, thresholds[-1])):
         return None
     first = bisect_left(
@@ -232,9 +232,9 @@ def _worthwhile(question: Hypothesis, start: TrialStart) -> int | None:
         return earnings.completion(raised, model, job.gang.minimum)
 
     costs = points(job.priority) - start.points
-    if points(_HIGHEST) <= costs:
+    if points(HIGHEST_PRIORITY) <= costs:
         return None
-    low, high = job.priority, _HIGHEST
+    low, high = job.priority, HIGHEST_PRIORITY
     while low < high:
         middle = (low + high) // 2
         if points(middle) > costs:

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node import GpuUse, NodeExplanation
-    from gpuplan.planner.explain.answers.queue import QueueExplanation, QueueQuotaUse
+    from gpuplan.planner.explain.answers.node_queue import (
+        GpuUse,
+        NodeExplanation,
+        QueueExplanation,
+        QueueQuotaUse,
+    )
     from gpuplan.planner.render.style import Style
 
 

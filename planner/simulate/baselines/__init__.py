@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.simulate.baselines import orders, places
 from gpuplan.planner.simulate.baselines.backfill import backfill
-from gpuplan.planner.simulate.baselines.contenders import contenders, is_preemptible, may_yield_turn
-from gpuplan.planner.simulate.baselines.max_min import max_min
-from gpuplan.planner.simulate.baselines.orders import serve_in_order, start_in_order
+from gpuplan.planner.simulate.baselines.orders import (
+    contenders,
+    is_preemptible,
+    max_min,
+    may_yield_turn,
+    serve_in_order,
+    start_in_order,
+)
 from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.simulate.baselines.contenders import Contender
+    from gpuplan.planner.simulate.baselines.orders import Contender
     from gpuplan.planner.simulate.baselines.places import Scorer
 
     Rule: TypeAlias = Callable[[PlacedJobs, Sequence[Contender]], None]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import JobClass, Option, Shape
-    from gpuplan.planner.simulate.baselines.contenders import Contender
+    from gpuplan.planner.simulate.baselines.orders import Contender
     from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
     Ints: TypeAlias = NDArray[np.int64]

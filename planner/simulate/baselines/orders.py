@@ -1,26 +1,118 @@
-"""Job orders of the rules of the literature as sort keys, and list scheduling in such an order."""
+"""Contenders: jobs that compete for GPUs; their orders in the literature; list scheduling in an order."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import numpy as np
+
+from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulate.baselines.contenders import counted_gpus
+from gpuplan.solvers.exact.max_min import max_min_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from gpuplan.models.cluster import Cluster
     from gpuplan.models.job import Job
-    from gpuplan.planner.simulate.baselines.contenders import Contender
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.simulate.baselines.places import PlacedJobs
 
-
-if TYPE_CHECKING:
     Key: TypeAlias = tuple[float, tuple[bool, datetime, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A running job, or a pending job that may start."""
+
+    job: Job
+    gpu_milli: int
+    """Thousandths of GPUs that it holds, or requests at full size."""
+    whole: int
+    """Expected total duration in seconds, on its fastest GPU model."""
+    left: int
+    """Expected remaining seconds; of a pending job, from a start now on its fastest GPU model."""
+    attained: int
+    """Attained service in thousandths of GPUs times seconds."""
+    age: int
+    """Seconds since its submission."""
+    seconds: Callable[[str | None], int]
+    """Expected duration of a pending job on a GPU model."""
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self.job.name
+
+    @property
+    def running(self) -> bool:
+        """True if the job is running."""
+        return self.job.running is not None
+
+    @property
+    def first_come(self) -> tuple[datetime, str]:
+        """Submission time, then name."""
+        return self.job.submitted_at, self.job.name
+
+    @property
+    def arrival(self) -> tuple[bool, datetime, str]:
+        """Tie-break: running jobs first, then by submission time."""
+        return not self.running, *self.first_come
+
+
+def contenders(snapshot: Snapshot, policy: Policy, attained: Mapping[str, int]) -> tuple[Contender, ...]:
+    """Jobs of a snapshot that are not held, by submission time; jobs missing in `attained` have 0."""
+    durations = Durations(snapshot, policy)
+    found = (
+        _contender(job, snapshot, durations, attained.get(job.name, 0))
+        for job in snapshot.jobs
+        if job.running is not None or not job.held
+    )
+    return tuple(sorted(found, key=lambda each: each.first_come))
+
+
+def _contender(job: Job, snapshot: Snapshot, durations: Durations, attained: int) -> Contender:
+    def seconds(gpu_model: str | None) -> int:
+        return max(1, durations.seconds(job, gpu_model))
+
+    placed = job.placement
+    milli = job.request.total_gpu_milli * job.gang.maximum if placed is None else placed.quota_milli
+    return Contender(
+        job,
+        gpu_milli=milli,
+        whole=durations.expected(job).seconds,
+        left=durations.remaining(job) if job.running else seconds(None),
+        attained=attained,
+        age=job.waiting_seconds(snapshot.taken_at),
+        seconds=seconds,
+    )
+
+
+def is_preemptible(contender: Contender) -> bool:
+    """True if the job is preemptible."""
+    return contender.job.preemptible
+
+
+def may_yield_turn(contender: Contender) -> bool:
+    """
+    True if the job is preemptible, and has a checkpoint since its last start.
+
+    Without this condition, jobs that take turns would lose all work of each turn.
+    """
+    running = contender.job.running
+    return is_preemptible(contender) and running is not None and running.last_checkpoint_at is not None
+
+
+def counted_gpus(contender: Contender) -> float:
+    """GPUs of a job, at least a thousandth, so that jobs without GPUs have an order too."""
+    return max(1, contender.gpu_milli) / MILLI
+
 
 _FIRST_LEVEL: Final = MILLI * 3600
 """Bound of attained service in the first queue of LAS: a GPU-hour; it doubles with each further queue."""
@@ -168,3 +260,51 @@ def _make_room(places: PlacedJobs, wanting: Contender, behind: list[Contender]) 
     # Earlier jobs in the order return first; if the job did not fit, all places are free again.
     for each in reversed(gone):
         places.restore(each.name)
+
+
+def max_min(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
+    """
+    Serve by share ÷ received part of time, the largest first, as Gavel does in each round.
+
+    The received part is attained service ÷ (GPUs · age). A job tries the GPU model with its largest share
+    first. Jobs without GPUs, or without a model that fits them, come last.
+    """
+    models, capacity = _capacity(places)
+    known = [(each, job_class) for each in jobs if (job_class := places.class_of(each.name)) is not None]
+    speeds = [_speeds(each, job_class, models, capacity) for each, job_class in known]
+    sharing = [index for index, speed in enumerate(speeds) if any(speed)]
+    shares: dict[str, list[float]] = {}
+    if sharing:
+        gpus = np.array([counted_gpus(known[index][0]) for index in sharing])
+        found = max_min_shares(np.array([speeds[index] for index in sharing]), gpus, np.array(capacity))
+        shares = {known[index][0].name: row for index, row in zip(sharing, found.tolist(), strict=True)}
+
+    def urgency(each: Contender) -> float:
+        given = max(1, each.attained) / max(1, each.gpu_milli * max(1, each.age))
+        return sum(shares.get(each.name, ())) / given
+
+    for name, parts in shares.items():
+        places.prefer(name, dict(zip(models, parts, strict=True)))
+    serve_in_order(places, sorted(jobs, key=lambda each: (-urgency(each), each.arrival)), may_yield_turn)
+
+
+def _capacity(places: PlacedJobs) -> tuple[list[str], list[float]]:
+    """GPU models, and the number of usable GPUs of each."""
+    total: dict[str, int] = {}
+    for group in places.problem.groups:
+        if group.gpu_model is not None and group.pool is None:
+            milli = sum(sum(places.problem.nodes[node].gpus) for node in group.nodes)
+            total[group.gpu_model] = total.get(group.gpu_model, 0) + milli
+    models = sorted(model for model, milli in total.items() if milli)
+    return models, [total[model] / MILLI for model in models]
+
+
+def _speeds(
+    each: Contender, job_class: JobClass, models: Sequence[str], capacity: Sequence[float]
+) -> list[float]:
+    """Speed of a job on each model, relative to its fastest; 0 if it cannot run there."""
+    possible = {option.gpu_model for option in job_class.options}
+    return [
+        each.job.speed_milli(model) / MILLI if model in possible and counted_gpus(each) <= gpus else 0.0
+        for model, gpus in zip(models, capacity, strict=True)
+    ]

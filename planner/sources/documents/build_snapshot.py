@@ -22,7 +22,7 @@ from gpuplan.models.errors import Suggestions
 from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
+from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
 from gpuplan.planner.sources.documents.error_messages import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.job import Job, Running
-from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.job import Job
+from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.files import load_noun

@@ -5,7 +5,7 @@ import dataclasses
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.encode import encode
-from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.priority_stages import PriorityResults, stage_problem

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.job import ResourceRequest
-from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
-from gpuplan.models.progress import Progress
+from gpuplan.models.job import Progress, ResourceRequest
+from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.job_value import completion_points, job_points
 from tests.support.builders.build import NOW, job
 from tests.support.strategies.snapshot_strategies import policies
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
-from gpuplan.models.job import Running
+from gpuplan.models.job import Progress
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.progress import Progress
 from gpuplan.models.timing.durations import Durations, DurationSource
 from gpuplan.models.value.disruption_cost import lost_seconds
 from tests.support.builders import build

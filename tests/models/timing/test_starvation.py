@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.calendar import Reservation
-from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.placement import Running
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.validation.base import RESERVATIONS, TARIFFS
 from gpuplan.models.validation.checks import Section, inconsistencies
 from tests.support.builders.build import NOW, job, node, pool, queue, replica

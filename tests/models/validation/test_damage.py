@@ -4,7 +4,7 @@ import pytest
 
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Gpu, RackPower
-from gpuplan.models.progress import Progress
+from gpuplan.models.job import Progress
 from gpuplan.models.validation.base import DamageKind
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage, without_losses

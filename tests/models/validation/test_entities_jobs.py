@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from tests.support.builders.build import NOW, job, node, pool, queue, replica
 from tests.support.builders.invalid_snapshots import found, only, told, world
 from tests.support.output.golden import figures

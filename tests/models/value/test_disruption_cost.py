@@ -6,14 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.value.disruption_cost import (
-    currency_points,
-    disruption_points,
-    lost_seconds,
-    node_points,
-)
+from gpuplan.models.value.disruption_cost import currency_points, disruption_points, lost_seconds, node_points
 from tests.support.builders.build import NOW, job, node, pool, replica
 
 POLICY = Policy()

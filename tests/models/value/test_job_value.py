@@ -8,10 +8,11 @@ from math import log
 import pytest
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.job import Running
-from gpuplan.models.policy.policy import Disruption, Policy, job_points
+from gpuplan.models.job import Progress
+from gpuplan.models.placement import Running
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
-from gpuplan.models.progress import Progress
+from gpuplan.models.value.job_value import job_points
 from gpuplan.models.value.start_value import StartValue
 from tests.support.builders import build
 

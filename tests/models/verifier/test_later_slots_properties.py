@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Disruption, Prices
 from tests.support.builders.build import NOW, by_value, job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import worth

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Overcommit, QosClass
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.analysis.allocations import (
     REFERENCE_GPUS,
     Allocations,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.plan import JobCounts
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import (
     allocation_ratio,

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.apply.apply import apply_plan

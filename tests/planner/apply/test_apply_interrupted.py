@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Drift
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import verify_remaining

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import NodePool
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import changes_of
-from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.apply.apply import apply_plan

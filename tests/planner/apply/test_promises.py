@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.planner.apply.promises import carry_over_promises, promises_of, steps_of, with_promises_of
 from tests.support.builders.build import NOW, job, replica, snapshot
 from tests.support.samples.promise_plans import A_NOW, B_LATER, C_LATER, HOUR, PLAN, WORLD, promise, promising

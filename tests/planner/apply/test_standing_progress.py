@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.analysis.effects import ClusterView, apply_action

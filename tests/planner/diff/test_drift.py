@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Drift
 from gpuplan.planner.diff.drift import drift
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Overcommit, QosClass
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Drift
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.diff.drift import drift

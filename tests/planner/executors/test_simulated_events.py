@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.progress import Progress
+from gpuplan.models.job import Progress
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot

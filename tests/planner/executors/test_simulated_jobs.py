@@ -7,10 +7,9 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
-from gpuplan.models.job import ResourceRequest
+from gpuplan.models.job import Progress, ResourceRequest
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Shrink
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.progress import Progress
 from gpuplan.models.timing.durations import Durations
 from gpuplan.planner.executors.interface import ExecutionError, landed
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import Preempt, Start, changes_of
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.timing.durations import Durations

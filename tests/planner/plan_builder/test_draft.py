@@ -9,19 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
-from gpuplan.models.job import Running
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Running
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.plan import Base
 from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.plan.solution import Fallback, RejectedAnswer, Solution, SolveStatus
+from gpuplan.models.plan.solution import DesiredState, Fallback, RejectedAnswer, Solution, SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.apply.live_view import LiveView
-from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
 from gpuplan.planner.problem_builder import build_problem

@@ -9,12 +9,11 @@ import pytest
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.apply.promises import promises_of

@@ -10,10 +10,10 @@ from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.desired_state import LaterStart
 from gpuplan.models.plan.plan import DeadlineState
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.explain import explain
+from gpuplan.planner.explain.job import explain
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.render.explain.job import explanation_text
 from gpuplan.planner.render.plan.text import diff_text, plan_text

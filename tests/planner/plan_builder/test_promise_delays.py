@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from tests.support.builders.build import cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import TamperedError
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of
 from tests.support.builders.solution_builders import drafted

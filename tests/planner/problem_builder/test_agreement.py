@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.replica_identity import holding
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, holding
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli

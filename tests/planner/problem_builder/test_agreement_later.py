@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import print_milli

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.problem.jobs import ClassRole, HeldResources
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.problem_builder import build_problem

@@ -14,10 +14,10 @@ from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate import decide
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.compare_runs import RunCase, run_all_cases
 from gpuplan.planner.simulate.decide import SETTLED, apply_plan_to_world
 from gpuplan.planner.simulate.replay import ReplayProgress, replay
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.scorecard import ScoreKeeper
 from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
@@ -44,7 +44,7 @@ def trace(*coming, jobs=(), nodes=1, **about):
 
 
 def run(given, policy=GREEDY, *, every=10 * MINUTE, seconds=None, **more):
-    return replay(given, policy, Clock(every, seconds), seed=0, **more)
+    return replay(given, policy, EpochClock(every, seconds), seed=0, **more)
 
 
 def without_seconds(replayed):
@@ -287,7 +287,7 @@ def test_worth_weighs_waiting_by_priority_and_gpus():
 
 def test_made_again_it_is_the_same():
     given, policy = random_trace(5, jobs=12, hours=2)
-    clock = Clock(1200, 2 * 3600)
+    clock = EpochClock(1200, 2 * 3600)
 
     first, second = (replay(given, policy, clock, seed=3) for _ in range(2))
 
@@ -296,7 +296,7 @@ def test_made_again_it_is_the_same():
 
 def test_each_epoch_accounts_for_every_job():
     given, policy = random_trace(2, jobs=15, hours=2)
-    found = replay(given, policy, Clock(1200, 3 * 3600), seed=0)
+    found = replay(given, policy, EpochClock(1200, 3 * 3600), seed=0)
 
     present = len(given.start.jobs)
     for epoch in found.epochs:
@@ -332,7 +332,7 @@ def test_runs_beside_each_other_find_what_each_finds_alone():
     told = []
 
     found = run_all_cases(
-        given, cases, Clock(600), seed=0, at_a_time=2, watch=lambda number, _: told.append(number)
+        given, cases, EpochClock(600), seed=0, at_a_time=2, watch=lambda number, _: told.append(number)
     )
 
     alone = run(given)
@@ -344,7 +344,9 @@ def test_a_run_that_fails_is_named(monkeypatch):
     impossible = replace(trace(comes("a", 0, 900)), coming=("no job",))
 
     with pytest.raises(PlannerError, match="run one: "):
-        run_all_cases(impossible, [RunCase("one", "x", "greedy", GREEDY)], Clock(600), seed=0, at_a_time=1)
+        run_all_cases(
+            impossible, [RunCase("one", "x", "greedy", GREEDY)], EpochClock(600), seed=0, at_a_time=1
+        )
 
 
 def test_work_is_the_same_whatever_the_epochs():

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.simulated_job import JobEventKind

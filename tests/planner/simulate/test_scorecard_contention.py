@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.scorecard import Contention
 from tests.support.builders.build import NOW, job, node, replica
 from tests.support.harness.baseline_runs import MINUTE, comes, scores, trace
@@ -50,7 +50,7 @@ def test_jobs_that_ran_from_the_start_contend_and_are_not_scored():
 
 
 def test_jobs_that_are_not_over_make_lower_bounds_of_it():
-    found = scores("fifo", trace(comes("a", 0, 20), comes("b", 0, 600)), Clock(5 * MINUTE, 60 * MINUTE))
+    found = scores("fifo", trace(comes("a", 0, 20), comes("b", 0, 600)), EpochClock(5 * MINUTE, 60 * MINUTE))
 
     assert (found.finish_time_fairness_max.value, found.finish_time_fairness_max.at_least) == (0.5, True)
     assert (found.unfair_share.value, found.unfair_share.at_least) == (0, True)

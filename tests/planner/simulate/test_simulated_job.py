@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.job import Running
-from gpuplan.models.progress import Progress
+from gpuplan.models.job import Progress
+from gpuplan.models.placement import Running
 from gpuplan.models.units import MILLI
 from gpuplan.planner.simulate.simulated_job import SimulatedJob, run_interval
 from gpuplan.planner.simulate.trace import Physics

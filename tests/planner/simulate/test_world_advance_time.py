@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import JobOutcome
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import REMEMBERED, advance_world, initial_world

@@ -8,7 +8,7 @@ import sys
 from textwrap import dedent
 
 from gpuplan.models.cluster import Gpu, MigInstance, Taint
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
 from tests.support.builders.build import NOW, cluster, job, node, pool, queue, replica, snapshot
 from tests.support.samples.small_document import BASE, JOB

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.explain import explain
+from gpuplan.planner.explain.job import explain
 from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.sources.files import load_snapshot
 from tests.support.builders.build import job, snapshot

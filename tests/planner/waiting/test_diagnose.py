@@ -19,12 +19,13 @@ from gpuplan.models.job import (
     Toleration,
 )
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.waiting import messages, waiting_reasons
+from gpuplan.planner.waiting import messages
+from gpuplan.planner.waiting.diagnose import waiting_reasons
 from tests.support.builders.build import (
     NOW,
     by_value,

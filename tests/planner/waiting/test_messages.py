@@ -15,8 +15,12 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import MigPolicy, Policy
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.timing.reservation_windows import ReservationWindow
-from gpuplan.planner.analysis.prerequisites import DependencyState, SatisfactionEstimate
-from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import (
+    DependencyState,
+    JobInterval,
+    ProjectedSchedule,
+    SatisfactionEstimate,
+)
 from gpuplan.planner.analysis.quota_headroom import QuotaShortage
 from gpuplan.planner.waiting import messages, time_messages
 from gpuplan.planner.waiting.eligible_nodes import EligibleNodes

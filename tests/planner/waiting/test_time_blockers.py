@@ -9,11 +9,11 @@ import pytest
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
-from gpuplan.models.job import Running
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.waiting import waiting_reasons
+from gpuplan.planner.waiting.diagnose import waiting_reasons
 from gpuplan.planner.waiting.messages import not_chosen
 from gpuplan.planner.waiting.time_messages import later_start_planned
 from tests.support.builders.build import NOW, cluster, job, node, placement, queue, replica, snapshot

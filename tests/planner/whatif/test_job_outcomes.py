@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.render.reports.whatif import whatif_report

@@ -10,8 +10,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.problem.jobs import HeldResources, Incumbent, Predecessor, Shape

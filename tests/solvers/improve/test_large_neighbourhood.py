@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.encode import encode
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy import greedy

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve import large_neighbourhood

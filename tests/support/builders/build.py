@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Job, ResourceRequest, Running
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, Running
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.models.policy.settings import Goal, Objective
 from gpuplan.models.queue import Queue, Quota

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.solution import Solution, SolveStatus
-from gpuplan.planner.plan_builder import draft
+from gpuplan.models.plan.solution import DesiredState, Solution, SolveStatus
+from gpuplan.planner.plan_builder.draft import draft
 from tests.support.builders.build import NOW, by_value
 
 POLICY = by_value()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.placement import Promise, Running
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from tests.support.builders.build import NOW, by_value, job
 

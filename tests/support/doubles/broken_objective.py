@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
+from gpuplan.models.verifier import context as CASE
 from gpuplan.models.verifier import later_slots as MOMENT
 from gpuplan.models.verifier import objective as EARNING
 from gpuplan.models.verifier import objective as OWED
 from gpuplan.models.verifier import objective as TERMS
 from gpuplan.models.verifier import quota_usage as USAGE
-from gpuplan.models.verifier import timeline as TIMELINE
 from gpuplan.models.verifier.rules import dependencies as DEPENDENCIES
-from gpuplan.models.verifier.rules import horizon as HORIZON
 from gpuplan.models.verifier.rules import promises as PROMISES
 from gpuplan.models.verifier.rules import quota as QUEUES
 from gpuplan.models.verifier.rules import windows as TIMES
@@ -25,7 +24,7 @@ PLANTED = (
     ("objective", EARNING, "total -= sum(_value_before(case, job) for job in case.stopped)", "pass"),
     ("objective", EARNING, "total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)", "total += _value(case, case.time.interval_of_placement(occupant, job))"),
     ("objective", EARNING, "total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)", "pass"),
-    ("objective", TIMELINE, "return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)", "return max(self._case.gpu_models(replicas), default=None)"),
+    ("objective", CASE, "return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)", "return max(self._case.gpu_models(replicas), default=None)"),
     ("objective_disruption", TERMS, "case.snapshot.taken_at) for job in case.stopped)", "case.snapshot.taken_at) for job in case.stopped[:1])"),
     ("objective_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -lost - case.policy.prices.migration"),
     ("objective_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -case.policy.prices.migration * len(moved)"),
@@ -72,23 +71,23 @@ PLANTED = (
     ("objective_owed", OWED, "if usable and not job.held and", "if usable and"),
     ("objective_owed", OWED, "in case.snapshot.waiting", "in case.snapshot.jobs"),
     ("objective_owed", USAGE, "total[queue.parent] += total[queue.name]", "pass"),
-    ("horizon", HORIZON, "if times[each.job] > 1:", "if times[each.job] > 2:"),
-    ("horizon", HORIZON, "if each.job in placed:", "if False:"),
-    ("horizon", HORIZON, "if not 1 <= planned.slot <= last:", "if not 0 <= planned.slot <= last:"),
-    ("horizon", HORIZON, "if not 1 <= planned.slot <= last:", "if not 1 <= planned.slot <= last + 1:"),
-    ("horizon", HORIZON, "& case.gone)", "& set())"),
-    ("horizon", HORIZON, "    if job.held:", "    if False:"),
-    ("horizon", HORIZON, "!= job.gang.minimum:", "< job.gang.minimum:"),
-    ("horizon", HORIZON, "!= job.gang.minimum:", "> job.gang.maximum:"),
-    ("horizon", TIMELINE, "if job.running is None:\n            return self._beginning", "if False:\n            return self._beginning"),
-    ("horizon", TIMELINE, "if len(occupant.new) == len(placement.replicas):", "if False:"),
-    ("horizon", TIMELINE, "if len(occupant.new) == len(placement.replicas):", "if True:"),
-    ("horizon", TIMELINE, "until = self.slots.until(slot, seconds)", "until = self.slots.count"),
-    ("horizon", TIMELINE, "until = self.slots.until(slot, seconds)", "until = self.slots.until(0, seconds)"),
-    ("horizon", TIMELINE, "return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))", "return Interval(job, placement, 0, 0, seconds, 1)"),
-    ("horizon", TIMELINE, "return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))", "return Interval(job, placement, 0, 0, seconds, self.slots.count)"),
-    ("horizon", TIMELINE, "takes(job, self.gpu_model(job, placement.replicas))", "takes(job, None)"),
-    ("horizon", TIMELINE, " if job.running is None else self.durations.again", ""),
+    ("horizon", TIMES, "if times[each.job] > 1:", "if times[each.job] > 2:"),
+    ("horizon", TIMES, "if each.job in placed:", "if False:"),
+    ("horizon", TIMES, "if not 1 <= planned.slot <= last:", "if not 0 <= planned.slot <= last:"),
+    ("horizon", TIMES, "if not 1 <= planned.slot <= last:", "if not 1 <= planned.slot <= last + 1:"),
+    ("horizon", TIMES, "& case.gone)", "& set())"),
+    ("horizon", TIMES, "    if job.held:", "    if False:"),
+    ("horizon", TIMES, "!= job.gang.minimum:", "< job.gang.minimum:"),
+    ("horizon", TIMES, "!= job.gang.minimum:", "> job.gang.maximum:"),
+    ("horizon", CASE, "if job.running is None:\n            return self._beginning", "if False:\n            return self._beginning"),
+    ("horizon", CASE, "if len(occupant.new) == len(placement.replicas):", "if False:"),
+    ("horizon", CASE, "if len(occupant.new) == len(placement.replicas):", "if True:"),
+    ("horizon", CASE, "until = self.slots.until(slot, seconds)", "until = self.slots.count"),
+    ("horizon", CASE, "until = self.slots.until(slot, seconds)", "until = self.slots.until(0, seconds)"),
+    ("horizon", CASE, "return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))", "return Interval(job, placement, 0, 0, seconds, 1)"),
+    ("horizon", CASE, "return Interval(job, placement, 0, 0, seconds, self.slots.until(0, seconds))", "return Interval(job, placement, 0, 0, seconds, self.slots.count)"),
+    ("horizon", CASE, "takes(job, self.gpu_model(job, placement.replicas))", "takes(job, None)"),
+    ("horizon", CASE, " if job.running is None else self.durations.again", ""),
     ("horizon", QUEUES, " and each.change is not Change.STARTED", ""),
     ("horizon", MOMENT, "begun = [stay for stay in stays if stay.slot <= slot]", "begun = [stay for stay in stays if stay.slot == slot]"),
     ("horizon", MOMENT, "if slot < stay.until)", "if slot <= stay.until)"),
@@ -110,8 +109,8 @@ PLANTED = (
     ("windows", TIMES, "for job, occupant in case.arrivals\n", "for job, occupant in case.arrivals if not job.running\n"),
     ("windows", TIMES, "stay.start, stay.seconds):", "0, stay.seconds):"),
     ("windows", TIMES, "stay.start, stay.seconds):", "stay.start, 1):"),
-    ("windows", TIMELINE, "seconds = self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))", "pass"),
-    ("windows", TIMELINE, " or self.windows.forced_leave_window(job) is not None", ""),
+    ("windows", CASE, "seconds = self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))", "pass"),
+    ("windows", CASE, " or self.windows.forced_leave_window(job) is not None", ""),
     ("windows", TIMES, "sorted({replica.node for replica in replicas})", "[next(replicas).node]"),
     ("windows", TIMES, 'f"only {', 'f"{'),
     ("deadlines", TIMES, "(*case.time.starting, *case.time.later)", "case.time.starting"),
@@ -119,7 +118,7 @@ PLANTED = (
     ("deadlines", TIMES, "start=stay.start, seconds=stay.seconds):\n            found", "start=0, seconds=stay.seconds):\n            found"),
     ("deadlines", TIMES, "start=stay.start, seconds=stay.seconds):\n            found", "start=stay.start, seconds=stay.seconds + 1):\n            found"),
     ("deadlines", TIMES, "(*case.time.starting, *case.time.later)", "(*case.time.now, *case.time.later)"),
-    ("deadlines", TIMELINE, "except OverflowError:", "except ZeroDivisionError:"),
+    ("deadlines", CASE, "except OverflowError:", "except ZeroDivisionError:"),
     ("dependencies", DEPENDENCIES, "(*case.time.starting, *case.time.later)", "case.time.starting"),
     ("dependencies", DEPENDENCIES, "(*case.time.starting, *case.time.later)", "case.time.later"),
     ("dependencies", DEPENDENCIES, "(*case.time.starting, *case.time.later)", "(*case.time.now, *case.time.later)"),
@@ -143,11 +142,11 @@ PLANTED = (
     ("dependencies", DEPENDENCIES, "if kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at:", "if job.last_checkpoint_at:"),
     ("dependencies", DEPENDENCIES, "return job.name in time.kept and slot", "return slot"),
     ("dependencies", DEPENDENCIES, "slot >= time.slots.until(0,", "slot > time.slots.until(0,"),
-    ("dependencies", TIMELINE, "            and not each.new\n", ""),
-    ("dependencies", TIMELINE, "and len(each.placement.replicas) == len(each.job.running.replicas)", ""),
-    ("dependencies", TIMELINE, "key=lambda job: (job.ended_at, job.outcome)", "key=lambda job: job.outcome"),
-    ("dependencies", TIMELINE, "in (*self.starting, *self.later):", "in self.later:"),
-    ("dependencies", TIMELINE, "in (*self.starting, *self.later):", "in self.starting:"),
+    ("dependencies", CASE, "            and not each.new\n", ""),
+    ("dependencies", CASE, "and len(each.placement.replicas) == len(each.job.running.replicas)", ""),
+    ("dependencies", CASE, "key=lambda job: (job.ended_at, job.outcome)", "key=lambda job: job.outcome"),
+    ("dependencies", CASE, "in (*self.starting, *self.later):", "in self.later:"),
+    ("dependencies", CASE, "in (*self.starting, *self.later):", "in self.starting:"),
     ("promises", PROMISES, "if case.time.slots.count == 1 or not any", "if not any"),
     ("promises", PROMISES, "if self._time.begun(second) else 0", ""),
     ("promises", PROMISES, "return self._time.begun(self._due(job.promise)) if", "return self._time.begun(second) if"),
@@ -190,7 +189,7 @@ PLANTED = (
     ("promises", PROMISES, "unmet_start_conditions(self._case, stay, {})", "unmet_start_conditions(self._case, stay, self._time.starts)"),
     ("promises", PROMISES, "_with_what_is_asked(job, promise.replicas)", "promise.replicas"),
     ("promises", PROMISES, "taken |= {(replica.node, index) for index in chosen}", "pass"),
-    ("promises", TIMELINE, "bisect_right(self.slots.edges[:-1], second) - 1", "bisect_right(self.slots.edges[:-1], second)"),
+    ("promises", CASE, "bisect_right(self.slots.edges[:-1], second) - 1", "bisect_right(self.slots.edges[:-1], second)"),
     ("objective_time", EARNING, "    for stay in case.time.later:\n", "    for stay in ():\n"),
     ("objective_time", EARNING, "yield from [stay] if _may_run(case, stay) else ()\n\n\ndef _may", "yield stay\n\n\ndef _may"),
     ("objective_time", EARNING, "len(replicas), start=stay.start, seconds=stay.seconds", "len(replicas), start=0, seconds=stay.seconds"),
@@ -205,9 +204,9 @@ PLANTED = (
     ("objective_time", TERMS, "if not (draining or windows.all):", "if not draining:"),
     ("objective_time", TERMS, "windows.blocking_window(stay.job, replica.node, 0, stay.seconds)", "replica.node == 'n0'"),
     ("objective_time", TERMS, "windows.blocking_window(stay.job, replica.node, 0, stay.seconds)", "windows.blocking_window(stay.job, replica.node, 0, 3600)"),
-    ("objective_time", TIMELINE, "self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))", "self.durations.restart_seconds_now(job, None)"),
-    ("objective_time", TIMELINE, "and times[job.name] == 1", ""),
-    ("objective_time", TIMELINE, "            and job.name not in placed\n", ""),
-    ("objective_time", TIMELINE, "            and not job.held\n", ""),
+    ("objective_time", CASE, "self.durations.restart_seconds_now(job, self.gpu_model(job, placement.replicas))", "self.durations.restart_seconds_now(job, None)"),
+    ("objective_time", CASE, "and times[job.name] == 1", ""),
+    ("objective_time", CASE, "            and job.name not in placed\n", ""),
+    ("objective_time", CASE, "            and not job.held\n", ""),
 )  # fmt: skip
 """Examples that must fail, module, what stands there, what shall stand there."""

@@ -1,12 +1,10 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
-from gpuplan.models.plan import replica_identity as IDENTITY
+from gpuplan.models import placement as IDENTITY
 from gpuplan.models.verifier import context as CASE
-from gpuplan.models.verifier import damage as DAMAGE
 from gpuplan.models.verifier import job_changes as OCCUPANT
 from gpuplan.models.verifier import quota_usage as USAGE
-from gpuplan.models.verifier import reclaim as RECLAIM
-from gpuplan.models.verifier import timeline as TIMELINE
+from gpuplan.models.verifier import snapshot_facts as FACTS
 from gpuplan.models.verifier.rules import capacity as CAPACITY
 from gpuplan.models.verifier.rules import disruption as DISRUPTION
 from gpuplan.models.verifier.rules import gang as JOB
@@ -24,20 +22,20 @@ PLANTED = (
     ("assignment", JOB, "if job.held:", "if False:"),
     ("assignment", JOB, "if placement.slot:", "if placement.slot > 1:"),
     ("assignment", JOB, "case.with_change(Change.STARTED)", "((one.job, one) for one in case.judged_placements if one.job)"),
-    ("damage", DAMAGE, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
-    ("damage", DAMAGE, "if number not in occupant.new]", "]"),
-    ("damage", DAMAGE, "or len(job.running.replicas) < job.gang.minimum:", "or False:"),
-    ("damage", DAMAGE, "    if not node.ready:", "    if False:"),
-    ("damage", DAMAGE, "not node.gpus.details and _are_plain", "_are_plain"),
-    ("damage", DAMAGE, " and held.index < count for", " for"),
-    ("damage", DAMAGE, "if not gpu.healthy and job.preemptible:", "if not gpu.healthy:"),
-    ("damage", DAMAGE, "if not gpu.healthy and job.preemptible:", "if False:"),
-    ("damage", DAMAGE, "return gpu.mig is None\n", "return True\n"),
-    ("damage", DAMAGE, "gpu.mig is not None and held.instance in gpu.mig", "gpu.mig is not None"),
-    ("damage", DAMAGE, "(damaged.keys() | left) - set(named)", "damaged.keys() - set(named)"),
-    ("damage", DAMAGE, "set(named) - damaged.keys() - left", "set()"),
-    ("damage", DAMAGE, "job.name not in damaged and before", "False and before"),
-    ("damage", DAMAGE, "before.keys() ^ sound.job_by_name.keys()", "set()"),
+    ("damage", DISRUPTION, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
+    ("damage", DISRUPTION, "if number not in occupant.new]", "]"),
+    ("damage", FACTS, "or len(job.running.replicas) < job.gang.minimum:", "or False:"),
+    ("damage", FACTS, "    if not node.ready:", "    if False:"),
+    ("damage", FACTS, "not node.gpus.details and _are_plain", "_are_plain"),
+    ("damage", FACTS, " and held.index < count for", " for"),
+    ("damage", FACTS, "if not gpu.healthy and job.preemptible:", "if not gpu.healthy:"),
+    ("damage", FACTS, "if not gpu.healthy and job.preemptible:", "if False:"),
+    ("damage", FACTS, "return gpu.mig is None\n", "return True\n"),
+    ("damage", FACTS, "gpu.mig is not None and held.instance in gpu.mig", "gpu.mig is not None"),
+    ("damage", DISRUPTION, "(damaged.keys() | left) - set(named)", "damaged.keys() - set(named)"),
+    ("damage", DISRUPTION, "set(named) - damaged.keys() - left", "set()"),
+    ("damage", DISRUPTION, "job.name not in damaged and before", "False and before"),
+    ("damage", DISRUPTION, "before.keys() ^ sound.job_by_name.keys()", "set()"),
     ("disruption", IDENTITY, "return one == other or Counter", "return len(one) == len(other) or Counter"),
     ("disruption", IDENTITY, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
     ("disruption", IDENTITY, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),
@@ -57,8 +55,8 @@ PLANTED = (
     ("disruption", DISRUPTION, "        return\n    if not allowed:", "        pass\n    if not allowed:"),
     ("disruption", DISRUPTION, '    if not job.preemptible:\n        yield "it is not preemptible"\n    if case.time.must_leave(job):', "    if case.time.must_leave(job):"),
     ("disruption", DISRUPTION, '    if not job.preemptible:\n        yield "it is not preemptible"\n    yield from', "    yield from"),
-    ("disruption", TIMELINE, "any(node.drain for node", "any(not node.schedulable for node"),
-    ("disruption", TIMELINE, "any(node.drain for node", "all(node.drain for node"),
+    ("disruption", CASE, "any(node.drain for node", "any(not node.schedulable for node"),
+    ("disruption", CASE, "any(node.drain for node", "all(node.drain for node"),
     ("disruption", DISRUPTION, "if ran < least:", "if ran <= least:"),
     ("disruption", DISRUPTION, "if ran < least:", "if False:"),
     ("disruption", DISRUPTION, "if most is not None and job.preemptions >= most:", "if False:"),
@@ -144,12 +142,12 @@ PLANTED = (
     ("preemption", PREEMPTION, "if more and drawn > cap:", "if more > cap:"),
     ("preemption", PREEMPTION, "used[queue.name] > allowed and", "used[queue.name] > 2 * allowed and"),
     ("preemption", PREEMPTION, "if coming and drawn > watts * MILLI", "if drawn > 2 * watts * MILLI"),
-    ("preemption", RECLAIM, "> self.entitled(step.queue, resource, alone=step.alone)", ">= self.entitled(step.queue, resource, alone=step.alone)"),
-    ("preemption", RECLAIM, "+ milli <= self._due(step, resource)", "+ milli < self._due(step, resource)"),
-    ("preemption", RECLAIM, "return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))", "return self._nominal_below[resource][queue]"),
-    ("preemption", RECLAIM, "if self._rules.reclaim:", "if True:"),
-    ("preemption", RECLAIM, "below = [step for step in taker if step not in giver]", "below = taker"),
-    ("preemption", RECLAIM, "all(self._borrows(step, resource) for step in beside)", "any(self._borrows(step, resource) for step in beside)"),
+    ("preemption", FACTS, "> self.entitled(step.queue, resource, alone=step.alone)", ">= self.entitled(step.queue, resource, alone=step.alone)"),
+    ("preemption", FACTS, "+ milli <= self._due(step, resource)", "+ milli < self._due(step, resource)"),
+    ("preemption", FACTS, "return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))", "return self._nominal_below[resource][queue]"),
+    ("preemption", FACTS, "if self._rules.reclaim:", "if True:"),
+    ("preemption", FACTS, "below = [step for step in taker if step not in giver]", "below = taker"),
+    ("preemption", FACTS, "all(self._borrows(step, resource) for step in beside)", "any(self._borrows(step, resource) for step in beside)"),
     ("anti_affinity", PLACE, "frozenset(avoided.labels.items()), avoided.level]", "frozenset(avoided.labels.items()), Level.NODE]"),
     ("anti_affinity", PLACE, "each.job and labels <= each.job.labels.items())", "each.job and labels & each.job.labels.items())"),
     ("anti_affinity", PLACE, "if other != name]:", "]:"),

@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Start
 from gpuplan.models.plan.plan import Plan
-from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.audit_log import AuditLog

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
 from gpuplan.models.timing.durations import Durations
 from gpuplan.planner.analysis.effects import ClusterView, apply_action

@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.planner.simulate.clock import Clock
 from gpuplan.planner.simulate.decide import BaselineDecider
 from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import advance_world, initial_world
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.world import SimulatedWorld
 
 MINUTE = 60
-EVENTS = Clock(24 * 3600, at_events=True)
+EVENTS = EpochClock(24 * 3600, at_events=True)
 FREE = Physics(checkpoint_every=1, checkpoint=0, restart=0)
 """Stopping costs nothing."""
 

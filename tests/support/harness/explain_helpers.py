@@ -6,7 +6,7 @@ from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.models.policy.policy import Disruption
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
-from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.targets.to_target import target_of

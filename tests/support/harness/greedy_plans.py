@@ -13,7 +13,7 @@ from tests.support.builders.build import by_value
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.desired_state import DesiredState
+    from gpuplan.models.plan.solution import DesiredState
 
 
 @dataclass(frozen=True)

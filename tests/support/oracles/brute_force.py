@@ -11,9 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, same_holdings
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.builders import build

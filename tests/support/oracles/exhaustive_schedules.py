@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 
 from gpuplan.models.placement import GpuShare, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState, LaterStart
+from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import verify_target

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption
 from tests.support.oracles import brute_force
 from tests.support.strategies.random_targets import judged, sorted_by_job

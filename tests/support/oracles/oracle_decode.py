@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.strategies.random_targets import sorted_by_job

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gpuplan.models.policy.policy import completion_points, job_points
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.value.disruption_cost import resize_points
+from gpuplan.models.value.job_value import completion_points, job_points
 from tests.support.builders import build
 from tests.support.oracles.brute_force import everything_legal
 

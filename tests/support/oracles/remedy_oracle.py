@@ -14,9 +14,9 @@ from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Running, Toleration
-from gpuplan.models.placement import Placement
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.job import Toleration
+from gpuplan.models.placement import Placement, Running
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after

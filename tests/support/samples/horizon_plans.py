@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.plan.plan import Base
-from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.solution import LaterStart, SolveStatus
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot

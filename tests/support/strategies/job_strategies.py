@@ -16,11 +16,10 @@ from gpuplan.models.job import (
     NodeMatch,
     PreferredNodes,
     ResourceRequest,
-    Running,
     Spread,
     Toleration,
 )
-from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.builders import build
 from tests.support.strategies.instance_sizes import APPS, CLASSES, CORES_PER_GPU, HCA, TAINT

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import MigInstance
 from gpuplan.models.eligibility.free_resources import charged_cpu_memory, free_resources_by_node
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.verify import verify_target

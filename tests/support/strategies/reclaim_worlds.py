@@ -6,7 +6,7 @@ import random
 
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
-from gpuplan.models.verifier.context import SnapshotFacts
+from gpuplan.models.verifier.snapshot_facts import SnapshotFacts
 from tests.support.builders import build
 
 SIZES = (1, 1, 1, 2, 2, 3)

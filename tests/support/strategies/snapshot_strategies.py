@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import (
-    AntiAffinity,
-    Job,
-    LocalityPreference,
-    ResourceRequest,
-    Running,
-    Spread,
-    Toleration,
-)
+from gpuplan.models.job import AntiAffinity, Job, LocalityPreference, ResourceRequest, Spread, Toleration
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot

@@ -8,8 +8,7 @@ from datetime import timedelta
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
-from gpuplan.models.job import Running
-from gpuplan.models.placement import Promise
+from gpuplan.models.placement import Promise, Running
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.validation.damage import survey_damage

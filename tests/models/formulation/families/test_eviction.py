@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.formulation.structure.eviction_patterns import EvictionPatterns
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build

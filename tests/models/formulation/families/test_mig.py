@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus
-from gpuplan.models.job import Job, ResourceRequest, Running
-from gpuplan.models.placement import MigSlice, Replica
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.placement import MigSlice, Replica, Running
 from gpuplan.models.policy.policy import Disruption, MigPolicy
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved

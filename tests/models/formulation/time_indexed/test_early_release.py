@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.encode import encode
-from gpuplan.models.plan.desired_state import DesiredState
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.problem_builder import build_problem

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from gpuplan.models.job import Running
+from gpuplan.models.placement import Running
 from gpuplan.models.plan.violation import Rule
 from tests.support.builders.build import NOW, job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, holding, judge, rules, sliced

@@ -10,13 +10,13 @@ import pytest
 from gpuplan.models.dependency import Dependency, FinishedJob, JobOutcome
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.gang import Gang
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.job import Progress
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Objective
-from gpuplan.models.progress import Progress
-from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
-from gpuplan.planner.explain import explain
+from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
 from gpuplan.planner.explain.answers.job import Explanation, Remedies
+from gpuplan.planner.explain.job import explain
 from gpuplan.planner.render.explain.job import explanation_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot

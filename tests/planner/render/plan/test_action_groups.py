@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.plan.desired_state import LaterStart
+from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.plan.text import diff_text, plan_text

@@ -15,8 +15,7 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.baselines import BASELINES, decide
-from gpuplan.planner.simulate.clock import Clock
-from gpuplan.planner.simulate.names import BASELINE_NAMES
+from gpuplan.planner.simulate.run_options import BASELINE_NAMES, EpochClock
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
@@ -287,7 +286,7 @@ def test_least_slack_serves_the_job_that_is_latest_for_its_length():
     given = trace(comes("long", 0, 60), comes("short", 20, 10), physics=physics)
 
     # At 25 short is at (5 + 10) / 10, long at 60 / 60.
-    assert starts("least-slack", given, Clock(5 * MINUTE)) == {"long": [0, 35], "short": [25]}
+    assert starts("least-slack", given, EpochClock(5 * MINUTE)) == {"long": [0, 35], "short": [25]}
 
 
 def test_max_min_shares_one_node_in_turns():
@@ -296,7 +295,7 @@ def test_max_min_shares_one_node_in_turns():
 
     had = [
         sorted(task.attained(each.before.now) for task in each.before.tasks.values())
-        for each in islice(epochs("max-min", given, Clock(10 * MINUTE)), 19)
+        for each in islice(epochs("max-min", given, EpochClock(10 * MINUTE)), 19)
     ]
 
     # After each three rounds all have had the same, and never do two differ by more than one round.
@@ -343,7 +342,7 @@ def test_no_rule_on_places_is_ever_broken(baseline):
     judged = 0
     for seed in SEEDS:
         given, policy = random_trace(seed, jobs=12, hours=3)
-        for each in epochs(baseline, given, Clock(1200), policy, most=8):
+        for each in epochs(baseline, given, EpochClock(1200), policy, most=8):
             placements = each.after.snapshot().running_placements
             broken = verify(each.before.snapshot(), policy, placements).violations
             judged += len(placements)
@@ -354,7 +353,7 @@ def test_no_rule_on_places_is_ever_broken(baseline):
 @pytest.mark.parametrize("baseline", sorted(set(BASELINE_NAMES) - PREEMPTIVE))
 def test_rules_without_preemption_leave_running_jobs_where_they_are(baseline):
     given, policy = random_trace(3, jobs=12, hours=3, outages=False)
-    for each in epochs(baseline, given, Clock(1200), policy, most=6):
+    for each in epochs(baseline, given, EpochClock(1200), policy, most=6):
         assert {one.kind for one in each.happened} <= {JobEventKind.STARTED}
 
 
@@ -363,7 +362,7 @@ def test_a_job_only_stops_for_another_to_start(baseline):
     stops = 0
     for seed in SEEDS:
         given, policy = random_trace(seed, jobs=25, hours=3, outages=False)
-        for each in epochs(baseline, given, Clock(1200), policy, most=8):
+        for each in epochs(baseline, given, EpochClock(1200), policy, most=8):
             kinds = [one.kind for one in each.happened]
             stops += kinds.count(JobEventKind.PREEMPTED)
             assert JobEventKind.PREEMPTED not in kinds or JobEventKind.STARTED in kinds
@@ -405,7 +404,7 @@ def test_they_start_at_the_instant_of_the_snapshot():
 def test_nothing_waits_for_which_there_is_room(baseline):
     for seed in SEEDS:
         given, policy = random_trace(seed, jobs=12, hours=3)
-        for each in epochs(baseline, given, Clock(1200), policy, most=6):
+        for each in epochs(baseline, given, EpochClock(1200), policy, most=6):
             after = each.after.snapshot()
             running = {job.name for job in after.jobs if job.running}
             assert {placement.job for placement in decide("fifo-skip", after, policy, {})} == running

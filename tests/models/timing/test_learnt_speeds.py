@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.gang import Gang
-from gpuplan.models.timing.learnt_scaling import SAMPLES, fit_speeds, with_learnt_scaling
+from gpuplan.models.timing.learnt_speeds import SAMPLES, fit_speeds, with_learnt_scaling
 from tests.support.builders.build import NOW, job, snapshot
 
 HOUR = 3600

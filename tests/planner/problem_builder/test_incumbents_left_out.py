@@ -6,7 +6,7 @@ from gpuplan.models.cluster import Cluster
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy, Prices
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.problem_builder.left_out import left_out
+from gpuplan.planner.problem_builder.incumbents import left_out
 from tests.support.builders.build import job, node, pool, replica, snapshot
 
 

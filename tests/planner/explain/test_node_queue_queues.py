@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.explain.queue import explain_queue
+from gpuplan.planner.explain.node_queue import explain_queue
 from gpuplan.planner.render.explain.node_queue import queue_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import job, queue, replica, snapshot

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, RackPower
-from gpuplan.planner.explain.node import explain_node
+from gpuplan.planner.explain.node_queue import explain_node
 from gpuplan.planner.render.explain.node_queue import node_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, replica, snapshot

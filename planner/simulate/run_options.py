@@ -1,4 +1,8 @@
-"""Times of the epochs of a simulation: regular, or at events."""
+"""
+Options of a simulated run: times of its epochs, regular or at events; names of solvers and baselines.
+
+The command line reads them, so this imports nothing of what they depend on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from gpuplan.planner.simulate.world import SimulatedWorld
@@ -17,7 +21,7 @@ LONGEST_WAIT: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class EpochClock:
     """Times of the epochs."""
 
     every: int
@@ -36,16 +40,16 @@ class Clock:
     """Largest number of epochs; None is without a limit."""
 
     @staticmethod
-    def regular(every: int, *, seconds: int | None = None, epochs: int | None = None) -> Clock:
+    def regular(every: int, *, seconds: int | None = None, epochs: int | None = None) -> EpochClock:
         """Epochs so many seconds apart: for so long, or so many of them."""
-        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+        return EpochClock(every, seconds if epochs is None else (epochs - 1) * every)
 
     @staticmethod
     def of_events(
         *, least: int, most: int = LONGEST_WAIT, seconds: int | None = None, epochs: int | None = None
-    ) -> Clock:
+    ) -> EpochClock:
         """Epochs where something happens, at least and at most so many seconds apart."""
-        return Clock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
+        return EpochClock(most, seconds, at_events=True, apart=max(1, least), epochs=epochs)
 
     def next_epoch(self, world: SimulatedWorld) -> datetime:
         """Time of the next epoch after the world's present time."""
@@ -68,3 +72,47 @@ def _events(world: SimulatedWorld) -> Iterator[datetime]:
     for node in world.cluster.nodes:
         if node.ready_at is not None:
             yield node.ready_at
+
+
+SOLVER_NAMES: Final = ("auto", "milp", "cpsat", "greedy")
+"""Solvers that may plan; `auto` is as the policy says."""
+
+ALL_BASELINES: Final = "all-baselines"
+"""Stands for each of the baselines."""
+
+BASELINE_NAMES: Final = (
+    "fifo",
+    "fifo-skip",
+    "easy",
+    "conservative",
+    "sjf",
+    "srpt",
+    "srsf",
+    "lrpt",
+    "las",
+    "least-slack",
+    "max-min",
+    "drf",
+    "first-fit",
+    "best-fit",
+    "most-allocated",
+    "least-allocated",
+    "requested-to-capacity-ratio",
+)
+"""In the order in which docs/simulation.md describes them."""
+
+
+def known_names(names: Iterable[str]) -> tuple[str, ...]:
+    """
+    Names of solvers and baselines, each once, `all-baselines` spelled out.
+
+    Raises
+    ------
+    ValueError
+        One of them is neither.
+    """
+    spelled = [each for name in names for each in (BASELINE_NAMES if name == ALL_BASELINES else (name,))]
+    if strange := [name for name in spelled if name not in (*SOLVER_NAMES, *BASELINE_NAMES)]:
+        listed = ", ".join((*SOLVER_NAMES, ALL_BASELINES, *BASELINE_NAMES))
+        raise ValueError(f"{strange[0]!r} is none of {listed}.")
+    return tuple(dict.fromkeys(spelled))

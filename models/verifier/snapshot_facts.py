@@ -1,18 +1,94 @@
-"""Entitlements of queues, and the queues that they reclaim from: an independent implementation."""
+"""
+Facts about a snapshot that the rules share: usage, entitlements of queues, and lost places of running jobs.
+
+They are implemented independently. A queue has its own definition of what it may reclaim. A place is sound if
+the node exists and is ready, the GPU exists, is healthy and has the layout in use, and the gang has enough
+replicas.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuplan.models.placement import GpuShare, holding
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.verifier.quota_usage import children_first, subtree_totals, usage_of_resource
+from gpuplan.models.value.start_value import StartValue
+from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
+from gpuplan.models.verifier.quota_usage import (
+    children_first,
+    subtree_totals,
+    usage_by_queue_and_model,
+    usage_of_resource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuplan.models.policy.policy import Disruption
+    from gpuplan.models.cluster import Gpu, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Holding, MigSlice, Replica
+    from gpuplan.models.policy.policy import Disruption, Policy
     from gpuplan.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """Facts about a snapshot that do not depend on the plan: computed once for all plans checked."""
+
+    snapshot: Snapshot
+
+    @cached_property
+    def running(self) -> tuple[Job, ...]:
+        """Running jobs."""
+        return tuple([job for job in self.snapshot.jobs if job.running])
+
+    @cached_property
+    def usage(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
+        placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
+        return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
+
+    @cached_property
+    def damaged(self) -> dict[str, dict[Holding, str]]:
+        """Reasons why places of running jobs are lost, by job and by holding of a replica."""
+        return lost_places(self.snapshot)
+
+    @cached_property
+    def kept(self) -> dict[str, JudgedPlacement]:
+        """The running jobs as unchanged occupants, by name."""
+        return {
+            job.name: JudgedPlacement(job.placement, job, Change.KEPT, ())
+            for job in self.running
+            if job.placement
+        }
+
+    @cached_property
+    def _entitlements(self) -> dict[Disruption, Entitlements]:
+        return {}
+
+    def entitlements(self, rules: Disruption) -> Entitlements:
+        """Entitlements of queues under the rules of a policy."""
+        if rules not in self._entitlements:
+            self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
+        return self._entitlements[rules]
+
+    @cached_property
+    def _earnings(self) -> dict[int, StartValue]:
+        return {}
+
+    def start_value(self, policy: Policy) -> StartValue:
+        """Points of starts under a policy."""
+        # A policy has no hash. Its cached earnings keep it alive, so that no other policy can get its id.
+        if id(policy) not in self._earnings:
+            self._earnings[id(policy)] = StartValue(self.snapshot, policy)
+        return self._earnings[id(policy)]
+
+    @cached_property
+    def some_avoid_others(self) -> bool:
+        """True if any job has anti-affinity."""
+        return any(job.anti_affinity for job in self.snapshot.jobs)
 
 
 class _Step(NamedTuple):
@@ -159,3 +235,66 @@ class Entitlements:
         if self._rules.reclaim:
             return self.entitled(step.queue, resource, alone=step.alone)
         return 0 if step.alone else self.guarantee(step.queue, resource)
+
+
+def lost_places(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
+    """
+    Reasons why places of running jobs are lost, by job and by holding of a replica.
+
+    A job with fewer replicas than its gang's minimum is included, even without a lost place.
+    """
+    nodes = snapshot.cluster.node_by_name
+    found: dict[str, dict[Holding, str]] = {}
+    for job in snapshot.jobs:
+        if job.running is None:
+            continue
+        lost: dict[Holding, str] = {}
+        for replica in job.running.replicas:
+            if why := _why_lost(job, replica, nodes.get(replica.node)):
+                lost[holding(replica)] = why
+        if lost or len(job.running.replicas) < job.gang.minimum:
+            found[job.name] = lost
+    return found
+
+
+def keeps_unhealthy(job: Job, snapshot: Snapshot) -> bool:
+    """True if a job that may not be interrupted holds an unhealthy GPU."""
+    nodes = snapshot.cluster.node_by_name
+    return not job.preemptible and any(
+        (gpu := _gpu(nodes.get(replica.node), held)) is not None and not gpu.healthy
+        for replica in (job.running.replicas if job.running else ())
+        for held in replica.gpus
+    )
+
+
+def _why_lost(job: Job, replica: Replica, node: Node | None) -> str:
+    """Reason why a replica's place is lost; empty if it is sound."""
+    if node is None:
+        return f"node {replica.node} is gone"
+    if not node.ready:
+        return f"node {node.name} is not ready"
+    if node.gpus is not None and not node.gpus.details and _are_plain(replica, node.gpus.count):
+        return ""
+    for held in replica.gpus:
+        gpu = _gpu(node, held)
+        if gpu is None:
+            return f"gpu {held.index} of node {node.name} is gone"
+        if not gpu.healthy and job.preemptible:
+            return f"gpu {held.index} of node {node.name} is unhealthy"
+        if not _is_laid_out(gpu, held):
+            return f"gpu {held.index} of node {node.name} has another MIG layout"
+    return ""
+
+
+def _are_plain(replica: Replica, count: int) -> bool:
+    return all(isinstance(held, GpuShare) and held.index < count for held in replica.gpus)
+
+
+def _gpu(node: Node | None, held: GpuShare | MigSlice) -> Gpu | None:
+    return node.gpus.by_index.get(held.index) if node and node.gpus else None
+
+
+def _is_laid_out(gpu: Gpu, held: GpuShare | MigSlice) -> bool:
+    if isinstance(held, GpuShare):
+        return gpu.mig is None
+    return gpu.mig is not None and held.instance in gpu.mig

@@ -3,7 +3,7 @@
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.verifier.damage import unnamed_damage
+from gpuplan.models.verifier.rules.disruption import unnamed_damage
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge, rules
 

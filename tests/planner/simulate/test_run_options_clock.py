@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.trace import Trace
 from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 from tests.support.builders.build import NOW, job, pool, snapshot
@@ -25,34 +25,34 @@ def queue():
 
 
 def test_at_events_epochs_are_where_jobs_come_and_end():
-    assert minutes(queue(), Clock(HOUR, at_events=True)) == [0, 3, 7, 12]
-    assert minutes(queue(), Clock(5 * MINUTE)) == [0, 5, 10, 15]
+    assert minutes(queue(), EpochClock(HOUR, at_events=True)) == [0, 3, 7, 12]
+    assert minutes(queue(), EpochClock(5 * MINUTE)) == [0, 5, 10, 15]
 
 
 def test_what_happens_in_one_second_is_one_event():
     given = trace(comes("a", 0, 7), *(comes(name, 7, 2, gpus=4) for name in "bc"))
 
-    assert minutes(given, Clock(HOUR, at_events=True)) == [0, 7, 9]
+    assert minutes(given, EpochClock(HOUR, at_events=True)) == [0, 7, 9]
 
 
 def test_epochs_at_events_are_as_far_apart_as_asked_for():
     # The event at 3 is heard at 5, what happens at 7 at 10, and the end of b, which starts then, at 15.
-    assert minutes(queue(), Clock(HOUR, at_events=True, apart=5 * MINUTE)) == [0, 5, 10, 15]
+    assert minutes(queue(), EpochClock(HOUR, at_events=True, apart=5 * MINUTE)) == [0, 5, 10, 15]
 
 
 def test_without_events_the_next_epoch_comes_all_the_same():
-    assert minutes(trace(comes("a", 0, 25)), Clock(10 * MINUTE, at_events=True)) == [0, 10, 20, 25]
+    assert minutes(trace(comes("a", 0, 25)), EpochClock(10 * MINUTE, at_events=True)) == [0, 10, 20, 25]
 
 
 def test_nodes_that_fail_and_return_are_events():
     outages = (Outage(2 * MINUTE, "n0", NodeEvent.FAILS), Outage(6 * MINUTE, "n0", NodeEvent.RETURNS))
     given = trace(comes("a", 4, 10), outages=outages)
 
-    assert minutes(given, Clock(HOUR, at_events=True)) == [0, 2, 4, 6, 16]
+    assert minutes(given, EpochClock(HOUR, at_events=True)) == [0, 2, 4, 6, 16]
 
 
 def test_a_node_that_comes_up_is_an_event():
-    clock = Clock(HOUR, at_events=True)
+    clock = EpochClock(HOUR, at_events=True)
     start = snapshot(nodes=(), jobs=[job("a", gpus=8)], pools=(pool(),))
     (first, *_) = epochs("fifo", Trace(start), clock)
     booting = first.after.cluster.model_copy(
@@ -68,6 +68,6 @@ def test_a_node_that_comes_up_is_an_event():
 @pytest.mark.parametrize("at_events", [False, True])
 def test_the_next_epoch_is_always_later(at_events):
     given = trace(comes("a", 0, 0), comes("b", 0, 1))
-    clock = Clock(HOUR, at_events=at_events)
+    clock = EpochClock(HOUR, at_events=at_events)
 
     assert all(clock.next_epoch(each.after) > each.after.now for each in epochs("fifo", given, clock))
