@@ -91,7 +91,7 @@ class _TieredSolve:
         params = limits.params.placement
         self._problem = reserve_promised_starts(problem, params) if problem.slots > 1 else problem
         self._running, self._limits, self._check, self._watch = running, limits, check, watch
-        self._began = began
+        self._began, self._posed = began, time.monotonic() - began
         self._served = PriorityResults(self._problem, running)
         self._floors: dict[int, int] = {}
         self._first: tuple[str, DesiredState] | None = None
@@ -138,7 +138,10 @@ class _TieredSolve:
             last=warm,
             newcomers=newcomers,
         )
-        stages = tuple(self._stages)
+        # The last stage counts its time from the beginning of the epoch.
+        before = solution.phases["pose"] - self._posed
+        phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
+        solution, stages = replace(solution, phases=phases), tuple(self._stages)
         if all(each.proven for each in stages):
             return replace(solution, stages=stages)
         ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +30,7 @@ from gpuplan.models.verifier.quota_usage import usage_by_queue_and_model
 from gpuplan.models.verifier.snapshot_facts import Entitlements, SnapshotFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.cluster import Level, Node, NodePool
     from gpuplan.models.dependency import JobOutcome
@@ -64,6 +64,8 @@ class Context:
     planned: tuple[LaterStart, ...] = ()
     known: SnapshotFacts | None = None
     """Facts of the snapshot, if already computed."""
+    judged: Mapping[str, JudgedPlacement] = field(default_factory=dict)
+    """Placements of another plan with their changes, by job: the same placement has the same change."""
 
     @cached_property
     def facts(self) -> SnapshotFacts:
@@ -157,7 +159,7 @@ class Context:
         the others are copies.
         """
         jobs = self.jobs
-        kept = self.facts.kept
+        kept = {**self.judged, **self.facts.kept}
         found = [
             known
             if (known := kept.get(placement.job)) and known.placement is placement

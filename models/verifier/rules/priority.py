@@ -84,7 +84,9 @@ class _Order:
         self._case, self._judges = case, judges
         self._groups = co_start_groups(case)
         self._trials = max(_FEWEST_TRIALS, _TRIALS // (1 + len(case.placements)))
-        self._costs: dict[int, int] = {}
+        self._lower: dict[int, frozenset[str]] = {}
+        """Newcomers of lower priority than this, by priority."""
+        self._nodes: dict[frozenset[str], list[Node]] = {}
 
     @cached_property
     def newcomers(self) -> tuple[tuple[Job, JudgedPlacement], ...]:
@@ -107,18 +109,31 @@ class _Order:
         there = job.name in self._case.placement_counts
         return not (there or job.held or job.co_start or job.request.mig or not job.weight_milli)
 
+    def _below(self, priority: int) -> frozenset[str]:
+        """Newcomers of lower priority."""
+        if priority not in self._lower:
+            self._lower[priority] = frozenset(
+                each.name for each, _ in self.newcomers if self.level(each) < priority
+            )
+        return self._lower[priority]
+
+    @cached_property
+    def _newcomers_on(self) -> dict[str, set[str]]:
+        """Newcomers with new replicas on each node."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for job, occupant in self.newcomers:
+            for replica in occupant.new_replicas:
+                found[replica.node].add(job.name)
+        return found
+
     def displaced(self, job: Job) -> list[str] | None:
         """Jobs of lower priority without which a job could start; None if it could not."""
-        gone = {each.name for each, _ in self.newcomers if self.level(each) < job.priority}
+        gone = self._below(job.priority)
         if not gone:
             return None
         for replicas in self._places(job, gone):
             nodes = {replica.node for replica in replicas}
-            near = {
-                each.name
-                for each, occupant in self.newcomers
-                if each.name in gone and any(replica.node in nodes for replica in occupant.new_replicas)
-            }
+            near = gone & {name for node in nodes for name in self._newcomers_on[node]}
             for without in (near, gone) if near != gone else (gone,):
                 if self._trials <= 0:
                     return None
@@ -127,7 +142,7 @@ class _Order:
                     return sorted(without)
         return None
 
-    def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> bool:
+    def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: frozenset[str]) -> bool:
         """True if the plan with a job on some places, and without some others, is legal and better."""
         trial = self._with(job, replicas, without)
         # Cheap check first: most jobs that do not start wait for quota.
@@ -146,6 +161,11 @@ class _Order:
         return self._judges.is_legal(trial)
 
     @cached_property
+    def _judged(self) -> dict[str, JudgedPlacement]:
+        """The plan's placements with their changes, by job; a legal plan has one a job."""
+        return {each.placement.job: each for each in self._case.judged_placements}
+
+    @cached_property
     def _disturbs(self) -> bool:
         """True if the plan preempts a running job, or changes one other than by growth."""
         case = self._case
@@ -157,7 +177,7 @@ class _Order:
     def _duties(self) -> dict[str, int]:
         return {name: self._judges.terms[name](self._case) for name in _OBLIGATION_TERMS}
 
-    def _with(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> Context:
+    def _with(self, job: Job, replicas: tuple[Replica, ...], without: frozenset[str]) -> Context:
         kept = []
         for each in self._case.placements:
             if each.job not in without:
@@ -171,7 +191,7 @@ class _Order:
         )
         here = Placement(job=job.name, replicas=replicas)
         placements = tuple(sorted((*kept, here), key=lambda placement: placement.job))
-        return replace(self._case, placements=placements, planned=planned)
+        return replace(self._case, placements=placements, planned=planned, judged=self._judged)
 
     def _is_owed(self, job: Job) -> bool:
         """True if a queue of the job has no more than its guarantee."""
@@ -222,7 +242,7 @@ class _Order:
                 found[replica.node].append((occupant.placement.job, replica, number in occupant.new))
         return found
 
-    def _places(self, job: Job, gone: set[str]) -> Iterator[tuple[Replica, ...]]:
+    def _places(self, job: Job, gone: frozenset[str]) -> Iterator[tuple[Replica, ...]]:
         """Possible placements of a job without those in `gone`: one GPU model, one domain if required."""
         rooms: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
         spread: dict[tuple[object, ...], int] = defaultdict(int)
@@ -241,22 +261,17 @@ class _Order:
             if len(rooms[key]) >= job.gang.minimum:
                 yield tuple(rooms.pop(key))
 
-    def _nodes_for(self, job: Job, gone: set[str]) -> Iterable[str]:
+    def _nodes_for(self, job: Job, gone: frozenset[str]) -> Iterable[str]:
         """Nodes that a job might use; first those that the jobs in `gone` take."""
-        taken = {
-            replica.node
-            for each, occupant in self.newcomers
-            if each.name in gone
-            for replica in occupant.new_replicas
-        }
-        nodes = [
-            node.name
-            for node in self._case.nodes_after
-            if node.schedulable and (not job.gpu_models or node.gpu_model in job.gpu_models)
-        ]
-        return sorted(nodes, key=lambda name: (name not in taken, name))
+        if gone not in self._nodes:
+            taken = {node for node, names in self._newcomers_on.items() if not gone.isdisjoint(names)}
+            nodes = (node for node in self._case.nodes_after if node.schedulable)
+            self._nodes[gone] = sorted(nodes, key=lambda node: (node.name not in taken, node.name))
+        return (
+            node.name for node in self._nodes[gone] if not job.gpu_models or node.gpu_model in job.gpu_models
+        )
 
-    def _replicas(self, job: Job, node: Node, gone: set[str], most: int) -> Iterator[Replica]:
+    def _replicas(self, job: Job, node: Node, gone: frozenset[str], most: int) -> Iterator[Replica]:
         """At most `most` replicas of a job that fit a node if the jobs in `gone` are absent."""
         there = [
             (name, replica)
