@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from gpuplan.planner.apply import apply
 from gpuplan.planner.cli import main
 from gpuplan.planner.cli.commands.apply import current_user
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -32,14 +31,14 @@ def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch, error):
 def apply_told_to_stop(folder, plan_file, *numbers):
     """In a child process: signals come while the first action is done."""
     os.chdir(folder)
-    perform, left = apply._ApplyRun._perform, list(numbers)
+    begin, left = SimulatedCluster.begin, list(numbers)
 
-    def interrupted(run, step):
+    def interrupted(cluster, action, key):
         while left:
             os.kill(os.getpid(), left.pop())
-        perform(run, step)
+        return begin(cluster, action, key)
 
-    apply._ApplyRun._perform = interrupted
+    SimulatedCluster.begin = interrupted
     sys.argv = ["gpuplan", *APPLY, str(plan_file)]
     main()
 
