@@ -171,10 +171,10 @@ class ApplyLoop:
         return self._stopped
 
     def _is_ready(self, step: Step) -> bool:
-        if isinstance(step, PromiseStep):
-            return not self._under_way and self._left.keys() == {step.id}
         if step.id in self._failed or self._not_before.get(step.id, 0.0) > self._hooks.clock.now():
             return False
+        if isinstance(step, PromiseStep):
+            return not self._under_way and self._left.keys() == {step.id}
         return not any(early in self._left or early in self._under_way for early in step.after_actions)
 
     def _begin(self, step: Step) -> None:
@@ -226,8 +226,12 @@ class ApplyLoop:
     def _record_promises(self, step: PromiseStep, key: str, begun: float) -> None:
         try:
             self._cluster.keep_promises(step.promises, key)
+        except UnreachableError as error:
+            if self._progress_of((key,))[key].phase is not ActionPhase.LANDED:
+                self._fail(step, str(error), begun, retryable=True)
+                return
         except PlannerError as error:
-            self._fail(step, str(error), begun, retryable=isinstance(error, UnreachableError))
+            self._fail(step, str(error), begun)
             return
         self._land(step, begun)
 
@@ -277,9 +281,10 @@ class ApplyLoop:
         self._withdraw(each)
         reason = f": {progress.reason}" if progress.reason else ""
         if phase not in (ActionPhase.NOT_BEGUN, ActionPhase.FAILED):
-            reason += "; it could not be withdrawn and may still land"
+            reason += "; it may still land"
         limit = format_duration(self._timeout(each.step))
-        self._fail(each.step, f"it is {progress.phase.value} after {limit}{reason}", each.begun)
+        where = progress.phase.value.replace("_", " ")
+        self._fail(each.step, f"it is {where} after {limit}{reason}", each.begun)
 
     def _land(self, step: Step, begun: float) -> None:
         self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun))

@@ -81,6 +81,7 @@ def plan_of_all_kinds(draw):
         parallel=draw.choice((1, 3, 10)),
         on_failure=draw.choice(("stop", "continue")),
         attempts=draw.randint(1, 3),
+        timeouts=draw.choice(({}, dict.fromkeys(("preempt", "migrate", "start", "scale_up"), 30))),
     )
     return with_id(plan.model_copy(update={"policy": plan.policy.model_copy(update={"apply": rules})}))
 

@@ -17,7 +17,7 @@ from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
-from tests.support.samples import all_actions
+from tests.support.samples import all_actions, promise_plans
 from tests.support.samples.all_actions import begin, cordon, plan_with
 from tests.support.samples.apply_world import carry_out, recorded, running
 
@@ -137,7 +137,7 @@ def test_what_lasts_too_long_is_withdrawn(on, log):
     plan = under(swaps(1), timeouts={"preempt": 30})
     cluster = on(plan, lasts=grace)
 
-    with pytest.raises(UnappliedError, match="under_way after 30s: it lasts"):
+    with pytest.raises(UnappliedError, match="under way after 30s: it lasts"):
         carry_out(cluster, log, plan=plan, clock=cluster.clock)
 
     assert cluster.requests == {}
@@ -391,3 +391,20 @@ def test_many_failures_are_listed_by_line(on, log):
     assert lines[21] == "  and 10 more"
     assert len(lines) < 30
     assert max(map(len, lines)) < 80
+
+
+def test_promises_recorded_without_an_answer_are_not_recorded_again(on, log):
+    plan = under(promise_plans.PLAN, attempts=1)
+    cluster = on(plan, trouble=losing("promises", 1))
+
+    assert carry_out(cluster, log, plan=plan, clock=cluster.clock).done == ("a1", "promises")
+    assert [kind for kind, _ in recorded(log)].count("intent") == 2
+
+
+def test_promises_that_never_reached_the_cluster_are_tried_again_after_the_pause(on, log):
+    plan = under(promise_plans.PLAN, attempts=3, backoff=30)
+    trouble = iter(["unreached"] * 2)
+    cluster = on(plan, trouble=lambda call, _: next(trouble, "") if call == "promises" else "")
+
+    assert carry_out(cluster, log, plan=plan, clock=cluster.clock).done == ("a1", "promises")
+    assert 30 + 60 <= cluster.clock.now() < 30 + 60 + 3

@@ -75,6 +75,14 @@ class LastingCluster(Wrapped):
         if self._progress(key).phase is ActionPhase.UNDER_WAY:
             del self.requests[key]
 
+    def keep_promises(self, promises, key):
+        trouble = self.trouble("promises", key)
+        if trouble == "unreached":
+            raise UnreachableError("the cluster does not answer.")
+        self.inner.keep_promises(promises, key)
+        if trouble == "lost":
+            raise UnreachableError("the cluster does not answer.")
+
     def _progress(self, key):
         request = self.requests.get(key)
         if request is not None and self.clock.now() < request.ends:
