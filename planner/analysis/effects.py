@@ -201,15 +201,15 @@ def snapshot_after(live: Snapshot, changes: Sequence[Change]) -> Snapshot:
     view, jobs = ClusterView(live), dict(live.job_by_name)
     for change in changes:
         apply_action(view, change)
+    kill_at = {change.job: change.kill_at for change in changes if isinstance(change, Start)}
     for name in {change.job for change in changes if not isinstance(change, NodeAction)} & jobs.keys():
         at, job = view.placements.get(name), jobs[name]
         if at is None:
-            runs = None
-        elif job.running is None:
-            runs = Running(started_at=live.taken_at, replicas=at.replicas)
-        else:
-            runs = job.running.model_copy(update={"replicas": at.replicas})
-        jobs[name] = job.model_copy(update={"running": runs})
+            jobs[name] = job.model_copy(update={"running": None})
+            continue
+        started = Running(started_at=live.taken_at, kill_at=kill_at.get(name), replicas=at.replicas)
+        runs = (job.running or started).model_copy(update={"replicas": at.replicas})
+        jobs[name] = job.model_copy(update={"running": runs, "promise": None})
     nodes, pools = tuple(view.nodes.values()), tuple(view.pools.values())
     cluster = live.cluster.model_copy(update={"nodes": nodes, "pools": pools})
     return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical()
