@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.actions import (
     NodeAction,
     PoolAction,
@@ -44,7 +44,7 @@ from gpuplan.planner.apply.outcome import (
 )
 from gpuplan.planner.apply.promises import PromiseStep, steps_of
 from gpuplan.planner.diff.drift import drift
-from gpuplan.planner.executors.interface import ActionPhase
+from gpuplan.planner.executors.interface import ActionPhase, UnreachableError
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
@@ -99,9 +99,22 @@ def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list
 
 
 def phases_of(plan: Plan, cluster: ClusterWriter) -> dict[str, ActionPhase]:
-    """Where each step of a plan stands on a cluster, by its id."""
+    """
+    Where each step of a plan stands on a cluster, by its id.
+
+    Raises
+    ------
+    UnreachableError
+        The cluster cannot tell it for some step.
+    """
     id_of = {key_of(plan, step): step.id for step in steps_of(plan)}
-    return {id_of[key]: progress.phase for key, progress in cluster.observe(id_of).items()}
+    found = {id_of[key]: progress.phase for key, progress in cluster.observe(id_of).items()}
+    if unknown := [id_ for id_ in id_of.values() if found[id_] is ActionPhase.UNKNOWN]:
+        raise UnreachableError(
+            f"plan {plan.plan_id}: the cluster cannot tell how far {truncated_names(unknown)} went. "
+            "Nothing was done; try again."
+        )
+    return found
 
 
 def landed_steps(plan: Plan, cluster: ClusterWriter) -> frozenset[str]:

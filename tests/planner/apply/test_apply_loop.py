@@ -11,7 +11,7 @@ from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import UnappliedError
 from gpuplan.planner.apply.promises import steps_of
-from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, ExecutionError, UnreachableError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import job, placement, replica, snapshot
@@ -408,3 +408,14 @@ def test_promises_that_never_reached_the_cluster_are_tried_again_after_the_pause
 
     assert carry_out(cluster, log, plan=plan, clock=cluster.clock).done == ("a1", "promises")
     assert 30 + 60 <= cluster.clock.now() < 30 + 60 + 3
+
+
+def test_nothing_begins_while_the_cluster_cannot_tell_how_far_a_step_went(on, log):
+    plan = swaps(1)
+    cluster = on(plan)
+    cluster.observe = lambda keys: dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN))
+
+    with pytest.raises(UnreachableError, match=plan.actions[0].id):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert cluster.requests == {}
