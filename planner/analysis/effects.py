@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import same_holdings
+from gpuplan.models.placement import Running, same_holdings
 from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
@@ -192,6 +192,27 @@ class ClusterView(NodesByName):
             self.placements.pop(action.job, None)
         else:
             self.placements[action.job] = action.after
+
+
+def snapshot_after(live: Snapshot, changes: Sequence[Change]) -> Snapshot:
+    """The snapshot as if these changes had landed, whatever of them it shows already; canonical."""
+    if not changes:
+        return live
+    view, jobs = ClusterView(live), dict(live.job_by_name)
+    for change in changes:
+        apply_action(view, change)
+    kill_at = {change.job: change.kill_at for change in changes if isinstance(change, Start)}
+    for name in {change.job for change in changes if not isinstance(change, NodeAction)} & jobs.keys():
+        at, job = view.placements.get(name), jobs[name]
+        if at is None:
+            jobs[name] = job.model_copy(update={"running": None})
+            continue
+        started = Running(started_at=live.taken_at, kill_at=kill_at.get(name), replicas=at.replicas)
+        runs = (job.running or started).model_copy(update={"replicas": at.replicas})
+        jobs[name] = job.model_copy(update={"running": runs, "promise": None})
+    nodes, pools = tuple(view.nodes.values()), tuple(view.pools.values())
+    cluster = live.cluster.model_copy(update={"nodes": nodes, "pools": pools})
+    return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical()
 
 
 def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None) -> Node:

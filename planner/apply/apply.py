@@ -19,7 +19,7 @@ from gpuplan.planner.apply.outcome import ApplyOutcome, raise_unless_complete, u
 from gpuplan.planner.apply.promises import steps_of, with_promises_of
 from gpuplan.planner.apply.standing import (
     ApplyProgress,
-    landed_steps,
+    phases_of,
     progress_of,
     require_applicable,
     require_valid_order,
@@ -125,7 +125,7 @@ def check_plan(
 
 
 def _standing(plan: Plan, cluster: Executor, records: Iterable[AuditRecord]) -> ApplyProgress:
-    return progress_of(plan, cluster.identity, records, landed_steps(plan, cluster))
+    return progress_of(plan, cluster.identity, records, phases_of(plan, cluster))
 
 
 def _complete(journal: ApplyJournal, standing: ApplyProgress) -> ApplyOutcome:

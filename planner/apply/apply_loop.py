@@ -41,7 +41,7 @@ _POLL: Final = 1.0
 """Seconds between two observations while nothing happens; a Slurm controller answers in 20 ms."""
 
 
-_CARRIED_OUT: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
+_UNDER_WAY: Final = ActionProgress(ActionPhase.UNDER_WAY)
 
 
 class MonotonicClock(Protocol):
@@ -113,8 +113,10 @@ class ApplyLoop:
         self._left = {step.id: step for step in standing.left}
         """Steps that are neither landed nor under way, in the plan's order."""
         self._under_way: dict[str, _UnderWay] = {}
-        self._done: list[str] = []
+        self._done: set[str] = set()
         self._failures: list[FailedAction] = []
+        self._failed: set[str] = set()
+        """Steps that failed for good."""
         self._attempts: dict[str, int] = {}
         """Attempts so far, by step."""
         self._not_before: dict[str, float] = {}
@@ -129,26 +131,31 @@ class ApplyLoop:
             self._begin_ready()
             if self._under_way:
                 if not self._observe():
-                    self._hooks.clock.sleep(_POLL)
+                    self._wait(_POLL)
             elif (wait := self._seconds_to_retry()) is not None:
-                self._hooks.clock.sleep(wait)
+                # A stop is noticed meanwhile.
+                self._wait(min(wait, _POLL))
             else:
                 break
-        failed = {each.action for each in self._failures}
-        remaining = tuple(step.id for step in self._standing.left if step.id in self._left.keys() - failed)
-        return ApplyOutcome(tuple(self._done), self._standing.done_ids, tuple(self._failures), remaining)
+        ids = [step.id for step in self._standing.left]
+        done = tuple(id_ for id_ in ids if id_ in self._done)
+        remaining = tuple(id_ for id_ in ids if id_ in self._left and id_ not in self._failed)
+        return ApplyOutcome(done, self._standing.done_ids, tuple(self._failures), remaining)
+
+    def _wait(self, seconds: float) -> None:
+        """Let time pass; the log then says all that is known."""
+        # Should this fail, the records are written before the next intent, or at the end.
+        with suppress(PlannerError):
+            self._journal.write()
+        self._hooks.clock.sleep(seconds)
 
     # --- beginning -----------------------------------------------------------------------------------------
 
     def _adopt(self) -> None:
         """Go on with what an earlier run began and the cluster still carries out."""
-        key_by_id = {step.id: key_of(self._plan, step) for step in self._left.values()}
-        found = self._progress_of(tuple(key_by_id.values()))
-        for step in tuple(self._left.values()):
-            key = key_by_id[step.id]
-            if not isinstance(step, PromiseStep) and found[key].phase in _CARRIED_OUT:
-                self._attempts[step.id] = 1
-                self._follow_from_now(step, key, found[key])
+        for step in self._standing.under_way:
+            self._attempts[step.id] = 1
+            self._follow_from_now(step, key_of(self._plan, step), _UNDER_WAY)
 
     def _begin_ready(self) -> None:
         """Begin the steps that are ready, in the plan's order, while there is room for more."""
@@ -164,18 +171,15 @@ class ApplyLoop:
         return self._stopped
 
     def _is_ready(self, step: Step) -> bool:
+        if step.id in self._failed or self._not_before.get(step.id, 0.0) > self._hooks.clock.now():
+            return False
         if isinstance(step, PromiseStep):
             return not self._under_way and self._left.keys() == {step.id}
-        early = self._left.keys() | self._under_way.keys()
-        waits = self._not_before.get(step.id, 0.0) > self._hooks.clock.now()
-        return not waits and step.id not in self._failed and early.isdisjoint(step.after_actions)
-
-    @property
-    def _failed(self) -> set[str]:
-        return {each.action for each in self._failures}
+        return not any(early in self._left or early in self._under_way for early in step.after_actions)
 
     def _begin(self, step: Step) -> None:
         """Check the preconditions, write the intent durably, begin."""
+        self._not_before.pop(step.id, None)
         sights = () if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:
@@ -183,7 +187,6 @@ class ApplyLoop:
             self._journal.failed(step, why=why, seen=seen)
             self._give_up(step, why)
             return
-        self._not_before.pop(step.id, None)
         attempt = self._attempts[step.id] = self._attempts.get(step.id, 0) + 1
         again = f" (attempt {attempt} of {self._rules.attempts})" if attempt > 1 else ""
         self._journal.intent(step, detail=f"{_label(step)}{again}", seen=seen)
@@ -223,8 +226,12 @@ class ApplyLoop:
     def _record_promises(self, step: PromiseStep, key: str, begun: float) -> None:
         try:
             self._cluster.keep_promises(step.promises, key)
+        except UnreachableError as error:
+            if self._progress_of((key,))[key].phase is not ActionPhase.LANDED:
+                self._fail(step, str(error), begun, retryable=True)
+                return
         except PlannerError as error:
-            self._fail(step, str(error), begun, retryable=isinstance(error, UnreachableError))
+            self._fail(step, str(error), begun)
             return
         self._land(step, begun)
 
@@ -245,7 +252,7 @@ class ApplyLoop:
     def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
         try:
             return self._cluster.observe(keys)
-        except UnreachableError as error:
+        except PlannerError as error:
             return dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 
     def _follow(self, each: _UnderWay, progress: ActionProgress) -> None:
@@ -264,20 +271,24 @@ class ApplyLoop:
 
     def _time_out(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Withdraw a step that lasts too long, unless it lands in this moment."""
-        with suppress(UnreachableError):
+        with suppress(PlannerError):
             self._cluster.undo(each.key)
-        if self._progress_of((each.key,))[each.key].phase is ActionPhase.LANDED:
+        phase = self._progress_of((each.key,))[each.key].phase
+        if phase is ActionPhase.LANDED:
             del self._under_way[each.step.id]
             self._land(each.step, each.begun)
             return
         self._withdraw(each)
         reason = f": {progress.reason}" if progress.reason else ""
+        if phase not in (ActionPhase.NOT_BEGUN, ActionPhase.FAILED):
+            reason += "; it may still land"
         limit = format_duration(self._timeout(each.step))
-        self._fail(each.step, f"it is {progress.phase.value} after {limit}{reason}", each.begun)
+        where = progress.phase.value.replace("_", " ")
+        self._fail(each.step, f"it is {where} after {limit}{reason}", each.begun)
 
     def _land(self, step: Step, begun: float) -> None:
         self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun))
-        self._done.append(step.id)
+        self._done.add(step.id)
         self._left.pop(step.id, None)
         if self._hooks.on_progress is not None:
             before = len(self._standing.done)
@@ -292,7 +303,7 @@ class ApplyLoop:
             step.id: step for step in self._standing.left if step.id in self._left or step.id == each.step.id
         }
         self._view = LiveView.of(self._live, self._plan.actions)
-        landed = set(self._done) | self._under_way.keys()
+        landed = self._done | self._under_way.keys()
         for step in self._standing.left:
             if step.id in landed and not isinstance(step, PromiseStep):
                 self._view.done(step)
@@ -310,8 +321,9 @@ class ApplyLoop:
 
     def _give_up(self, step: Step, why: str) -> None:
         self._failures.append(FailedAction(step.id, why))
-        goes_on = self._rules.on_failure is OnFailure.CONTINUE
-        self._stopped = not goes_on or len(self._failures) >= self._rules.most_failures
+        self._failed.add(step.id)
+        if self._rules.on_failure is OnFailure.STOP or len(self._failures) >= self._rules.most_failures:
+            self._stopped = True
 
     def _seconds_to_retry(self) -> float | None:
         """Seconds until the next attempt of a step; None if there is none to come."""

@@ -30,7 +30,7 @@ _HOW_TO_GO_ON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FailedAction:
-    """The action that could not be done, and why."""
+    """An action that could not be done, and why."""
 
     action: str
     reason: str
@@ -123,10 +123,7 @@ def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
     """Raise an error that lists done and remaining actions, unless all are done."""
     if not outcome.failures and not outcome.remaining:
         return
-    if outcome.failures:
-        cause = "; ".join(f"action {each.action} failed: {each.reason}" for each in outcome.failures)
-    else:
-        cause = "it was told to stop."
+    cause = _cause(outcome.failures)
     if not outcome.done and not outcome.skipped:
         raise UnappliedError(
             f"Plan {plan_id} was not applied: {cause}\n"
@@ -135,14 +132,28 @@ def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
             outcome,
         )
     failed = [each.action for each in outcome.failures]
+    named = f"{_named('failed', failed)}\n" if failed else ""
     raise InterruptedApplyError(
         f"Plan {plan_id} was applied in part: {cause}\n"
         f"{_named('done', (*outcome.skipped, *outcome.done))}\n"
-        + (f"  failed:   {', '.join(failed)}\n" if failed else "")
-        + f"{_named('not done', outcome.remaining)}\n"
-        + _HOW_TO_GO_ON,
+        f"{named}"
+        f"{_named('not done', outcome.remaining)}\n"
+        f"{_HOW_TO_GO_ON}",
         outcome,
     )
+
+
+def _cause(failures: Sequence[FailedAction]) -> str:
+    """Why an apply ended early, one line for each of several failures."""
+    if not failures:
+        return "it was told to stop."
+    if len(failures) == 1:
+        return f"action {failures[0].action} failed: {failures[0].reason}"
+    lines = [f"{len(failures)} actions failed."]
+    lines += [_wrapped(f"  {each.action}: {each.reason}", indent=4) for each in failures[:_NAMED_AT_MOST]]
+    if (more := len(failures) - _NAMED_AT_MOST) > 0:
+        lines.append(f"  and {more} more")
+    return "\n".join(lines)
 
 
 def _named(state: str, ids: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.actions import (
     NodeAction,
     PoolAction,
@@ -29,20 +29,26 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, undo_node_action
+from gpuplan.planner.analysis.effects import (
+    ClusterView,
+    apply_action,
+    shows,
+    snapshot_after,
+    undo_node_action,
+)
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     OtherClusterError,
     UnperformedError,
     unfinished_error,
 )
-from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.promises import PromiseStep, steps_of
 from gpuplan.planner.diff.drift import drift
-from gpuplan.planner.executors.interface import landed
+from gpuplan.planner.executors.interface import ActionPhase, UnreachableError
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
 
 
 _NAMED_AT_MOST: Final = 20
+_CARRIED_OUT: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class ApplyProgress:
     done: tuple[Step, ...] = ()
     """Steps that the cluster has performed, in the plan's order."""
     left: tuple[Step, ...] = ()
+    under_way: tuple[Change, ...] = ()
+    """Of those that are left, the actions that an earlier apply began and the cluster still carries out."""
     owed: tuple[Step, ...] = ()
     """Steps that are done but not recorded as done."""
     closed: bool = True
@@ -89,17 +98,35 @@ def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list
     return [record for record in records if (record.plan_uid, record.cluster) == named]
 
 
+def phases_of(plan: Plan, cluster: ClusterWriter) -> dict[str, ActionPhase]:
+    """
+    Where each step of a plan stands on a cluster, by its id.
+
+    Raises
+    ------
+    UnreachableError
+        The cluster cannot tell it for some step.
+    """
+    id_of = {key_of(plan, step): step.id for step in steps_of(plan)}
+    found = {id_of[key]: progress.phase for key, progress in cluster.observe(id_of).items()}
+    if unknown := [id_ for id_ in id_of.values() if found[id_] is ActionPhase.UNKNOWN]:
+        raise UnreachableError(
+            f"plan {plan.plan_id}: the cluster cannot tell how far {truncated_names(unknown)} went. "
+            "Nothing was done; try again."
+        )
+    return found
+
+
 def landed_steps(plan: Plan, cluster: ClusterWriter) -> frozenset[str]:
     """Ids of the steps that have landed on a cluster."""
-    id_of = {key_of(plan, step): step.id for step in steps_of(plan)}
-    return frozenset(id_of[key] for key in landed(cluster, id_of))
+    return frozenset(id_ for id_, phase in phases_of(plan, cluster).items() if phase is ActionPhase.LANDED)
 
 
 def progress_of(
-    plan: Plan, cluster: str, records: Iterable[AuditRecord], there: Collection[str]
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], phases: Mapping[str, ActionPhase]
 ) -> ApplyProgress:
     """
-    Progress of a plan on the cluster with this identity; the steps with the ids `there` have landed on it.
+    Progress of a plan on the cluster with this identity, where its steps stand as in `phases`.
 
     Raises
     ------
@@ -110,13 +137,17 @@ def progress_of(
     recorded = {
         record.action for record in own if record.outcome in (ActionOutcome.DONE, ActionOutcome.SKIPPED)
     }
-    done = tuple(step for step in steps if step.id in there)
-    if lost := tuple(step.id for step in steps if step.id in recorded and step.id not in there):
+    done = tuple(step for step in steps if phases[step.id] is ActionPhase.LANDED)
+    left = tuple(step for step in steps if phases[step.id] is not ActionPhase.LANDED)
+    if lost := tuple(step.id for step in left if step.id in recorded):
         raise UnperformedError(plan.plan_id, lost)
     return ApplyProgress(
         total=len(steps),
         done=done,
-        left=tuple(step for step in steps if step.id not in there),
+        left=left,
+        under_way=tuple(
+            step for step in left if phases[step.id] in _CARRIED_OUT and not isinstance(step, PromiseStep)
+        ),
         owed=tuple(step for step in done if step.id not in recorded),
         closed=not own or own[-1].kind is AuditKind.END,
     )
@@ -140,9 +171,12 @@ def require_applicable(
         raise unfinished_error(plan.plan_id, done, [step.id for step in standing.left])
     if not done:
         _refuse_other_cluster(plan, live)
-    if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
+    # What is under way may be done by half, so it is judged as if it had landed.
+    begun = (*done, *(step.id for step in standing.under_way))
+    live = snapshot_after(live, standing.under_way)
+    if items := drift(plan, live, done=begun, mode=drift_mode or plan.policy.drift):
         raise DriftedPlanError(plan.plan_id, items)
-    _refuse_broken_rules(plan, live, done)
+    _refuse_broken_rules(plan, live, begun)
 
 
 def _refuse_other_cluster(plan: Plan, live: Snapshot) -> None:

@@ -132,10 +132,3 @@ class ClusterWriter(Protocol):
 
 class Executor(ClusterReader, ClusterWriter, Protocol):
     """A cluster that can be read and changed."""
-
-
-def landed(cluster: ClusterWriter, keys: Collection[str]) -> frozenset[str]:
-    """Keys of the actions and promise steps that have landed on the cluster."""
-    return frozenset(
-        key for key, progress in cluster.observe(keys).items() if progress.phase is ActionPhase.LANDED
-    )

@@ -100,7 +100,7 @@ class AppliedSteps:
     done: tuple[str, ...]
     """Ids of the done steps, in plan order."""
     failed: bool
-    """True if a step failed; the rest would fail again."""
+    """True if a step failed and has not landed since; the rest would fail again."""
 
 
 def applied_steps(
@@ -111,7 +111,7 @@ def applied_steps(
     return AppliedSteps(
         begun=bool(own),
         done=tuple(step.id for step in steps_of(plan) if own and step.id in there),
-        failed=any(record.outcome is ActionOutcome.FAILED for record in own),
+        failed=any(record.outcome is ActionOutcome.FAILED and record.action not in there for record in own),
     )
 
 

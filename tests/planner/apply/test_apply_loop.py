@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.errors import PartlyAppliedError
+from gpuplan.models.errors import PartlyAppliedError, PlannerError
+from gpuplan.models.policy.policy import Drift
 from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import UnappliedError
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, ExecutionError, UnreachableError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
+from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
+from tests.support.samples import all_actions, promise_plans
+from tests.support.samples.all_actions import begin, cordon, plan_with
 from tests.support.samples.apply_world import carry_out, recorded, running
 
 GRACE = 60.0
@@ -130,7 +137,7 @@ def test_what_lasts_too_long_is_withdrawn(on, log):
     plan = under(swaps(1), timeouts={"preempt": 30})
     cluster = on(plan, lasts=grace)
 
-    with pytest.raises(UnappliedError, match="under_way after 30s: it lasts"):
+    with pytest.raises(UnappliedError, match="under way after 30s: it lasts"):
         carry_out(cluster, log, plan=plan, clock=cluster.clock)
 
     assert cluster.requests == {}
@@ -208,28 +215,52 @@ def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for(on, log):
     assert 40 <= cluster.clock.now() < 70
 
 
-def test_an_interrupted_apply_resumes_what_is_under_way(on, log):
-    plan = swaps(2)
-    cluster = on(plan, lasts=grace)
+class KilledError(Exception):
+    """The apply ends without a word."""
 
-    class KilledError(Exception):
-        pass
 
-    def killed(seconds):
-        if cluster.clock.now() > 10:
+def kill_after(seconds, cluster, log, plan):
+    """Apply a plan up to this time; its actions stay under way."""
+
+    def killed(pause):
+        if cluster.clock.now() > seconds:
             raise KilledError
-        VirtualClock.sleep(cluster.clock, seconds)
+        VirtualClock.sleep(cluster.clock, pause)
 
     cluster.clock.sleep = killed
     with pytest.raises(KilledError):
         carry_out(cluster, log, plan=plan, clock=cluster.clock)
     del cluster.clock.sleep
+
+
+@pytest.mark.parametrize("shows_early", [False, True])
+@pytest.mark.parametrize("drift_mode", Drift)
+@pytest.mark.parametrize("plan", [swaps(2), all_actions.PLAN], ids=["swaps", "all kinds"])
+def test_an_interrupted_apply_resumes_what_is_under_way(on, log, plan, drift_mode, shows_early):
+    cluster = on(plan, lasts=grace, shows_early=shows_early)
+    kill_after(3, cluster, log, plan)
     begun = {key: request.ends for key, request in cluster.requests.items()}
+    assert begun
 
-    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock, resume=True)
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock, resume=True, drift_mode=drift_mode)
 
-    assert len(outcome.done) == 4
+    assert len(outcome.done) == len(steps_of(plan))
     assert begun.items() <= {key: request.ends for key, request in cluster.requests.items()}.items()
+
+
+def test_what_lands_while_the_cluster_is_read_to_resume_has_landed(on, log):
+    plan = swaps(2)
+    cluster = on(plan, lasts=grace, shows_early=True)
+    kill_after(10, cluster, log, plan)
+    read = cluster.inner.snapshot
+
+    def read_slowly():
+        VirtualClock.sleep(cluster.clock, GRACE)
+        return read()
+
+    cluster.snapshot = read_slowly
+
+    assert len(carry_out(cluster, log, plan=plan, clock=cluster.clock, resume=True).done) == 4
 
 
 def test_a_stop_waits_for_what_is_under_way(on, log):
@@ -240,3 +271,151 @@ def test_a_stop_waits_for_what_is_under_way(on, log):
         carry_out(cluster, log, plan=plan, clock=cluster.clock, stop=lambda: cluster.clock.now() > 5)
 
     assert caught.value.outcome.done == tuple(action.id for action in plan.actions[:2])
+
+
+def test_a_stop_ends_the_wait_for_another_attempt(on, log):
+    plan = under(swaps(1), attempts=5, backoff=3600)
+    cluster = on(plan, trouble=lambda call, _: "no node answers" if call == "begin" else "")
+
+    with pytest.raises(UnappliedError, match="told to stop"):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock, stop=lambda: cluster.clock.now() > 10)
+
+    assert cluster.clock.now() < 15
+
+
+def test_another_attempt_that_may_not_begin_any_more_ends_the_apply(on, log):
+    world = snapshot(jobs=[job("late", gpus=1)])
+    place = replica("n0", gpus=[0])
+    plan = plan_with(world, begin(world, "late", place), cordon("n0"), placements=[placement("late", place)])
+    plan = under(plan, on_failure="continue")
+    cluster = on(plan, trouble=failing("begin", "start/late", "no node answers"))
+
+    with pytest.raises(PartlyAppliedError, match="n0 was cordoned") as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock, stop=lambda: cluster.clock.now() > 20)
+
+    assert caught.value.outcome.done == ("cordon/n0",)
+    assert cluster.clock.now() < 20
+
+
+def test_once_an_intent_cannot_be_recorded_no_other_begins_whatever_fails_then(on, log, monkeypatch):
+    plan = under(swaps(4), parallel=2, attempts=1, on_failure="continue")
+    cluster = on(plan, lasts=grace, trouble=failing("begin", plan.actions[0].id, "dead"))
+    write, calls = ApplyJournal.write, iter(range(1000))
+
+    def write_but_once(journal):
+        if next(calls) == 1:
+            raise PlannerError("the disk is full.")
+        write(journal)
+
+    monkeypatch.setattr(ApplyJournal, "write", write_but_once)
+    with pytest.raises(UnappliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert [each.action for each in caught.value.outcome.failures] == [
+        plan.actions[1].id,
+        plan.actions[0].id,
+    ]
+    assert len(cluster.requests) == 1
+
+
+@pytest.mark.parametrize("call", ["observe", "undo"])
+def test_an_error_of_the_cluster_ends_no_other_action(on, log, call):
+    plan = under(swaps(2), timeouts={"preempt": 30}, on_failure="continue")
+    first = plan.actions[0].id
+    cluster = on(plan, lasts=lambda action: GRACE if action.id == first else 5.0)
+    answers = iter(range(3))
+
+    def unreadable(here, _):
+        # It can be read while the apply finds out what is left.
+        if here == call and (call == "undo" or next(answers, None) == 1):
+            raise ExecutionError("the answer cannot be read.")
+        return ""
+
+    cluster.trouble = unreadable
+    with pytest.raises(PartlyAppliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert [each.action for each in caught.value.outcome.failures] == [first]
+    assert caught.value.outcome.done == (plan.actions[1].id, plan.actions[3].id)
+
+
+def test_what_lasts_too_long_and_cannot_be_withdrawn_may_land_later(on, log):
+    plan = under(swaps(1), timeouts={"preempt": 30})
+    cluster = on(plan, lasts=grace, trouble=losing("undo", 1))
+
+    with pytest.raises(UnappliedError, match="may still land"):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    cluster.clock.sleep(GRACE)
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock, resume=True)
+    assert outcome.skipped == (plan.actions[0].id,)
+    assert outcome.done == (plan.actions[1].id,)
+
+
+def test_outcomes_are_in_the_order_of_the_plan(on, log):
+    plan = swaps(3)
+    last = plan.actions[2].id
+    cluster = on(plan, lasts=lambda action: 1.0 if action.id == last else GRACE)
+
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert outcome.done == tuple(action.id for action in plan.actions)
+
+
+def test_an_outcome_is_in_the_log_while_others_are_waited_for(on, log):
+    plan = preempting(2, 0)
+    last = plan.actions[1].id
+    cluster = on(plan, lasts=lambda action: 5.0 if action.id == last else GRACE)
+    found = {}
+
+    def look(seconds):
+        found[cluster.clock.now()] = recorded(log)
+        VirtualClock.sleep(cluster.clock, seconds)
+
+    cluster.clock.sleep = look
+    carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert ("outcome", last) in found[30.0]
+
+
+def test_many_failures_are_listed_by_line(on, log):
+    plan = under(swaps(30), attempts=1, on_failure="continue", most_failures=100)
+    cluster = on(plan, trouble=lambda call, _: "no node answers." if call == "begin" else "")
+
+    with pytest.raises(UnappliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"Plan {plan.plan_id} was not applied: 30 actions failed."
+    assert lines[1] == f"  {plan.actions[0].id}: no node answers."
+    assert lines[21] == "  and 10 more"
+    assert len(lines) < 30
+    assert max(map(len, lines)) < 80
+
+
+def test_promises_recorded_without_an_answer_are_not_recorded_again(on, log):
+    plan = under(promise_plans.PLAN, attempts=1)
+    cluster = on(plan, trouble=losing("promises", 1))
+
+    assert carry_out(cluster, log, plan=plan, clock=cluster.clock).done == ("a1", "promises")
+    assert [kind for kind, _ in recorded(log)].count("intent") == 2
+
+
+def test_promises_that_never_reached_the_cluster_are_tried_again_after_the_pause(on, log):
+    plan = under(promise_plans.PLAN, attempts=3, backoff=30)
+    trouble = iter(["unreached"] * 2)
+    cluster = on(plan, trouble=lambda call, _: next(trouble, "") if call == "promises" else "")
+
+    assert carry_out(cluster, log, plan=plan, clock=cluster.clock).done == ("a1", "promises")
+    assert 30 + 60 <= cluster.clock.now() < 30 + 60 + 3
+
+
+def test_nothing_begins_while_the_cluster_cannot_tell_how_far_a_step_went(on, log):
+    plan = swaps(1)
+    cluster = on(plan)
+    cluster.observe = lambda keys: dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN))
+
+    with pytest.raises(UnreachableError, match=plan.actions[0].id):
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert cluster.requests == {}

@@ -22,12 +22,13 @@ from gpuplan.models.cluster import (
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import MigSlice, Replica
-from gpuplan.planner.executors.interface import ExecutionError, landed
+from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.file_lock import LockedError
 from tests.support.builders.build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.builders.plan_builders import start
 from tests.support.samples.all_actions import pool
+from tests.support.samples.apply_world import landed
 
 
 def world():

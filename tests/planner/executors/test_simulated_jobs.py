@@ -11,7 +11,7 @@ from gpuplan.models.job import Progress, ResourceRequest
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Shrink
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.executors.interface import ExecutionError, landed
+from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
 from tests.support.samples.all_actions import (
@@ -25,6 +25,7 @@ from tests.support.samples.all_actions import (
     preempt,
     shrink,
 )
+from tests.support.samples.apply_world import landed
 
 SUBMITTED = timedelta(hours=5)
 WORLD = snapshot(

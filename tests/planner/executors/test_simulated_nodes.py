@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.planner.executors.interface import ExecutionError, landed
+from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, node, replica, snapshot
 from tests.support.samples.all_actions import (
@@ -23,6 +23,7 @@ from tests.support.samples.all_actions import (
     scale_up,
     with_pools,
 )
+from tests.support.samples.apply_world import landed
 
 CLOUD = pool("cloud", most=3, least=1, provisioning="10m")
 FULL = pool("full", most=0)

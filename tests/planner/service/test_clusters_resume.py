@@ -48,3 +48,10 @@ def test_a_failed_action_is_not_done():
     found = trail(entry("a1", ActionOutcome.DONE), entry("a2", ActionOutcome.FAILED), performed={"a1"})
 
     assert (found.done, found.failed) == (("a1",), True)
+
+
+def test_an_action_that_failed_and_is_done_since_has_not_failed():
+    landed = trail(entry("a1", ActionOutcome.FAILED), performed={"a1"})
+    again = trail(entry("a1", ActionOutcome.FAILED), entry("a1", ActionOutcome.DONE), performed={"a1"})
+
+    assert (landed.failed, again.failed) == (False, False)

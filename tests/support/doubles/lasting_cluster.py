@@ -47,6 +47,8 @@ class LastingCluster(Wrapped):
     trouble: object = lambda *_: ""
     requests: dict = field(default_factory=dict)
     most_at_once: int = 0
+    shows_early: bool = False
+    """The effect of an action is in snapshots from its begin on, as while a job starts."""
 
     def begin(self, action, key):
         trouble = self.trouble("begin", action.id)
@@ -55,6 +57,8 @@ class LastingCluster(Wrapped):
             failure = "" if trouble == "lost" else trouble
             ends = self.clock.now() + self.lasts(action)
             self.requests[key] = Request(action, ends, failure, retryable=bool(failure))
+            if self.shows_early and not failure:
+                self.inner.begin(action, key)
         self.most_at_once = max(self.most_at_once, self._under_way())
         if trouble == "lost":
             raise UnreachableError("the cluster does not answer.")
@@ -66,16 +70,26 @@ class LastingCluster(Wrapped):
         return {key: self._progress(key) for key in keys}
 
     def undo(self, key):
+        if self.trouble("undo", key) == "lost":
+            raise UnreachableError("the cluster does not answer.")
         if self._progress(key).phase is ActionPhase.UNDER_WAY:
             del self.requests[key]
 
+    def keep_promises(self, promises, key):
+        trouble = self.trouble("promises", key)
+        if trouble == "unreached":
+            raise UnreachableError("the cluster does not answer.")
+        self.inner.keep_promises(promises, key)
+        if trouble == "lost":
+            raise UnreachableError("the cluster does not answer.")
+
     def _progress(self, key):
-        landed = self.inner.observe([key])[key]
         request = self.requests.get(key)
+        if request is not None and self.clock.now() < request.ends:
+            return ActionProgress(ActionPhase.UNDER_WAY, "it lasts")
+        landed = self.inner.observe([key])[key]
         if landed.phase is ActionPhase.LANDED or request is None:
             return landed
-        if self.clock.now() < request.ends:
-            return ActionProgress(ActionPhase.UNDER_WAY, "it lasts")
         if request.failure:
             return ActionProgress(ActionPhase.FAILED, request.failure, request.retryable)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_loop import NO_HOOKS, ApplyHooks
+from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, start
@@ -31,6 +32,11 @@ def carry_out(live, log, *, plan=PLAN, on_progress=None, stop=lambda: False, clo
 
 def running(live):
     return {placed.job for placed in live.snapshot().running_placements}
+
+
+def landed(live, keys):
+    """Those of the keys under which an action or the promises have landed."""
+    return {key for key, progress in live.observe(keys).items() if progress.phase is ActionPhase.LANDED}
 
 
 def recorded(log):
