@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.job import Job
-from gpuplan.models.units import MILLI
+from gpuplan.models.units import LARGEST_COUNT, MILLI
 from gpuplan.planner.sources.slurm.nodes import ANY_MODEL, FEATURE_LABEL, NODE_LABEL, PARTITION_LABEL
 from gpuplan.planner.sources.slurm.values import (
     flags,
@@ -72,6 +72,10 @@ _SHARED_GPUS: Final = frozenset({"shard", "mps"})
 """GRES that are parts of GPUs; they may have a type."""
 _NO_CORES: Final = 0x7FFE
 """A number of reserved cores from this one on means that none are asked for."""
+_MOST_GPUS: Final = 128
+"""GPUs that a snapshot allows on one node."""
+_NO_LIMIT: Final = 100 * 365 * 24 * 60
+"""Minutes of a time limit that is none: a century."""
 _LONGEST_LABEL: Final = 253
 _LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
 
@@ -135,6 +139,8 @@ class Around:
     """Names of the jobs that an id in a dependency stands for."""
     largest: tuple[int, int, int]
     """GPUs, CPUs and memory of which no node has more."""
+    resources: frozenset[str]
+    """Further resources that any node has."""
 
 
 def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
@@ -177,6 +183,8 @@ def _check_start(reading: _Reading, document: Mapping[str, Any], around: Around)
     amounts = tuple(document["request"][key] for key in ("gpus", "cpus", "memory_mib"))
     if not most and any(amount > offered for amount, offered in zip(amounts, around.largest, strict=True)):
         reading.strange.append("it needs more nodes than it asks for, and Slurm chooses how many")
+    if absent := sorted(document["request"].get("resources", {}).keys() - around.resources):
+        reading.strange.append(f"it asks for {', '.join(absent)}, which no node has under that name")
     asked = [what for key, what in _NOT_PLANNED.items() if reading.is_set(key)]
     if asked:
         reading.strange.append(f"it asks for {' and '.join(asked)}")
@@ -294,7 +302,7 @@ def _document(reading: _Reading, around: Around) -> dict[str, Any]:
         "node_selector": {f"{PARTITION_LABEL}{name_of(partitions[0])}": "true"} if partitions else {},
         "affinity": _affinity(reading),
         "submitted_at": _time(submitted),
-        "expected_duration": limit * 60 if limit else None,
+        "expected_duration": limit * 60 if limit and limit < _NO_LIMIT else None,
         "not_before": _time(begin) if begin > submitted else None,
         "deadline": _time(max(submitted, reading.number("deadline"))) if reading.number("deadline") else None,
         "hard_deadline": bool(reading.number("deadline")),
@@ -315,6 +323,9 @@ def _request(reading: _Reading) -> tuple[dict[str, Any], list[str]]:
     cpus = asked.get("cpu", reading.number("cpus"))
     memory = asked.get("mem", 0) or reading.number("memory_per_node") * nodes
     count, models = _gpus(reading)
+    if count > _MOST_GPUS:
+        reading.strange.append(f"it asks for {count:,} GPUs on one node")
+        count = _MOST_GPUS
     cpus_of_gpu, memory_of_gpu = (
         max((each.count for each in gpus_of(reading.record.get(key))), default=0)
         for key in ("cpus_per_tres", "memory_per_tres")
@@ -326,7 +337,9 @@ def _request(reading: _Reading) -> tuple[dict[str, Any], list[str]]:
     request: dict[str, Any] = {"gpus": count, "cpus": each_cpus, "memory_mib": each_memory}
     request["disk_mib"] = reading.number("minimum_tmp_disk_per_node")
     others = other_gres(reading.record.get("tres_per_node"))
-    if others:
+    if large := sorted(each for each, amount in others.items() if amount > LARGEST_COUNT):
+        reading.strange.append(f"it asks for more of {', '.join(large)} than {LARGEST_COUNT:,}")
+    if others := {each: amount for each, amount in others.items() if amount <= LARGEST_COUNT}:
         request["resources"] = others
     if shared := sorted(each for each in others if each.partition(":")[0] in _SHARED_GPUS):
         reading.strange.append(f"it shares GPUs ({', '.join(shared)})")

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Node, NodeGpus
+from gpuplan.models.units import LARGEST_COUNT
 from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, name_of, number, other_gres, words
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str],
     gpus, strange = _gpus(record)
     if strange:
         note(f"node {name}", strange)
+    others = other_gres(record.get("gres"))
+    for each in sorted(each for each, count in others.items() if count > LARGEST_COUNT):
+        note(f"node {name}", f"it has more of {each} than {LARGEST_COUNT:,}, which is not counted")
+        del others[each]
     labels = {NODE_LABEL: name}
     labels |= {f"{FEATURE_LABEL}{name_of(each)}": "true" for each in words(record.get("active_features"))}
     labels |= {f"{PARTITION_LABEL}{name_of(each)}": "true" for each in words(record.get("partitions"))}
@@ -62,7 +67,7 @@ def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str],
             "cpus": cpus,
             "memory_mib": max(0, (number(record.get("real_memory")) or 0) - reserved),
             "disk_mib": number(record.get("temporary_disk")) or 0,
-            "resources": other_gres(record.get("gres")),
+            "resources": others,
             "rack": racks.get(name, ""),
             "labels": labels,
             "ready": not state & _DOWN,

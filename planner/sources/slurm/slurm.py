@@ -9,7 +9,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.planner.sources.slurm.values import Record
+
+_Read = TypeVar("_Read")
 
 _TIMEOUT: Final = 60
 """Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
@@ -142,15 +144,26 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
         notes[f"{subject}: {what}"] += 1
 
     racks = racks_of(texts.topology)
-    found_nodes = [node_of(record, racks, note) for record in nodes]
+    found_nodes = [
+        node
+        for index, record in enumerate(nodes)
+        for node in _understood(lambda each: [node_of(each, racks, note)], record, where("nodes"), index)
+    ]
     priorities, closed = _partitions(texts.partitions, note)
     largest = (
         max((node.gpu_count for node in found_nodes), default=0),
         max((node.cpu_milli // MILLI for node in found_nodes), default=0),
         max((node.memory_mib for node in found_nodes), default=0),
     )
-    around = Around(priorities, closed, targets_by_id(jobs), largest)
-    found_jobs = [job for record in jobs for job in jobs_of(record, around, note)]
+    for index, record in enumerate(jobs):
+        _understood(lambda each: (targets_by_id([each]), _latest([each])), record, where("jobs"), index)
+    resources = frozenset(name for node in found_nodes for name in node.resources)
+    around = Around(priorities, closed, targets_by_id(jobs), largest, resources)
+    found_jobs = [
+        job
+        for index, record in enumerate(jobs)
+        for job in _understood(lambda each: list(jobs_of(each, around, note)), record, where("jobs"), index)
+    ]
     found_jobs = held_once(found_jobs, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
     queues = tuple(Queue(name=name) for name in sorted({job.queue for job in found_jobs}))
@@ -162,6 +175,16 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
         jobs=tuple(found_jobs),
     )
     return SlurmReading(snapshot.canonical(), tuple(sorted(notes)))
+
+
+def _understood(read: Callable[[Record], _Read], record: Record, where: str, index: int) -> _Read:
+    """What is read from a record; a value of another type or size than Slurm writes is bad input."""
+    try:
+        return read(record)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        subject = record.get("name") if "job_id" not in record else f"job {record['job_id']}"
+        message = f"record {index} ({subject}) is not what Slurm writes: {error}."
+        raise BadInputError((InputProblem(where, message),)) from None
 
 
 def _records(text: bytes, key: str, where: str) -> tuple[list[Record], Record]:

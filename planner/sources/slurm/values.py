@@ -28,6 +28,7 @@ _GPU: Final = re.compile(
     r"^(?:gres[:/])?gpu(?::(?P<type>[^:=(]*[^\d:=(][^:=(]*|\d+(?=[:=]\d)))?(?:[:=](?P<count>\d+))?(?:\((?P<rest>.*)\))?$"
 )
 _INDICES: Final = re.compile(r"IDX:([\d,-]+)")
+_COUNT: Final = re.compile(r"(\d+)([KMGTP]?)")
 _AMOUNT: Final = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)$")
 _MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _KEPT: Final = 10_000
@@ -148,15 +149,16 @@ def other_gres(text: object) -> dict[str, int]:
     """
     Countable GRES other than GPUs, by name and type.
 
-    >>> other_gres("gres/nvme:2,gpu:4,lic:big:3")
-    {'nvme': 2, 'lic:big': 3}
+    >>> other_gres("gres/nvme:2,gpu:4,lic:big:3,link:2K")
+    {'nvme': 2, 'lic:big': 3, 'link': 2048}
     """
     found: dict[str, int] = {}
     for part in words(text):
         plain = re.sub(r"^gres[:/]|\(.*\)$", "", part)
         if not _GPU.match(plain):
             name, _, count = plain.replace("=", ":").rpartition(":")
-            amount = (name, int(count)) if name and count.isdigit() else (plain, 1)
+            match = _COUNT.fullmatch(count) if name else None
+            amount = (name, int(match[1]) * 1024 ** " KMGTP".find(match[2] or " ")) if match else (plain, 1)
             named = name_of(amount[0])
             found[named] = found.get(named, 0) + amount[1]
     return found

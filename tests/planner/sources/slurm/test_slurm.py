@@ -430,6 +430,15 @@ def test_gpus_by_node_job_or_task(record, gpus):
         {"sockets_per_node": 2},
         {"tres_per_node": "gres:shard:2", "tres_per_job": ""},
         {"tres_per_task": "gres/nvme:1"},
+        {"tres_per_node": "gres:nvme:1", "tres_per_job": ""},
+        {"tres_per_node": "gres:link:4G", "tres_per_job": ""},
+        {
+            "tres_per_task": "gres:gpu:1",
+            "tasks": 256,
+            "tres_per_node": "",
+            "tres_per_job": "",
+            "max_nodes": 0,
+        },
     ],
 )
 def test_what_cannot_be_expressed_is_held_and_noted(record):
@@ -542,6 +551,32 @@ def test_errors_of_slurm_are_told(text, said):
     assert said in caught.value.problems[0].message
 
 
+@pytest.mark.parametrize(
+    "record",
+    [{"submit_time": {"set": True}}, {"start_time": 10**12}, {"gres_detail": 5}, {"array_task_string": "x"}],
+)
+def test_a_record_that_slurm_would_not_write_is_bad_input(record):
+    with pytest.raises(BadInputError) as caught:
+        read(jobs=lambda each: record if each["name"] == "train" else {})
+
+    assert "(job 13) is not what Slurm writes" in caught.value.problems[0].message
+
+
+def test_a_node_that_slurm_would_not_write_is_bad_input():
+    with pytest.raises(BadInputError, match="gpu01"):
+        read(nodes=lambda each: {"cpus": 10**9, "effective_cpus": 10**9} if each["name"] == "gpu01" else {})
+
+
+def test_amounts_beyond_those_of_snapshots_are_noted():
+    found = read(nodes=lambda _: {"gres": "gpu:h100:8,link:4G"})
+
+    assert "node gpu01: it has more of link than 1,000,000, which is not counted" in found.notes
+
+
+def test_a_time_limit_of_more_than_a_century_is_none():
+    assert job(pending("after", time_limit=99_999 * 1440), "19").expected_duration is None
+
+
 def test_a_file_that_cannot_be_read_is_named(monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
@@ -588,6 +623,25 @@ def test_commands_are_run_as_on_a_login_node(tmp_path, monkeypatch):
     )
     (tmp_path / "squeue").write_text("#!/bin/sh\necho slurm_load_jobs error >&2; exit 1\n")
     with pytest.raises(PlannerError, match="`squeue --all --json` failed: slurm_load_jobs error"):
+        read_slurm_live()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exec sleep 5", "timed out"),
+        ("echo 'slurm_load_node error: Zero Bytes were transmitted' >&2; exit 1", "Zero Bytes"),
+        ("echo 'sinfo: warning' >&2; echo '{\"nodes\": ['", "expected Slurm's JSON"),
+    ],
+)
+def test_commands_that_hang_fail_or_stop_midway_are_told(tmp_path, monkeypatch, script, said):
+    for command in ("scontrol", "sinfo", "squeue"):
+        (tmp_path / command).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm, "_TIMEOUT", 0.2 if "sleep" in script else 10)
+
+    with pytest.raises((PlannerError, BadInputError), match=said):
         read_slurm_live()
 
 
