@@ -37,7 +37,15 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import GpuGres, Record
 
 JOB_FIELDS: Final = (
-    *("account", "array_job_id", "array_task_id", "array_task_string", "burst_buffer", "cluster"),
+    *(
+        "account",
+        "array_job_id",
+        "array_max_tasks",
+        "array_task_id",
+        "array_task_string",
+        "burst_buffer",
+        "cluster",
+    ),
     *("cluster_features", "contiguous", "core_spec", "cores_per_socket", "cpus", "cpus_per_tres", "deadline"),
     *("dependency", "eligible_time", "excluded_nodes", "features", "gres_detail", "het_job_id", "hold"),
     *("job_id", "job_resources", "job_state", "last_sched_evaluation", "licenses", "max_nodes"),
@@ -141,6 +149,8 @@ class Around:
     """GPUs, CPUs and memory of which no node has more."""
     resources: frozenset[str]
     """Further resources that any node has."""
+    started: Mapping[int, int]
+    """Tasks of each job array that have nodes."""
 
 
 def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
@@ -162,14 +172,22 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
     else:
         _check_start(reading, document, around)
     tasks = _tasks(record)
+    room = len(tasks.names)
+    if tasks.most is not None:
+        started = around.started.get(number(record.get("array_job_id")) or 0, 0)
+        room = max(0, tasks.most - started)
+        if room < len(tasks.names):
+            reading.remarks.append(
+                f"its limit is {tasks.most} tasks at a time: {room} may start, the others are held"
+            )
     if tasks.cut_off:
         reading.strange.append("its list of tasks is cut off; SLURM_BITSTR_LEN=0 squeue writes all of it")
     if not runs and reading.strange:
         document["held"] = True
     for each in (*reading.strange, *reading.remarks, *tasks.remarks):
         note(f"job {reading.name}", each)
-    for name in tasks.names:
-        yield Job.model_validate(document | {"name": name})
+    for index, name in enumerate(tasks.names):
+        yield Job.model_validate(document | {"name": name, "held": document["held"] or index >= room})
 
 
 def _check_start(reading: _Reading, document: Mapping[str, Any], around: Around) -> None:
@@ -244,6 +262,8 @@ class _Tasks:
 
     names: list[str]
     remarks: tuple[str, ...] = ()
+    most: int | None = None
+    """Tasks of the array that may run at a time."""
     cut_off: bool = False
     """True if the list in the record is not complete."""
 
@@ -258,12 +278,11 @@ def _tasks(record: Record) -> _Tasks:
     tasks, _, most = text.partition("%")
     if cut_off := text.endswith("..."):
         tasks = tasks.rstrip(".").rpartition(",")[0]  # the last number may be cut too
-    if most:
-        remarks.append(f"its limit of {most} tasks at a time is not kept")
     found = [f"{own}_{task}" for each in tasks.split(",") if each for task in _stepped(each)]
     if len(found) > _MOST_TASKS:
         remarks.append(f"of its {len(found):,} tasks the first {_MOST_TASKS:,} are planned")
-    return _Tasks(found[:_MOST_TASKS] or [own], tuple(remarks), cut_off)
+    limit = number(most) or number(record.get("array_max_tasks")) or None
+    return _Tasks(found[:_MOST_TASKS] or [own], tuple(remarks), limit, cut_off)
 
 
 def _stepped(text: str) -> range | tuple[int, ...]:
@@ -311,7 +330,9 @@ def _document(reading: _Reading, around: Around) -> dict[str, Any]:
         "preemptible": bool(reading.record.get("requeue")),
         "held": reading.text("state_reason") in _HELD
         or reading.record.get("hold") is True
-        or number(reading.record.get("priority")) == 0,
+        or number(reading.record.get("priority")) == 0
+        # A single task beyond the limit of its array.
+        or (reading.text("state_reason") == "JobArrayTaskLimit" and not reading.text("array_task_string")),
         "labels": labels,
     }
 

@@ -158,7 +158,8 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
     for index, record in enumerate(jobs):
         _understood(lambda each: (targets_by_id([each]), _latest([each])), record, where("jobs"), index)
     resources = frozenset(name for node in found_nodes for name in node.resources)
-    around = Around(priorities, closed, targets_by_id(jobs), largest, resources)
+    started = Counter(number(each.get("array_job_id")) or 0 for each in jobs if holds_places(each))
+    around = Around(priorities, closed, targets_by_id(jobs), largest, resources, started)
     found_jobs = [
         job
         for index, record in enumerate(jobs)

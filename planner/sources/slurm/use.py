@@ -8,7 +8,7 @@ from gpuplan.planner.sources.slurm.jobs import has_nodes_alone
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -43,12 +43,19 @@ def _without_shared(job: Job, holders: dict[tuple[str, int], str], note: Callabl
 
 
 def in_use(
-    nodes: Iterable[Node], jobs: Iterable[Job], records: Iterable[Record], note: Callable[[str, str], None]
+    nodes: Iterable[Node], jobs: Collection[Job], records: Iterable[Record], note: Callable[[str, str], None]
 ) -> list[Node]:
-    """The nodes, of which those that have jobs stay, and those that one job has alone take no others."""
+    """The nodes: those that have jobs stay, and none start on those that a job may have alone."""
     busy = {replica.node for job in jobs if job.running for replica in job.running.replicas}
     alone = {
         name_of(host) for record in records if has_nodes_alone(record) for host in hosts(record.get("nodes"))
+    }
+    untold = {
+        replica.node
+        for job in jobs
+        if job.running and job.request.gpus
+        for replica in job.running.replicas
+        if not replica.gpus
     }
     found = []
     for node in nodes:
@@ -57,6 +64,11 @@ def in_use(
             found.append(node.model_copy(update={"ready": True, "cordoned": True}))
         elif node.name in alone:
             note(f"node {node.name}", "a job has it alone, or shares its GPUs: no others start there")
+            found.append(node.model_copy(update={"cordoned": True}))
+        elif node.name in untold:
+            note(
+                f"node {node.name}", "a job holds GPUs there that Slurm does not name: no others start there"
+            )
             found.append(node.model_copy(update={"cordoned": True}))
         else:
             found.append(node)

@@ -199,6 +199,37 @@ def test_a_list_of_tasks_that_squeue_cut_off_is_held_and_noted(text):
     assert any("SLURM_BITSTR_LEN" in each for each in found.notes)
 
 
+@pytest.mark.parametrize(("limit", "held"), [(5, 3), (4, 4), (6, 2), (9, 0)])
+def test_only_tasks_within_the_limit_of_their_array_may_start(limit, held):
+    """Four tasks of array 14 run, and four more wait."""
+    waits = {"array_job_id": 14, "array_task_string": f"4-7%{limit}", "partition": "low"}
+    waits |= {"state_reason": "Resources", "priority": 1}
+
+    found = pending("later", **waits)
+
+    tasks = [job(found, f"14_{task}") for task in range(4, 8)]
+    assert [each.held for each in tasks] == [False] * (4 - held) + [True] * held
+    assert any(f"limit is {limit} tasks" in each for each in found.notes) == bool(held)
+
+
+def test_a_single_task_beyond_the_limit_of_its_array_is_held():
+    found = pending("after", array_job_id=14, array_task_id=9, state_reason="JobArrayTaskLimit")
+
+    assert job(found, "14_9").held
+
+
+def test_no_job_starts_where_a_job_holds_gpus_that_slurm_does_not_name():
+    found = read(
+        jobs=lambda each: {"gres_detail": [], "job_state": "COMPLETING"} if each["name"] == "train" else {}
+    )
+
+    assert {node.name for node in found.snapshot.cluster.nodes if node.cordoned} == {
+        "gpu01",
+        "gpu02",
+        "gpu04",
+    }
+
+
 @pytest.mark.parametrize(
     ("record", "amounts"),
     [
