@@ -687,3 +687,16 @@ def test_the_command_writes_a_snapshot_and_says_what_it_did_not_understand(tmp_p
     assert "Wrote 6 nodes and 16 jobs to s.json." in done.stderr
     planned = run_command(["plan", "s.json"], folder=tmp_path)
     assert planned.returncode == 0, planned.stderr
+
+
+def test_the_command_names_each_reason_once(tmp_path):
+    shutil.copytree(RECORDED / "22.05", tmp_path / "saved")
+    document = json.loads((tmp_path / "saved" / "jobs.json").read_text())
+    document["jobs"] = [each | {"contiguous": True} for each in document["jobs"]]
+    (tmp_path / "saved" / "jobs.json").write_text(json.dumps(document))
+
+    done = run_command(
+        ["snapshot", "--from", "slurm-files", "--folder", "saved", "-o", "s.json"], folder=tmp_path
+    )
+
+    assert done.stderr.count("it asks for contiguous nodes") == 1
