@@ -21,7 +21,7 @@ _OPTIONS = {
     "slurm-files": {"folder"},
     "synthetic": {"profile", "seed"},
 }
-_MOST_NOTES = 20
+_MOST_NOTES = 50
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 STATE = ".gpuplan/simulated.db"
 
@@ -119,13 +119,19 @@ def _read_slurm(folder: Path | None) -> tuple[Snapshot, tuple[str, ...]]:
 
 
 def _say_notes(notes: tuple[str, ...]) -> None:
-    """Say what of a cluster is not in its snapshot, on standard error."""
+    """Say what of a cluster is not in its snapshot, on standard error: each reason once."""
+    from gpuplan.models.errors import truncated_names
+
     if notes:
         say("Not understood, so held, or left where it is:", err=True)
-    for each in notes[:_MOST_NOTES]:
-        say(f"  {each}", err=True)
-    if (more := len(notes) - _MOST_NOTES) > 0:
-        say(f"  … and {more:,} more", err=True)
+    subjects: dict[str, list[str]] = {}
+    for each in notes:
+        subject, _, reason = each.partition(": ")
+        subjects.setdefault(reason, []).append(subject)
+    for reason, alike in list(subjects.items())[:_MOST_NOTES]:
+        say(f"  {truncated_names(alike)}: {reason}", err=True)
+    if (more := len(subjects) - _MOST_NOTES) > 0:
+        say(f"  … and {more:,} more reasons", err=True)
 
 
 def _required(path: Path | None, option: str) -> Path:

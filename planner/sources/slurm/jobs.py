@@ -8,19 +8,22 @@ and may not be disturbed. Each such case is noted with the job's id and the reas
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.job import Job
-from gpuplan.models.units import MILLI
+from gpuplan.models.units import LARGEST_COUNT, MILLI
 from gpuplan.planner.sources.slurm.nodes import ANY_MODEL, FEATURE_LABEL, NODE_LABEL, PARTITION_LABEL
 from gpuplan.planner.sources.slurm.values import (
     flags,
     gpus_of,
     hosts,
     indices,
+    name_of,
     number,
     other_gres,
     split_outside_brackets,
@@ -34,12 +37,24 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import GpuGres, Record
 
 JOB_FIELDS: Final = (
-    *("account", "array_job_id", "array_task_id", "array_task_string", "cluster", "cpus", "deadline"),
+    *(
+        "account",
+        "array_job_id",
+        "array_max_tasks",
+        "array_task_id",
+        "array_task_string",
+        "burst_buffer",
+        "cluster",
+    ),
+    *("cluster_features", "contiguous", "core_spec", "cores_per_socket", "cpus", "cpus_per_tres", "deadline"),
     *("dependency", "eligible_time", "excluded_nodes", "features", "gres_detail", "het_job_id", "hold"),
-    *("job_id", "job_state", "last_sched_evaluation", "memory_per_node", "name", "node_count", "nodes"),
-    *("partition", "requeue", "required_nodes", "shared", "start_time", "state_reason", "submit_time"),
-    *("tasks", "time_limit", "tres_alloc_str", "tres_per_job", "tres_per_node", "tres_per_socket"),
-    *("tres_per_task", "tres_req_str", "user_name"),
+    *("job_id", "job_resources", "job_state", "last_sched_evaluation", "licenses", "max_nodes"),
+    *("memory_per_cpu", "memory_per_node", "memory_per_tres", "minimum_cpus_per_node"),
+    *("minimum_tmp_disk_per_node", "name", "node_count", "nodes", "partition", "prefer", "priority"),
+    *("required_nodes", "required_switches", "requeue", "resv_name", "shared", "sockets_per_node"),
+    *("start_time", "state_reason", "submit_time", "tasks", "tasks_per_node", "threads_per_core"),
+    *("time_limit", "tres_alloc_str", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"),
+    *("tres_req_str", "user_name"),
 )
 """Fields of a job record that are read."""
 
@@ -51,6 +66,26 @@ _HOLDS_PLACES: Final = frozenset(
 _HELD: Final = ("JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state", "launch_failed_requeued_held")
 _WHOLE_NODES: Final = frozenset({"NONE", "USER", "MCS", "TOPO"})
 """Values of `shared` of jobs that share no node with others; NONE is --exclusive."""
+
+_NOT_PLANNED: Final = {
+    "burst_buffer": "a burst buffer",
+    "cluster_features": "a cluster with features",
+    "contiguous": "contiguous nodes",
+    "licenses": "licenses",
+    "required_switches": "a number of switches",
+    "resv_name": "a reservation",
+}
+"""Fields of a job's requirements that have no counterpart, with what they ask for."""
+_SHARED_GPUS: Final = frozenset({"shard", "mps"})
+"""GRES that are parts of GPUs; they may have a type."""
+_NO_CORES: Final = 0x7FFE
+"""A number of reserved cores from this one on means that none are asked for."""
+_MOST_GPUS: Final = 128
+"""GPUs that a snapshot allows on one node."""
+_NO_LIMIT: Final = 100 * 365 * 24 * 60
+"""Minutes of a time limit that is none: a century."""
+_LONGEST_LABEL: Final = 253
+_LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
 
 _MIG: Final = re.compile(r"\d+g\.\d+gb")
 _FEATURES: Final = re.compile(r"^[\w.-]+(&[\w.-]+)*$")
@@ -70,40 +105,62 @@ class _Reading:
     record: Record
     name: str
     strange: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """What is noted without a hold."""
 
     def number(self, key: str) -> int:
         """A number of the record; 0 if it is not set."""
         return number(self.record.get(key)) or 0
+
+    def is_set(self, key: str) -> bool:
+        """True if a field of any shape has a value."""
+        value = self.record.get(key)
+        return bool(value) if isinstance(value, str) else bool(self.number(key) or value is True)
 
     def text(self, key: str) -> str:
         """A text of the record."""
         value = self.record.get(key)
         return ",".join(map(str, value)) if isinstance(value, list) else str(value or "")
 
-    @property
+    @cached_property
     def nodes(self) -> int:
-        """Nodes that the job runs on, or asks for."""
-        return max(1, self.number("node_count"))
+        """Nodes that the job runs on, or the fewest that it asks for."""
+        if placed := hosts(self.text("nodes")):
+            return len(placed)
+        # The number of nodes of a pending job is an estimate, unless it is also the largest one.
+        asked, most = self.number("node_count"), self.number("max_nodes")
+        least = asked if asked == most else tres_of(self.text("tres_req_str")).get("node", asked)
+        if in_each := self.number("tasks_per_node"):
+            least = max(least, -(-self.number("tasks") // in_each))
+        return max(1, least)
 
 
-def jobs_of(
-    record: Record,
-    *,
-    tiers: Mapping[str, int],
-    names: Mapping[int, str],
-    note: Callable[[str, str], None],
-) -> Iterator[Job]:
-    """
-    The jobs of one record: one, or one for each pending task of a job array; none if it is over.
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a job refers to."""
 
-    `tiers` gives the priority tier of each partition, `names` the names of all jobs by id.
-    """
+    priorities: Mapping[str, int]
+    """Priority of each partition."""
+    closed: Mapping[str, str]
+    """State of each partition that starts no jobs."""
+    targets: Mapping[str, tuple[str, ...]]
+    """Names of the jobs that an id in a dependency stands for."""
+    largest: tuple[int, int, int]
+    """GPUs, CPUs and memory of which no node has more."""
+    resources: frozenset[str]
+    """Further resources that any node has."""
+    started: Mapping[int, int]
+    """Tasks of each job array that have nodes."""
+
+
+def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
+    """The jobs of one record: one, or one for each pending task of a job array; none if it is over."""
     state = flags(record.get("job_state"))
     runs = bool(state & _HOLDS_PLACES)
     if not runs and "PENDING" not in state:
         return
-    reading = _Reading(record, names[number(record.get("job_id")) or 0])
-    document = _document(reading, tiers, names)
+    reading = _Reading(record, _name(record))
+    document = _document(reading, around)
     if runs:
         document["running"] = _running(reading, document)
         if not reading.text("nodes") or not document["running"]["replicas"]:
@@ -112,37 +169,120 @@ def jobs_of(
         if state & {"COMPLETING", "SUSPENDED", "STAGE_OUT"}:
             reading.strange.append(f"it is {'+'.join(sorted(state)).lower()}")
         document["preemptible"] = document["preemptible"] and not reading.strange
-    elif reading.strange:
+    else:
+        _check_start(reading, document, around)
+    tasks = _tasks(record)
+    room = len(tasks.names)
+    if tasks.most is not None:
+        started = around.started.get(number(record.get("array_job_id")) or 0, 0)
+        room = max(0, tasks.most - started)
+        if room < len(tasks.names):
+            reading.remarks.append(
+                f"its limit is {tasks.most} tasks at a time: {room} may start, the others are held"
+            )
+    if tasks.cut_off:
+        reading.strange.append("its list of tasks is cut off; SLURM_BITSTR_LEN=0 squeue writes all of it")
+    if not runs and reading.strange:
         document["held"] = True
-    for each in reading.strange:
+    for each in (*reading.strange, *reading.remarks, *tasks.remarks):
         note(f"job {reading.name}", each)
-    for name in _tasks(reading, note):
-        yield Job.model_validate(document | {"name": name})
+    for index, name in enumerate(tasks.names):
+        yield Job.model_validate(document | {"name": name, "held": document["held"] or index >= room})
 
 
-def names_by_id(records: list[Record]) -> dict[int, str]:
-    """Name of each job: its id, or `ARRAY_TASK` for a task of a job array, as users see it in squeue."""
-    found = {}
+def _check_start(reading: _Reading, document: Mapping[str, Any], around: Around) -> None:
+    """What keeps a pending job from a start that its request alone would allow."""
+    for partition in words(reading.record.get("partition")):
+        if partition in around.closed:
+            reading.strange.append(f"its partition {partition} is {around.closed[partition].lower()}")
+    most = reading.number("max_nodes")
+    if most > reading.nodes:
+        reading.strange.append(f"it may use {reading.nodes} to {most} nodes")
+    amounts = tuple(document["request"][key] for key in ("gpus", "cpus", "memory_mib"))
+    if not most and any(amount > offered for amount, offered in zip(amounts, around.largest, strict=True)):
+        reading.strange.append("it needs more nodes than it asks for, and Slurm chooses how many")
+    if absent := sorted(document["request"].get("resources", {}).keys() - around.resources):
+        reading.strange.append(f"it asks for {', '.join(absent)}, which no node has under that name")
+    asked = [what for key, what in _NOT_PLANNED.items() if reading.is_set(key)]
+    if asked:
+        reading.strange.append(f"it asks for {' and '.join(asked)}")
+    if any(reading.number(key) for key in _LAYOUT) or 0 < reading.number("core_spec") < _NO_CORES:
+        reading.strange.append("it asks for a layout of sockets, cores and threads")
+    if prefers := reading.text("prefer"):
+        reading.remarks.append(f"its preference for {prefers} is not kept")
+
+
+def holds_places(record: Record) -> bool:
+    """True if a job has nodes now."""
+    return bool(flags(record.get("job_state")) & _HOLDS_PLACES)
+
+
+def has_nodes_alone(record: Record) -> bool:
+    """True if a running job keeps others from what it leaves of its nodes, or shares GPUs with them."""
+    others = other_gres(record.get("tres_per_node"))
+    alone = flags(record.get("shared")) & _WHOLE_NODES
+    return holds_places(record) and bool(
+        alone or any(each.partition(":")[0] in _SHARED_GPUS for each in others)
+    )
+
+
+def targets_by_id(records: list[Record]) -> dict[str, tuple[str, ...]]:
+    """
+    Names of the jobs that an id in a dependency stands for.
+
+    An array stands for all its tasks, the first part of a heterogeneous job for all parts. Jobs that are over
+    are not there.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
     for record in records:
-        job = number(record.get("job_id")) or 0
-        array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))
-        is_task = array and task is not None and not record.get("array_task_string")
-        found[job] = f"{array}_{task}" if is_task else str(job)
-    return found
+        state = flags(record.get("job_state"))
+        if not (record.get("nodes") if state & _HOLDS_PLACES else "PENDING" in state):
+            continue
+        names = _tasks(record).names
+        groups = {str(number(record.get(key)) or 0) for key in ("job_id", "array_job_id", "het_job_id")}
+        for group in groups - {"0"}:
+            found[group] += names
+        for name in names:
+            if name not in groups:
+                found[name].append(name)
+    return {key: tuple(names) for key, names in found.items()}
 
 
-def _tasks(reading: _Reading, note: Callable[[str, str], None]) -> list[str]:
-    """Names of the jobs of a record: its own, or those of the pending tasks of a job array."""
-    text = reading.text("array_task_string").strip("[]")
+def _name(record: Record) -> str:
+    """Name of a job: its id, or `ARRAY_TASK` for a task of a job array, as users see it in squeue."""
+    array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))
+    if array and record.get("array_task_string"):
+        return str(array)
+    return str(number(record.get("job_id")) or 0) if not array or task is None else f"{array}_{task}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """The jobs that a record stands for."""
+
+    names: list[str]
+    remarks: tuple[str, ...] = ()
+    most: int | None = None
+    """Tasks of the array that may run at a time."""
+    cut_off: bool = False
+    """True if the list in the record is not complete."""
+
+
+def _tasks(record: Record) -> _Tasks:
+    """The job of a record, or the pending tasks of a job array."""
+    own = _name(record)
+    text = str(record.get("array_task_string") or "").strip("[]")
     if not text:
-        return [reading.name]
+        return _Tasks([own])
+    remarks = []
     tasks, _, most = text.partition("%")
-    if most:
-        note(f"job {reading.name}", f"its limit of {most} tasks at a time is not kept")
-    found = [f"{reading.name}_{task}" for each in tasks.split(",") for task in _stepped(each)]
+    if cut_off := text.endswith("..."):
+        tasks = tasks.rstrip(".").rpartition(",")[0]  # the last number may be cut too
+    found = [f"{own}_{task}" for each in tasks.split(",") if each for task in _stepped(each)]
     if len(found) > _MOST_TASKS:
-        note(f"job {reading.name}", f"of its {len(found):,} tasks the first {_MOST_TASKS:,} are planned")
-    return found[:_MOST_TASKS]
+        remarks.append(f"of its {len(found):,} tasks the first {_MOST_TASKS:,} are planned")
+    limit = number(most) or number(record.get("array_max_tasks")) or None
+    return _Tasks(found[:_MOST_TASKS] or [own], tuple(remarks), limit, cut_off)
 
 
 def _stepped(text: str) -> range | tuple[int, ...]:
@@ -152,7 +292,7 @@ def _stepped(text: str) -> range | tuple[int, ...]:
     return range(int(first), int(last) + 1, int(step or 1)) if last else indices(first)
 
 
-def _document(reading: _Reading, tiers: Mapping[str, int], names: Mapping[int, str]) -> dict[str, Any]:
+def _document(reading: _Reading, around: Around) -> dict[str, Any]:
     partitions = words(reading.record.get("partition"))
     if len(partitions) > 1:
         reading.strange.append(f"it may use any of the partitions {', '.join(partitions)}")
@@ -160,27 +300,39 @@ def _document(reading: _Reading, tiers: Mapping[str, int], names: Mapping[int, s
     begin, submitted = reading.number("eligible_time"), reading.number("submit_time")
     request, models = _request(reading)
     name = reading.text("name")
-    labels = {NAME_LABEL: name} if name and name.isprintable() else {}
+    printable = "".join(each if each.isprintable() else "?" for each in name)[:_LONGEST_LABEL]
+    labels = {NAME_LABEL: printable} if name else {}
+    queue = reading.text("account") or (partitions[0] if partitions else "slurm")
+    user = reading.text("user_name") or "unknown"
+    reading.remarks += [
+        f"its {what} {text!r} is written {name_of(text)}"
+        for what, text in (("account or partition", queue), ("user", user))
+        if name_of(text) != text
+    ]
     return {
         "name": reading.name,
-        "queue": reading.text("account") or (partitions[0] if partitions else "slurm"),
-        "user": reading.text("user_name") or "unknown",
-        "priority": min(10_000, max((tiers.get(each, 0) for each in partitions), default=0)),
+        "queue": name_of(queue),
+        "user": name_of(user),
+        "priority": max((around.priorities.get(each, 0) for each in partitions), default=0),
         "request": request,
         "replicas": reading.nodes,
         "spread": {"level": "node", "max": 1} if reading.nodes > 1 else None,
         "gpu_models": models,
-        "node_selector": {f"{PARTITION_LABEL}{partitions[0]}": "true"} if partitions else {},
+        "node_selector": {f"{PARTITION_LABEL}{name_of(partitions[0])}": "true"} if partitions else {},
         "affinity": _affinity(reading),
         "submitted_at": _time(submitted),
-        "expected_duration": limit * 60 if limit else None,
+        "expected_duration": limit * 60 if limit and limit < _NO_LIMIT else None,
         "not_before": _time(begin) if begin > submitted else None,
-        "deadline": _time(reading.number("deadline")) if reading.number("deadline") else None,
+        "deadline": _time(max(submitted, reading.number("deadline"))) if reading.number("deadline") else None,
         "hard_deadline": bool(reading.number("deadline")),
-        **_dependencies(reading, names),
+        **_dependencies(reading, around.targets),
         "co_start": f"het-{het}" if (het := reading.number("het_job_id")) else None,
         "preemptible": bool(reading.record.get("requeue")),
-        "held": reading.text("state_reason") in _HELD or reading.record.get("hold") is True,
+        "held": reading.text("state_reason") in _HELD
+        or reading.record.get("hold") is True
+        or number(reading.record.get("priority")) == 0
+        # A single task beyond the limit of its array.
+        or (reading.text("state_reason") == "JobArrayTaskLimit" and not reading.text("array_task_string")),
         "labels": labels,
     }
 
@@ -192,10 +344,33 @@ def _request(reading: _Reading) -> tuple[dict[str, Any], list[str]]:
     cpus = asked.get("cpu", reading.number("cpus"))
     memory = asked.get("mem", 0) or reading.number("memory_per_node") * nodes
     count, models = _gpus(reading)
-    request: dict[str, Any] = {"gpus": count, "cpus": -(-cpus // nodes), "memory_mib": -(-memory // nodes)}
+    if count > _MOST_GPUS:
+        reading.strange.append(f"it asks for {count:,} GPUs on one node")
+        count = _MOST_GPUS
+    cpus_of_gpu, memory_of_gpu = (
+        max((each.count for each in gpus_of(reading.record.get(key))), default=0)
+        for key in ("cpus_per_tres", "memory_per_tres")
+    )
+    each_cpus = max(-(-cpus // nodes), reading.number("minimum_cpus_per_node"), count * cpus_of_gpu)
+    each_memory = max(
+        -(-memory // nodes), count * memory_of_gpu, each_cpus * reading.number("memory_per_cpu")
+    )
+    request: dict[str, Any] = {"gpus": count, "cpus": each_cpus, "memory_mib": each_memory}
+    request["disk_mib"] = reading.number("minimum_tmp_disk_per_node")
     others = other_gres(reading.record.get("tres_per_node"))
-    if others:
+    if large := sorted(each for each, amount in others.items() if amount > LARGEST_COUNT):
+        reading.strange.append(f"it asks for more of {', '.join(large)} than {LARGEST_COUNT:,}")
+    if others := {each: amount for each, amount in others.items() if amount <= LARGEST_COUNT}:
         request["resources"] = others
+    if shared := sorted(each for each in others if each.partition(":")[0] in _SHARED_GPUS):
+        reading.strange.append(f"it shares GPUs ({', '.join(shared)})")
+    if unread := [
+        name
+        for key in ("tres_per_job", "tres_per_task", "tres_per_socket")
+        for name in other_gres(reading.record.get(key))
+        if name not in ("cpu", "mem", "billing", "node")
+    ]:
+        reading.strange.append(f"it asks for {', '.join(unread)} by job, task or socket")
     if flags(reading.record.get("shared")) & _WHOLE_NODES:
         reading.strange.append("it wants whole nodes (--exclusive)")
     return request, models
@@ -227,7 +402,7 @@ def _models(reading: _Reading, named: tuple[GpuGres, ...]) -> list[str]:
         return []
     if len(types) > 1:
         reading.strange.append(f"it asks for GPUs of several types on one node: {', '.join(types)}")
-    return [each for each in types if each and each != ANY_MODEL]
+    return [name_of(each) for each in types if each and each != ANY_MODEL]
 
 
 def _affinity(reading: _Reading) -> list[dict[str, Any]]:
@@ -235,7 +410,10 @@ def _affinity(reading: _Reading) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if features := reading.text("features"):
         if _FEATURES.match(features):
-            found += [{"key": f"{FEATURE_LABEL}{each}", "operator": "Exists"} for each in features.split("&")]
+            found += [
+                {"key": f"{FEATURE_LABEL}{name_of(each)}", "operator": "Exists"}
+                for each in features.split("&")
+            ]
         else:
             reading.strange.append(f"its constraint {features} is more than a list of features")
     if nodes := hosts(reading.text("required_nodes")):
@@ -248,7 +426,7 @@ def _affinity(reading: _Reading) -> list[dict[str, Any]]:
     return found
 
 
-def _dependencies(reading: _Reading, names: Mapping[int, str]) -> dict[str, Any]:
+def _dependencies(reading: _Reading, targets: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Dependencies on jobs that are still there; those that are met are not in Slurm's text."""
     text = reading.text("dependency")
     if not text:
@@ -260,20 +438,20 @@ def _dependencies(reading: _Reading, names: Mapping[int, str]) -> dict[str, Any]
         if kind not in _CONDITION:
             reading.strange.append(f"its dependency {part} has no counterpart")
             continue
-        for job in jobs.split(":"):
-            array = job.partition("_")[0].partition("+")[0]
-            targets = _targets(array, names) if array.isdigit() else []
-            if not targets:
+        for each in jobs.split(":"):
+            job, _, delay = each.partition("+")
+            if delay.strip("0"):
+                reading.strange.append(f"its dependency {part} has a delay")
+            names = targets.get(job.removesuffix("_*"), ())
+            if not names:
                 reading.strange.append(f"it depends on job {job}, which is not in the queue")
-            found |= dict.fromkeys(targets, _CONDITION[kind])
+            if any_of and len(names) > 1:
+                reading.strange.append(f"one of its dependencies is {job}, which is several jobs")
+            if any(found.get(name, _CONDITION[kind]) != _CONDITION[kind] for name in names):
+                reading.strange.append(f"it depends on job {job} in two ways")
+            found |= dict.fromkeys(names, _CONDITION[kind])
     listed = [{"job": name, "kind": kind} for name, kind in found.items()]
     return {"depends_on": listed, "depends_on_at_least": 1 if any_of and listed else None}
-
-
-def _targets(array: str, names: Mapping[int, str]) -> list[str]:
-    """Jobs of an id: itself, or all known tasks of that job array."""
-    tasks = [name for name in names.values() if name.startswith(f"{array}_")]
-    return tasks or [name for name in (names.get(int(array)),) if name]
 
 
 def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,8 +459,8 @@ def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:
     nodes = hosts(reading.text("nodes"))
     details = [text for text in reading.record.get("gres_detail") or [] if text]
     held = tres_of(reading.record.get("tres_alloc_str"))
-    count = max(1, len(nodes))
-    cpus, memory = -(-held.get("cpu", reading.number("cpus")) // count), -(-held.get("mem", 0) // count)
+    cpus = _shares(held.get("cpu", reading.number("cpus")), _by_node(reading.record, "cpus"), nodes)
+    memory = _shares(held.get("mem", 0), _by_node(reading.record, "memory"), nodes)
     replicas = []
     for position, node in enumerate(nodes):
         detail = details[position] if position < len(details) else ""
@@ -290,8 +468,42 @@ def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:
         if len(gpus) != document["request"]["gpus"]:
             reading.strange.append(f"it holds {len(gpus)} GPUs on {node}, not {document['request']['gpus']}")
         shares = [{"index": index, "milli": MILLI} for index in gpus]
-        replicas.append({"node": node, "gpus": shares, "cpus": cpus, "memory_mib": memory})
+        replicas.append(
+            {"node": name_of(node), "gpus": shares, "cpus": cpus[position], "memory_mib": memory[position]}
+        )
     return {"started_at": _time(reading.number("start_time")), "replicas": replicas}
+
+
+def _by_node(record: Record, key: str) -> dict[str, int]:
+    """Cores or MiB on each node of a running job, from the record's list of them."""
+    resources = record.get("job_resources") or {}
+    listed = resources.get("nodes")
+    each_node = listed.get("allocation") if isinstance(listed, dict) else resources.get("allocated_nodes")
+    return {each["name"]: each[key] for each in each_node or [] if {"name", key} <= each.keys()}
+
+
+def _shares(total: int, parts: Mapping[str, int], nodes: list[str]) -> list[int]:
+    """A total on each node: in proportion to the parts if they are known, else evenly."""
+    known = [parts.get(node, 0) for node in nodes]
+    if not all(known):
+        return [-(-total // max(1, len(nodes)))] * len(nodes)
+    return [-(-total * part // sum(known)) for part in known]
+
+
+def allocation_of(found: Record) -> Record | None:
+    """An object of a running job's allocation on one node, reduced to its sums; None if it is another one."""
+    if "nodename" in found and "memory_allocated" in found:
+        sockets = (found.get("sockets") or {}).values()
+        cores = sum(len((each or {}).get("cores") or {}) for each in sockets)
+        return {"name": found["nodename"], "cpus": cores, "memory": number(found["memory_allocated"]) or 0}
+    if isinstance(memory := found.get("memory"), dict) and "allocated" in memory and "cpus" in found:
+        cpus = found["cpus"] or {}
+        return {
+            "name": found.get("name", ""),
+            "cpus": number(cpus.get("count")) or 0,
+            "memory": number(memory["allocated"]) or 0,
+        }
+    return None
 
 
 def _time(seconds: int) -> datetime:

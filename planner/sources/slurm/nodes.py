@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Node, NodeGpus
-from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, number, other_gres, words
+from gpuplan.models.units import LARGEST_COUNT
+from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, name_of, number, other_gres, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,19 +51,23 @@ def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str],
     gpus, strange = _gpus(record)
     if strange:
         note(f"node {name}", strange)
+    others = other_gres(record.get("gres"))
+    for each in sorted(each for each, count in others.items() if count > LARGEST_COUNT):
+        note(f"node {name}", f"it has more of {each} than {LARGEST_COUNT:,}, which is not counted")
+        del others[each]
     labels = {NODE_LABEL: name}
-    labels |= {f"{FEATURE_LABEL}{each}": "true" for each in words(record.get("active_features"))}
-    labels |= {f"{PARTITION_LABEL}{each}": "true" for each in words(record.get("partitions"))}
+    labels |= {f"{FEATURE_LABEL}{name_of(each)}": "true" for each in words(record.get("active_features"))}
+    labels |= {f"{PARTITION_LABEL}{name_of(each)}": "true" for each in words(record.get("partitions"))}
     cpus = number(record.get("effective_cpus")) or number(record.get("cpus")) or 0
     reserved = number(record.get("specialized_memory")) or 0
     return Node.model_validate(
         {
-            "name": name,
+            "name": name_of(name),
             "gpus": gpus,
             "cpus": cpus,
             "memory_mib": max(0, (number(record.get("real_memory")) or 0) - reserved),
             "disk_mib": number(record.get("temporary_disk")) or 0,
-            "resources": other_gres(record.get("gres")),
+            "resources": others,
             "rack": racks.get(name, ""),
             "labels": labels,
             "ready": not state & _DOWN,
@@ -80,7 +85,9 @@ def _gpus(record: Record) -> tuple[NodeGpus | None, str]:
         return None, ""
     kinds = sorted({each.type for each in found})
     largest = max(found, key=lambda each: (each.count, each.type))
-    gpus = NodeGpus(model=largest.type or ANY_MODEL, count=sum(each.count for each in found))
+    gpus = NodeGpus(
+        model=name_of(largest.type) if largest.type else ANY_MODEL, count=sum(each.count for each in found)
+    )
     return gpus, f"its GPUs are of {len(kinds)} types: {', '.join(kinds)}" if len(kinds) > 1 else ""
 
 

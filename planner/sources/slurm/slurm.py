@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
+from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.sources.slurm.jobs import JOB_FIELDS, jobs_of, names_by_id
+from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.slurm.jobs import (
+    JOB_FIELDS,
+    Around,
+    allocation_of,
+    holds_places,
+    jobs_of,
+    targets_by_id,
+)
 from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of
-from gpuplan.planner.sources.slurm.values import number
+from gpuplan.planner.sources.slurm.use import held_once, in_use
+from gpuplan.planner.sources.slurm.values import name_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from gpuplan.planner.sources.slurm.values import Record
+
+_Read = TypeVar("_Read")
 
 _TIMEOUT: Final = 60
 """Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
@@ -37,7 +50,7 @@ class SlurmTexts:
     jobs: bytes
     """JSON of `squeue --json`."""
     partitions: str
-    """Text of `scontrol --oneliner show partition`."""
+    """Text of `scontrol --all --oneliner show partition`."""
     topology: str
     """Text of `scontrol --oneliner show topology`."""
     taken_at: datetime | None = None
@@ -53,9 +66,9 @@ class SlurmReading:
 
 
 FILES: Final = {
-    "nodes": ("nodes.json", "scontrol show nodes --json  (Slurm 22.05: sinfo --json)"),
-    "jobs": ("jobs.json", "squeue --all --json"),
-    "partitions": ("partition.txt", "scontrol --oneliner show partition"),
+    "nodes": ("nodes.json", "scontrol --all show nodes --json  (Slurm 22.05: sinfo --all --json)"),
+    "jobs": ("jobs.json", "SLURM_BITSTR_LEN=0 squeue --all --json"),
+    "partitions": ("partition.txt", "scontrol --all --oneliner show partition"),
     "topology": ("topology.txt", "scontrol --oneliner show topology"),
 }
 """Files of a folder, with the command that writes each of them."""
@@ -75,7 +88,10 @@ def read_slurm_files(folder: Path) -> SlurmReading:
     for key, (name, command) in FILES.items():
         path = folder / name
         if path.is_file():
-            found[key] = path.read_bytes()
+            try:
+                found[key] = path.read_bytes()
+            except OSError as error:
+                problems.append(InputProblem(str(path), f"cannot be read: {error.strerror}."))
         elif name.endswith(".json"):
             problems.append(InputProblem(str(path), f"no such file; expected the output of `{command}`."))
     if problems:
@@ -99,12 +115,16 @@ def read_slurm_live() -> SlurmReading:
             "scontrol is not on the PATH; expected Slurm's commands.\n"
             "Run this on a login node, or save their output and read it with `--from slurm-files`."
         )
-    nodes = _output("scontrol", "show", "nodes", "--json", may_fail=True) or _output("sinfo", "--json")
+    nodes = _output("scontrol", "--all", "show", "nodes", "--json", may_fail=True) or _output(
+        "sinfo", "--all", "--json"
+    )
     return read_slurm(
         SlurmTexts(
             nodes=nodes,
             jobs=_output("squeue", "--all", "--json"),
-            partitions=_output("scontrol", "--oneliner", "show", "partition").decode(),
+            partitions=_output("scontrol", "--all", "--oneliner", "show", "partition").decode(
+                errors="replace"
+            ),
             topology=_output("scontrol", "--oneliner", "show", "topology", may_fail=True).decode(
                 errors="replace"
             ),
@@ -124,23 +144,55 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
         notes[f"{subject}: {what}"] += 1
 
     racks = racks_of(texts.topology)
-    found_nodes = tuple(node_of(record, racks, note) for record in nodes)
-    names, tiers = names_by_id(jobs), _tiers(texts.partitions)
-    found_jobs = tuple(job for record in jobs for job in jobs_of(record, tiers=tiers, names=names, note=note))
+    found_nodes = [
+        node
+        for index, record in enumerate(nodes)
+        for node in _understood(lambda each: [node_of(each, racks, note)], record, where("nodes"), index)
+    ]
+    priorities, closed = _partitions(texts.partitions, note)
+    largest = (
+        max((node.gpu_count for node in found_nodes), default=0),
+        max((node.cpu_milli // MILLI for node in found_nodes), default=0),
+        max((node.memory_mib for node in found_nodes), default=0),
+    )
+    for index, record in enumerate(jobs):
+        _understood(lambda each: (targets_by_id([each]), _latest([each])), record, where("jobs"), index)
+    resources = frozenset(name for node in found_nodes for name in node.resources)
+    started = Counter(number(each.get("array_job_id")) or 0 for each in jobs if holds_places(each))
+    around = Around(priorities, closed, targets_by_id(jobs), largest, resources, started)
+    found_jobs = [
+        job
+        for index, record in enumerate(jobs)
+        for job in _understood(lambda each: list(jobs_of(each, around, note)), record, where("jobs"), index)
+    ]
+    found_jobs = held_once(found_jobs, note)
+    found_nodes = in_use(found_nodes, found_jobs, jobs, note)
     queues = tuple(Queue(name=name) for name in sorted({job.queue for job in found_jobs}))
     snapshot = Snapshot(
-        taken_at=texts.taken_at or _latest(jobs),
-        cluster=Cluster(name=_name(meta, jobs), nodes=found_nodes),
+        # The clocks of the controller and of this machine may differ.
+        taken_at=max(_latest(jobs), texts.taken_at or _latest(jobs)),
+        cluster=Cluster(name=name_of(_name(meta, jobs)), nodes=tuple(found_nodes)),
         queues=queues,
-        jobs=found_jobs,
+        jobs=tuple(found_jobs),
     )
     return SlurmReading(snapshot.canonical(), tuple(sorted(notes)))
+
+
+def _understood(read: Callable[[Record], _Read], record: Record, where: str, index: int) -> _Read:
+    """What is read from a record; a value of another type or size than Slurm writes is bad input."""
+    try:
+        return read(record)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        subject = record.get("name") if "job_id" not in record else f"job {record['job_id']}"
+        message = f"record {index} ({subject}) is not what Slurm writes: {error}."
+        raise BadInputError((InputProblem(where, message),)) from None
 
 
 def _records(text: bytes, key: str, where: str) -> tuple[list[Record], Record]:
     """The records under a key of Slurm's JSON, and its `meta`."""
     try:
-        document = json.loads(text, object_hook=_read_fields)
+        # Slurm writes the bytes of a job's name as they are.
+        document = json.loads(text.decode(errors="replace"), object_hook=_read_fields)
     except ValueError as error:
         raise BadInputError((InputProblem(where, f"expected Slurm's JSON, found {error}."),)) from None
     records = document.get(key) if isinstance(document, dict) else None
@@ -148,7 +200,21 @@ def _records(text: bytes, key: str, where: str) -> tuple[list[Record], Record]:
         found = ", ".join(document) if isinstance(document, dict) else type(document).__name__
         problem = InputProblem(where, f"expected a list of records under `{key}`, found {found}.")
         raise BadInputError((problem,))
+    failed = [str(each.get("description") or each.get("error") or each) for each in _errors(document)]
+    if failed:
+        problem = InputProblem(where, f"Slurm reports errors: {'; '.join(failed)}.")
+        raise BadInputError((problem,))
+    identity = {"nodes": "name", "jobs": "job_id"}[key]
+    if strange := [index for index, each in enumerate(records) if not each.get(identity)]:
+        problem = InputProblem(
+            where, f"expected `{identity}` in each record, found none in {key}[{strange[0]}]."
+        )
+        raise BadInputError((problem,))
     return records, document.get("meta") or {}
+
+
+def _errors(document: Record) -> list[Record]:
+    return [each for each in document.get("errors") or [] if isinstance(each, dict)]
 
 
 def _read_fields(found: Record) -> Record:
@@ -161,17 +227,26 @@ def _read_fields(found: Record) -> Record:
         return {field: found[field] for field in JOB_FIELDS if field in found}
     if "real_memory" in found:
         return {field: found[field] for field in NODE_FIELDS if field in found}
-    return found
+    return allocation_of(found) or found
 
 
-def _tiers(partitions: str) -> dict[str, int]:
-    """Priority tier of each partition."""
-    found = {}
+def _partitions(partitions: str, note: Callable[[str, str], None]) -> tuple[dict[str, int], dict[str, str]]:
+    """Priority of each partition, which is its tier; and the state of those that start no jobs."""
+    tiers, closed = {}, {}
     for line in partitions.splitlines():
         fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
-        if "PartitionName" in fields and fields.get("PriorityTier", "").isdigit():
-            found[fields["PartitionName"]] = int(fields["PriorityTier"])
-    return found
+        name = fields.get("PartitionName")
+        if name is None:
+            continue
+        if fields.get("PriorityTier", "").isdigit():
+            tiers[name] = int(fields["PriorityTier"])
+        if (state := fields.get("State", "UP")) in ("DOWN", "INACTIVE"):
+            closed[name] = state
+    if max(tiers.values(), default=0) > HIGHEST_PRIORITY:
+        note("partitions", f"tiers above {HIGHEST_PRIORITY:,}: priorities are their ranks")
+        ranks = {tier: rank for rank, tier in enumerate(sorted(set(tiers.values())))}
+        tiers = {name: ranks[tier] for name, tier in tiers.items()}
+    return tiers, closed
 
 
 def _name(meta: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> str:
@@ -182,13 +257,15 @@ def _name(meta: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> str:
 def _latest(jobs: Iterable[dict[str, Any]]) -> datetime:
     """The latest time in saved job records, which is close to that of the saving."""
     times = [number(job.get(key)) or 0 for job in jobs for key in ("submit_time", "last_sched_evaluation")]
+    times += [number(job.get("start_time")) or 0 for job in jobs if holds_places(job)]
     return datetime.fromtimestamp(max(times, default=0), tz=UTC)
 
 
 def _output(*command: str, may_fail: bool = False) -> bytes:
     """Standard output of a command of Slurm."""
+    environment = os.environ | {"SLURM_BITSTR_LEN": "0"}  # lists of array tasks in full
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlannerError(f"`{' '.join(command)}` failed: {error}.\nTry it by hand.") from None
     if done.returncode == 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -24,13 +25,18 @@ _UNSET: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF)
 """Slurm's NO_VAL and INFINITE of 32 and 64 bits, which 22.05 writes as they are."""
 
 _GPU: Final = re.compile(
-    r"^(?:gres[:/])?gpu(?::(?P<type>[^:=(]*[^\d:=(][^:=(]*))?(?:[:=](?P<count>\d+))?(?:\((?P<rest>.*)\))?$"
+    r"^(?:gres[:/])?gpu(?::(?P<type>[^:=(]*[^\d:=(][^:=(]*|\d+(?=[:=]\d)))?(?:[:=](?P<count>\d+))?(?:\((?P<rest>.*)\))?$"
 )
 _INDICES: Final = re.compile(r"IDX:([\d,-]+)")
+_COUNT: Final = re.compile(r"(\d+)([KMGTP]?)")
 _AMOUNT: Final = re.compile(r"^(\d+(?:\.\d+)?)([KMGTP]?)$")
 _MEBIBYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _KEPT: Final = 10_000
 """Texts kept with what they mean: fifty thousand jobs have few distinct ones."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?")
+_LONGEST_NAME: Final = 200
+"""Characters of a name; with a prefix such as that of a label it is at most 253."""
 
 _PART: Final = re.compile(r"\[([^\]]*)\]")
 
@@ -69,6 +75,20 @@ def words(value: object) -> list[str]:
     """Parts of a comma-separated text, or of a list."""
     parts = value if isinstance(value, list) else split_outside_brackets(str(value or ""))
     return [str(part) for part in parts if str(part)]
+
+
+@lru_cache(maxsize=_KEPT)
+def name_of(text: str) -> str:
+    """
+    A name as snapshots allow it: other characters become `-`, and a hash keeps two such names apart.
+
+    >>> name_of("h100-80gb"), name_of("my account!")
+    ('h100-80gb', 'my-account-c6935e')
+    """
+    if len(text) <= _LONGEST_NAME and _NAME.fullmatch(text):
+        return text
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", text)[: _LONGEST_NAME - 20].strip("-")
+    return f"{plain or 'name'}-{sha256(text.encode(errors='replace')).hexdigest()[:6]}"
 
 
 def split_outside_brackets(text: str) -> list[str]:
@@ -129,16 +149,18 @@ def other_gres(text: object) -> dict[str, int]:
     """
     Countable GRES other than GPUs, by name and type.
 
-    >>> other_gres("gres/nvme:2,gpu:4,lic:big:3")
-    {'nvme': 2, 'lic:big': 3}
+    >>> other_gres("gres/nvme:2,gpu:4,lic:big:3,link:2K")
+    {'nvme': 2, 'lic:big': 3, 'link': 2048}
     """
     found: dict[str, int] = {}
     for part in words(text):
         plain = re.sub(r"^gres[:/]|\(.*\)$", "", part)
         if not _GPU.match(plain):
             name, _, count = plain.replace("=", ":").rpartition(":")
-            amount = (name, int(count)) if name and count.isdigit() else (plain, 1)
-            found[amount[0]] = found.get(amount[0], 0) + amount[1]
+            match = _COUNT.fullmatch(count) if name else None
+            amount = (name, int(match[1]) * 1024 ** " KMGTP".find(match[2] or " ")) if match else (plain, 1)
+            named = name_of(amount[0])
+            found[named] = found.get(named, 0) + amount[1]
     return found
 
 

@@ -6,6 +6,8 @@ import inspect
 import json
 import re
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,11 @@ from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.sources.slurm import jobs, nodes, slurm
 from gpuplan.planner.sources.slurm.slurm import SlurmTexts, read_slurm, read_slurm_files, read_slurm_live
+from gpuplan.planner.sources.slurm.values import number
 from tests.support.output.run_command import run_command
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11")
-FILES_OF_TEXT = ("partition", "topology")
 
 
 def texts(version="22.05", **changes):
@@ -132,7 +134,7 @@ def test_a_dependency_on_an_array_is_one_on_each_of_its_tasks():
     ("text", "kinds"),
     [
         ("afterany:13", {"13": "completed"}),
-        ("after:13+5", {"13": "started"}),
+        ("after:13+0", {"13": "started"}),
         ("afterok:13(unfulfilled),afterany:18(unfulfilled)", {"13": "succeeded", "18": "completed"}),
         ("afterok:13:18", {"13": "succeeded", "18": "succeeded"}),
     ],
@@ -148,12 +150,271 @@ def test_one_of_several_dependencies_may_suffice():
     assert job(pending("after", dependency="afterok:13?afterok:18"), "19").depends_on_at_least == 1
 
 
-@pytest.mark.parametrize("text", ["singleton", "afternotok:13", "afterok:999", "expand:13"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("singleton", "afternotok:13", "afterok:999", "expand:13", "after:13+5", "after:13,afterok:13"),
+        *("afterok:21_*?afterok:13", "afterok:13_7", "aftercorr:14_*"),
+    ],
+)
 def test_a_dependency_without_counterpart_holds_the_job(text):
     found = pending("after", dependency=text)
 
     assert job(found, "19").held
     assert [note for note in found.notes if note.startswith("job 19: ")]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("afterok:21_*(unfulfilled)", ["21_0", "21_12", "21_4", "21_8"]),
+        ("afterok:21_4(unfulfilled)", ["21_4"]),
+        ("afterok:14_2(unfulfilled)", ["14_2"]),
+        ("afterok:23(unfulfilled)", ["23", "24"]),
+    ],
+)
+def test_a_dependency_names_tasks_of_arrays_that_wait_one_task_or_all_parts(text, names):
+    found = pending("after", dependency=text)
+
+    assert sorted(each.job for each in job(found, "19").depends_on) == names
+    assert not list(inconsistencies(found.snapshot))
+
+
+def test_a_dependency_on_a_job_that_is_over_holds_the_job():
+    changes = {"train": {"job_state": "FAILED"}, "after": {"dependency": "afterok:13(failed)"}}
+
+    found = read(jobs=lambda each: changes.get(each["name"], {}))
+
+    assert job(found, "19").held
+    assert not list(inconsistencies(found.snapshot))
+
+
+@pytest.mark.parametrize("text", ["0,2,4-5,6...", "0,2,4-5,..."])
+def test_a_list_of_tasks_that_squeue_cut_off_is_held_and_noted(text):
+    found = pending("later", array_task_string=text, partition="low")
+
+    tasks = [each for each in found.snapshot.jobs if each.name.startswith("21_")]
+    assert [each.name for each in tasks] == ["21_0", "21_2", "21_4", "21_5"]
+    assert all(each.held for each in tasks)
+    assert any("SLURM_BITSTR_LEN" in each for each in found.notes)
+
+
+@pytest.mark.parametrize(("limit", "held"), [(5, 3), (4, 4), (6, 2), (9, 0)])
+def test_only_tasks_within_the_limit_of_their_array_may_start(limit, held):
+    """Four tasks of array 14 run, and four more wait."""
+    waits = {"array_job_id": 14, "array_task_string": f"4-7%{limit}", "partition": "low"}
+    waits |= {"state_reason": "Resources", "priority": 1}
+
+    found = pending("later", **waits)
+
+    tasks = [job(found, f"14_{task}") for task in range(4, 8)]
+    assert [each.held for each in tasks] == [False] * (4 - held) + [True] * held
+    assert any(f"limit is {limit} tasks" in each for each in found.notes) == bool(held)
+
+
+def test_a_single_task_beyond_the_limit_of_its_array_is_held():
+    found = pending("after", array_job_id=14, array_task_id=9, state_reason="JobArrayTaskLimit")
+
+    assert job(found, "14_9").held
+
+
+def test_no_job_starts_where_a_job_holds_gpus_that_slurm_does_not_name():
+    found = read(
+        jobs=lambda each: {"gres_detail": [], "job_state": "COMPLETING"} if each["name"] == "train" else {}
+    )
+
+    assert {node.name for node in found.snapshot.cluster.nodes if node.cordoned} == {
+        "gpu01",
+        "gpu02",
+        "gpu04",
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "amounts"),
+    [
+        ({"tres_per_job": "gres:gpu:4", "cpus_per_tres": "gres:gpu:8"}, (4, 32_000, 32_000, 0)),
+        ({"tres_per_job": "gres:gpu:2", "memory_per_tres": "gres:gpu:20480"}, (2, 1000, 40_960, 0)),
+        ({"minimum_cpus_per_node": 32}, (0, 32_000, 32_000, 0)),
+        ({"minimum_tmp_disk_per_node": 10_240}, (0, 1000, 1000, 10_240)),
+        ({"tres_req_str": "cpu=1,mem=1000000M,node=1"}, (0, 1000, 1_000_000, 0)),
+    ],
+)
+def test_what_a_node_gives_counts_all_options(record, amounts):
+    cleared = {"tres_per_node": "", "tres_per_job": "", "tres_per_task": "", "memory_per_cpu": 1000}
+    cleared["tres_req_str"] = "cpu=1,mem=1000M,node=1"
+
+    request = job(pending("held", **(cleared | record)), "18").request
+
+    assert (request.gpus, request.cpu_milli, request.memory_mib, request.disk_mib) == amounts
+
+
+@pytest.mark.parametrize(
+    ("record", "nodes"),
+    [
+        # Slurm 22.05 estimates two nodes for `-n 4 -c 8`, and may start it on one.
+        ({"node_count": 2, "tasks": 4, "tres_req_str": "cpu=32,mem=32000M,node=1"}, 1),
+        ({"node_count": 2, "tasks": 8, "tasks_per_node": 4, "tres_req_str": "cpu=8,node=1"}, 2),
+        ({"node_count": 3, "max_nodes": 3, "tres_req_str": "cpu=3,node=3"}, 3),
+    ],
+)
+def test_the_number_of_nodes_is_what_the_job_asks_for(record, nodes):
+    assert job(pending("held", **record), "18").gang.minimum == nodes
+
+
+def test_a_preference_is_noted_and_does_not_hold_the_job():
+    found = pending("after", prefer="rack2")
+
+    assert not job(found, "19").held
+    assert "job 19: its preference for rack2 is not kept" in found.notes
+
+
+def test_names_that_a_snapshot_does_not_allow_are_written_otherwise_and_noted():
+    odd = {"account": "my account!", "user_name": "LAB\\anna", "features": "big"}
+
+    found = pending("after", **odd)
+
+    after = job(found, "19")
+    assert (after.queue, after.user) == ("my-account-c6935e", "LAB-anna-" + after.user[-6:])
+    assert [each for each in found.notes if each.startswith("job 19: its account or partition 'my account!'")]
+    assert not after.held
+    assert not list(inconsistencies(found.snapshot))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"active_features": "a_,b c", "gres": "gpu:h 100:8"},
+        {"partitions": ["low_"], "gres": "gpu:h100_:8,bandwidth:my disk:3"},
+    ],
+)
+def test_odd_names_of_features_and_gres_do_not_stop_the_reading(change):
+    assert len(read(nodes=lambda _: change).snapshot.cluster.nodes) == 6
+
+
+@pytest.mark.parametrize("name", ["a\tb", "ünï " * 100, "\ud800"])
+def test_any_job_name_is_a_label(name):
+    found = read(jobs=lambda each: {"name": name} if each["name"] == "after" else {})
+
+    assert job(found, "19").labels["slurm/name"]
+
+
+def test_bytes_that_are_not_utf_8_do_not_stop_the_reading():
+    recorded = texts()
+    odd = replace(recorded, jobs=recorded.jobs.replace(b'"name": "after"', b'"name": "ol\xe9"'))
+
+    assert job(read_slurm(odd, where=str), "19").labels["slurm/name"] == "ol\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_job_of_priority_0_or_of_a_closed_partition_is_held():
+    down = read(partitions="PartitionName=low PriorityTier=1 State=DOWN")
+
+    assert job(pending("after", priority=0), "19").held
+    assert job(down, "19").held
+    assert "job 19: its partition low is down" in down.notes
+    assert not job(down, "13").held
+
+
+def test_tiers_above_the_highest_priority_keep_their_order():
+    found = read(
+        partitions="PartitionName=low PriorityTier=20000\nPartitionName=high PriorityTier=30000 State=UP"
+    )
+
+    assert (job(found, "14_0").priority, job(found, "13").priority) == (0, 1)
+    assert any(each.startswith("partitions: ") for each in found.notes)
+
+
+def test_a_job_that_started_after_the_last_submission_is_not_later_than_the_snapshot():
+    later = 1_900_000_000
+    found = read(jobs=lambda each: {"start_time": later} if each["name"] == "train" else {})
+
+    assert found.snapshot.taken_at.timestamp() == later
+    assert not list(inconsistencies(found.snapshot))
+
+
+def test_a_clock_behind_that_of_the_controller_does_not_matter():
+    behind = replace(texts(), taken_at=datetime(2000, 1, 1, tzinfo=UTC))
+
+    assert not list(inconsistencies(read_slurm(behind, where=str).snapshot))
+
+
+def test_a_gpu_that_two_jobs_hold_is_held_once_and_noted():
+    found = read(
+        jobs=lambda each: (
+            {"gres_detail": ["gpu:h100:2(IDX:0-1)"], "job_state": "SUSPENDED"}
+            if number(each.get("array_task_id")) == 0 and each["name"] != "train"
+            else {}
+        )
+    )
+
+    assert any("is held by job 13 too" in each for each in found.notes)
+    assert not list(inconsistencies(found.snapshot))
+    assert not job(found, "14_0").preemptible
+
+
+def test_a_running_job_that_lost_a_node_has_the_nodes_that_it_holds():
+    found = read(
+        jobs=lambda each: (
+            {"nodes": "gpu01", "node_count": 2, "job_state": "COMPLETING"} if each["name"] == "train" else {}
+        )
+    )
+
+    assert job(found, "13").gang.minimum == 1
+    assert not job(found, "13").preemptible
+    assert not survey_damage(found.snapshot).losses
+
+
+def test_a_running_job_on_a_node_that_is_not_ready_stays_there():
+    found = read(nodes=lambda each: {"state": "down"} if each["name"] == "gpu01" else {})
+
+    node = found.snapshot.cluster.node_by_name["gpu01"]
+    assert (node.ready, node.cordoned) == (True, True)
+    assert any(each.startswith("node gpu01: it is not ready") for each in found.notes)
+    assert not survey_damage(found.snapshot).losses
+
+
+@pytest.mark.parametrize("record", [{"shared": "user"}, {"tres_per_node": "gres:shard:2"}])
+def test_no_job_starts_beside_one_that_has_its_nodes_alone_or_shares_gpus(record):
+    found = read(jobs=lambda each: record if each["name"] == "train" else {})
+
+    assert {node.name for node in found.snapshot.cluster.nodes if node.cordoned} == {
+        "gpu01",
+        "gpu02",
+        "gpu04",
+    }
+    assert not job(found, "13").preemptible
+
+
+RESOURCES = {
+    "22.05": {
+        "allocated_nodes": [
+            {
+                "nodename": node,
+                "cpus_used": 0,
+                "memory_allocated": memory,
+                "sockets": {"0": {"cores": {str(core): "allocated" for core in range(cores)}}},
+            }
+            for node, cores, memory in (("gpu01", 62, 62_000), ("gpu02", 4, 4000))
+        ]
+    },
+    "24.11": {
+        "nodes": {
+            "allocation": [
+                {"name": "gpu02", "cpus": {"count": 62}, "memory": {"allocated": 62_000}},
+                {"name": "gpu04", "cpus": {"count": 4}, "memory": {"allocated": 4000}},
+            ]
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(("version", "name"), [("22.05", "13"), ("24.11", "1")])
+def test_cpus_and_memory_of_a_running_job_may_differ_by_node(version, name):
+    change = {"job_resources": RESOURCES[version], "tres_alloc_str": "cpu=66,mem=66000M,node=2"}
+    found = read(version, jobs=lambda each: change if str(number(each["job_id"])) == name else {})
+
+    held = [(each.cpu_milli, each.memory_mib) for each in job(found, name).running.replicas]
+    assert held == [(62_000, 62_000), (4000, 4000)]
 
 
 def test_features_and_excluded_nodes_are_conditions_on_nodes():
@@ -169,8 +430,8 @@ def test_features_and_excluded_nodes_are_conditions_on_nodes():
     ("record", "gpus"),
     [
         ({"tres_per_node": "gres:gpu:2", "node_count": 2}, 2),
-        ({"tres_per_job": "gres:gpu:6", "node_count": 2}, 3),
-        ({"tres_per_task": "gres/gpu:1", "tasks": 8, "node_count": 2}, 4),
+        ({"tres_per_job": "gres:gpu:6", "node_count": 2, "max_nodes": 2}, 3),
+        ({"tres_per_task": "gres/gpu:1", "tasks": 8, "node_count": 2, "max_nodes": 2}, 4),
         ({"tres_per_node": "", "tres_per_job": ""}, 0),
     ],
 )
@@ -182,14 +443,33 @@ def test_gpus_by_node_job_or_task(record, gpus):
 @pytest.mark.parametrize(
     "record",
     [
-        {"tres_per_node": "", "tres_per_job": "gres:gpu:3", "node_count": 2},
+        {"tres_per_node": "", "tres_per_job": "gres:gpu:3", "node_count": 2, "max_nodes": 2},
         {"tres_per_socket": "gres:gpu:1"},
         {"tres_per_node": "gres:gpu:a100:1,gres:gpu:h100:1", "tres_per_job": ""},
         {"tres_per_node": "gres:gpu:h100_3g.40gb:1", "tres_per_job": ""},
         {"shared": ["none"]},
         {"features": "a100|h100"},
         {"partition": "low,high"},
-        {"required_nodes": "gpu01", "node_count": 2},
+        {"required_nodes": "gpu01", "node_count": 2, "max_nodes": 2},
+        {"max_nodes": 4},
+        {"tres_per_job": "gres:gpu:16", "tres_per_node": "", "max_nodes": 0},
+        {"contiguous": True},
+        {"licenses": "matlab:2"},
+        {"resv_name": "maintenance"},
+        {"burst_buffer": "#BB 1G"},
+        {"required_switches": 1},
+        {"sockets_per_node": 2},
+        {"tres_per_node": "gres:shard:2", "tres_per_job": ""},
+        {"tres_per_task": "gres/nvme:1"},
+        {"tres_per_node": "gres:nvme:1", "tres_per_job": ""},
+        {"tres_per_node": "gres:link:4G", "tres_per_job": ""},
+        {
+            "tres_per_task": "gres:gpu:1",
+            "tasks": 256,
+            "tres_per_node": "",
+            "tres_per_job": "",
+            "max_nodes": 0,
+        },
     ],
 )
 def test_what_cannot_be_expressed_is_held_and_noted(record):
@@ -284,6 +564,62 @@ def test_every_field_that_is_read_is_listed(module, listed):
     assert read_there <= set(listed)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"jobs": [], "errors": [{"description": "Unable to contact slurm controller"}]}',
+            "Unable to contact",
+        ),
+        ('{"jobs": [{"job_state": "PENDING"}]}', "expected `job_id`"),
+        ('{"jobs": [', "expected Slurm's JSON"),
+    ],
+)
+def test_errors_of_slurm_are_told(text, said):
+    with pytest.raises(BadInputError) as caught:
+        read_slurm(replace(texts(), jobs=text.encode()), where=str)
+
+    assert said in caught.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"submit_time": {"set": True}}, {"start_time": 10**12}, {"gres_detail": 5}, {"array_task_string": "x"}],
+)
+def test_a_record_that_slurm_would_not_write_is_bad_input(record):
+    with pytest.raises(BadInputError) as caught:
+        read(jobs=lambda each: record if each["name"] == "train" else {})
+
+    assert "(job 13) is not what Slurm writes" in caught.value.problems[0].message
+
+
+def test_a_node_that_slurm_would_not_write_is_bad_input():
+    with pytest.raises(BadInputError, match="gpu01"):
+        read(nodes=lambda each: {"cpus": 10**9, "effective_cpus": 10**9} if each["name"] == "gpu01" else {})
+
+
+def test_amounts_beyond_those_of_snapshots_are_noted():
+    found = read(nodes=lambda _: {"gres": "gpu:h100:8,link:4G"})
+
+    assert "node gpu01: it has more of link than 1,000,000, which is not counted" in found.notes
+
+
+def test_a_time_limit_of_more_than_a_century_is_none():
+    assert job(pending("after", time_limit=99_999 * 1440), "19").expected_duration is None
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+
+    with pytest.raises(BadInputError) as caught:
+        read_slurm_files(RECORDED / "22.05")
+
+    assert caught.value.problems[0].message == "cannot be read: Permission denied."
+
+
 def test_without_slurm_the_way_to_read_files_is_told(monkeypatch):
     monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
 
@@ -295,8 +631,11 @@ def test_commands_are_run_as_on_a_login_node(tmp_path, monkeypatch):
     """Commands that print the records; scontrol knows no --json, as in 22.05."""
     script = '#!/bin/sh\ncase "$*" in {cases}\n*) echo "$0 $*" >&2; exit 1;; esac\n'
     answers = {
-        "scontrol": {f"--oneliner show {each}": f"{each}.txt" for each in FILES_OF_TEXT},
-        "sinfo": {"--json": "nodes.json"},
+        "scontrol": {
+            "--all --oneliner show partition": "partition.txt",
+            "--oneliner show topology": "topology.txt",
+        },
+        "sinfo": {"--all --json": "nodes.json"},
         "squeue": {"--all --json": "jobs.json"},
     }
     for command, prints in answers.items():
@@ -318,6 +657,25 @@ def test_commands_are_run_as_on_a_login_node(tmp_path, monkeypatch):
         read_slurm_live()
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exec sleep 5", "timed out"),
+        ("echo 'slurm_load_node error: Zero Bytes were transmitted' >&2; exit 1", "Zero Bytes"),
+        ("echo 'sinfo: warning' >&2; echo '{\"nodes\": ['", "expected Slurm's JSON"),
+    ],
+)
+def test_commands_that_hang_fail_or_stop_midway_are_told(tmp_path, monkeypatch, script, said):
+    for command in ("scontrol", "sinfo", "squeue"):
+        (tmp_path / command).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm, "_TIMEOUT", 0.2 if "sleep" in script else 10)
+
+    with pytest.raises((PlannerError, BadInputError), match=said):
+        read_slurm_live()
+
+
 def test_the_command_writes_a_snapshot_and_says_what_it_did_not_understand(tmp_path):
     folder = str(RECORDED / "22.05")
     done = run_command(
@@ -329,3 +687,16 @@ def test_the_command_writes_a_snapshot_and_says_what_it_did_not_understand(tmp_p
     assert "Wrote 6 nodes and 16 jobs to s.json." in done.stderr
     planned = run_command(["plan", "s.json"], folder=tmp_path)
     assert planned.returncode == 0, planned.stderr
+
+
+def test_the_command_names_each_reason_once(tmp_path):
+    shutil.copytree(RECORDED / "22.05", tmp_path / "saved")
+    document = json.loads((tmp_path / "saved" / "jobs.json").read_text())
+    document["jobs"] = [each | {"contiguous": True} for each in document["jobs"]]
+    (tmp_path / "saved" / "jobs.json").write_text(json.dumps(document))
+
+    done = run_command(
+        ["snapshot", "--from", "slurm-files", "--folder", "saved", "-o", "s.json"], folder=tmp_path
+    )
+
+    assert done.stderr.count("it asks for contiguous nodes") == 1

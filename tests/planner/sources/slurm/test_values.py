@@ -54,6 +54,7 @@ def test_host_lists(text, names):
     [
         ("gpu:8", [GpuGres("", 8)]),
         ("gpu", [GpuGres("", 1)]),
+        ("gpu:3090:4(IDX:0-3)", [GpuGres("3090", 4, (0, 1, 2, 3))]),
         ("gres:gpu:a100:2", [GpuGres("a100", 2)]),
         ("gres/gpu:h100:4", [GpuGres("h100", 4)]),
         ("gres/gpu=4", [GpuGres("", 4)]),
@@ -81,4 +82,4 @@ def test_lists_may_be_texts():
 
 
 def test_the_examples_are_true():
-    assert doctest.testmod(values) == (0, 3)
+    assert doctest.testmod(values) == (0, 4)
