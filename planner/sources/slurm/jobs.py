@@ -8,25 +8,22 @@ and may not be disturbed. Each such case is noted with the job's id and the reas
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.job import Job
 from gpuplan.models.units import LARGEST_COUNT, MILLI
+from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
 from gpuplan.planner.sources.slurm.nodes import ANY_MODEL, FEATURE_LABEL, NODE_LABEL, PARTITION_LABEL
 from gpuplan.planner.sources.slurm.values import (
     flags,
     gpus_of,
     hosts,
-    indices,
     name_of,
     number,
     other_gres,
-    split_outside_brackets,
     tres_of,
     words,
 )
@@ -37,32 +34,21 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import GpuGres, Record
 
 JOB_FIELDS: Final = (
-    *(
-        "account",
-        "array_job_id",
-        "array_max_tasks",
-        "array_task_id",
-        "array_task_string",
-        "burst_buffer",
-        "cluster",
-    ),
-    *("cluster_features", "contiguous", "core_spec", "cores_per_socket", "cpus", "cpus_per_tres", "deadline"),
-    *("dependency", "eligible_time", "excluded_nodes", "features", "gres_detail", "het_job_id", "hold"),
-    *("job_id", "job_resources", "job_state", "last_sched_evaluation", "licenses", "max_nodes"),
-    *("memory_per_cpu", "memory_per_node", "memory_per_tres", "minimum_cpus_per_node"),
-    *("minimum_tmp_disk_per_node", "name", "node_count", "nodes", "partition", "prefer", "priority"),
-    *("required_nodes", "required_switches", "requeue", "resv_name", "shared", "sockets_per_node"),
-    *("start_time", "state_reason", "submit_time", "tasks", "tasks_per_node", "threads_per_core"),
-    *("time_limit", "tres_alloc_str", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task"),
-    *("tres_req_str", "user_name"),
+    *("account", "array_job_id", "array_max_tasks", "array_task_id", "array_task_string", "burst_buffer"),
+    *("cluster", "cluster_features", "contiguous", "core_spec", "cores_per_socket", "cpus"),
+    *("cpus_per_tres", "deadline", "dependency", "eligible_time", "excluded_nodes", "features"),
+    *("gres_detail", "het_job_id", "hold", "job_id", "job_resources", "job_state", "last_sched_evaluation"),
+    *("licenses", "max_nodes", "memory_per_cpu", "memory_per_node", "memory_per_tres"),
+    *("minimum_cpus_per_node", "minimum_tmp_disk_per_node", "name", "node_count", "nodes", "partition"),
+    *("prefer", "priority", "requeue", "required_nodes", "required_switches", "resv_name", "shared"),
+    *("sockets_per_node", "start_time", "state_reason", "submit_time", "tasks", "tasks_per_node"),
+    *("threads_per_core", "time_limit", "tres_alloc_str", "tres_per_job", "tres_per_node"),
+    *("tres_per_socket", "tres_per_task", "tres_req_str", "user_name"),
 )
 """Fields of a job record that are read."""
 
 NAME_LABEL: Final = "slurm/name"
 
-_HOLDS_PLACES: Final = frozenset(
-    {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING"}
-)
 _HELD: Final = ("JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state", "launch_failed_requeued_held")
 _WHOLE_NODES: Final = frozenset({"NONE", "USER", "MCS", "TOPO"})
 """Values of `shared` of jobs that share no node with others; NONE is --exclusive."""
@@ -89,13 +75,6 @@ _LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
 
 _MIG: Final = re.compile(r"\d+g\.\d+gb")
 _FEATURES: Final = re.compile(r"^[\w.-]+(&[\w.-]+)*$")
-_CONDITION: Final = {
-    "after": DependencyKind.STARTED,
-    "afterok": DependencyKind.SUCCEEDED,
-    "afterany": DependencyKind.COMPLETED,
-}
-_MOST_TASKS: Final = 10_000
-"""Pending tasks of one job array that become jobs of their own."""
 
 
 @dataclass
@@ -156,10 +135,10 @@ class Around:
 def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
     """The jobs of one record: one, or one for each pending task of a job array; none if it is over."""
     state = flags(record.get("job_state"))
-    runs = bool(state & _HOLDS_PLACES)
+    runs = bool(state & HOLDS_PLACES)
     if not runs and "PENDING" not in state:
         return
-    reading = _Reading(record, _name(record))
+    reading = _Reading(record, job_name(record))
     document = _document(reading, around)
     if runs:
         document["running"] = _running(reading, document)
@@ -171,7 +150,7 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
         document["preemptible"] = document["preemptible"] and not reading.strange
     else:
         _check_start(reading, document, around)
-    tasks = _tasks(record)
+    tasks = tasks_of(record)
     room = len(tasks.names)
     if tasks.most is not None:
         started = around.started.get(number(record.get("array_job_id")) or 0, 0)
@@ -214,7 +193,7 @@ def _check_start(reading: _Reading, document: Mapping[str, Any], around: Around)
 
 def holds_places(record: Record) -> bool:
     """True if a job has nodes now."""
-    return bool(flags(record.get("job_state")) & _HOLDS_PLACES)
+    return bool(flags(record.get("job_state")) & HOLDS_PLACES)
 
 
 def has_nodes_alone(record: Record) -> bool:
@@ -224,72 +203,6 @@ def has_nodes_alone(record: Record) -> bool:
     return holds_places(record) and bool(
         alone or any(each.partition(":")[0] in _SHARED_GPUS for each in others)
     )
-
-
-def targets_by_id(records: list[Record]) -> dict[str, tuple[str, ...]]:
-    """
-    Names of the jobs that an id in a dependency stands for.
-
-    An array stands for all its tasks, the first part of a heterogeneous job for all parts. Jobs that are over
-    are not there.
-    """
-    found: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        state = flags(record.get("job_state"))
-        if not (record.get("nodes") if state & _HOLDS_PLACES else "PENDING" in state):
-            continue
-        names = _tasks(record).names
-        groups = {str(number(record.get(key)) or 0) for key in ("job_id", "array_job_id", "het_job_id")}
-        for group in groups - {"0"}:
-            found[group] += names
-        for name in names:
-            if name not in groups:
-                found[name].append(name)
-    return {key: tuple(names) for key, names in found.items()}
-
-
-def _name(record: Record) -> str:
-    """Name of a job: its id, or `ARRAY_TASK` for a task of a job array, as users see it in squeue."""
-    array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))
-    if array and record.get("array_task_string"):
-        return str(array)
-    return str(number(record.get("job_id")) or 0) if not array or task is None else f"{array}_{task}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Tasks:
-    """The jobs that a record stands for."""
-
-    names: list[str]
-    remarks: tuple[str, ...] = ()
-    most: int | None = None
-    """Tasks of the array that may run at a time."""
-    cut_off: bool = False
-    """True if the list in the record is not complete."""
-
-
-def _tasks(record: Record) -> _Tasks:
-    """The job of a record, or the pending tasks of a job array."""
-    own = _name(record)
-    text = str(record.get("array_task_string") or "").strip("[]")
-    if not text:
-        return _Tasks([own])
-    remarks = []
-    tasks, _, most = text.partition("%")
-    if cut_off := text.endswith("..."):
-        tasks = tasks.rstrip(".").rpartition(",")[0]  # the last number may be cut too
-    found = [f"{own}_{task}" for each in tasks.split(",") if each for task in _stepped(each)]
-    if len(found) > _MOST_TASKS:
-        remarks.append(f"of its {len(found):,} tasks the first {_MOST_TASKS:,} are planned")
-    limit = number(most) or number(record.get("array_max_tasks")) or None
-    return _Tasks(found[:_MOST_TASKS] or [own], tuple(remarks), limit, cut_off)
-
-
-def _stepped(text: str) -> range | tuple[int, ...]:
-    """Numbers of a range with a step, such as `0-15:4`."""
-    bounds, _, step = text.partition(":")
-    first, _, last = bounds.partition("-")
-    return range(int(first), int(last) + 1, int(step or 1)) if last else indices(first)
 
 
 def _document(reading: _Reading, around: Around) -> dict[str, Any]:
@@ -325,7 +238,7 @@ def _document(reading: _Reading, around: Around) -> dict[str, Any]:
         "not_before": _time(begin) if begin > submitted else None,
         "deadline": _time(max(submitted, reading.number("deadline"))) if reading.number("deadline") else None,
         "hard_deadline": bool(reading.number("deadline")),
-        **_dependencies(reading, around.targets),
+        **dependencies(reading.text("dependency"), around.targets, reading.strange),
         "co_start": f"het-{het}" if (het := reading.number("het_job_id")) else None,
         "preemptible": bool(reading.record.get("requeue")),
         "held": reading.text("state_reason") in _HELD
@@ -424,34 +337,6 @@ def _affinity(reading: _Reading) -> list[dict[str, Any]]:
     if nodes := hosts(reading.text("excluded_nodes")):
         found.append({"key": NODE_LABEL, "operator": "NotIn", "values": nodes})
     return found
-
-
-def _dependencies(reading: _Reading, targets: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Dependencies on jobs that are still there; those that are met are not in Slurm's text."""
-    text = reading.text("dependency")
-    if not text:
-        return {}
-    any_of = "?" in text
-    found: dict[str, DependencyKind] = {}
-    for part in split_outside_brackets(text.replace("?", ",")):
-        kind, _, jobs = re.sub(r"\(.*\)$", "", part).partition(":")
-        if kind not in _CONDITION:
-            reading.strange.append(f"its dependency {part} has no counterpart")
-            continue
-        for each in jobs.split(":"):
-            job, _, delay = each.partition("+")
-            if delay.strip("0"):
-                reading.strange.append(f"its dependency {part} has a delay")
-            names = targets.get(job.removesuffix("_*"), ())
-            if not names:
-                reading.strange.append(f"it depends on job {job}, which is not in the queue")
-            if any_of and len(names) > 1:
-                reading.strange.append(f"one of its dependencies is {job}, which is several jobs")
-            if any(found.get(name, _CONDITION[kind]) != _CONDITION[kind] for name in names):
-                reading.strange.append(f"it depends on job {job} in two ways")
-            found |= dict.fromkeys(names, _CONDITION[kind])
-    listed = [{"job": name, "kind": kind} for name, kind in found.items()]
-    return {"depends_on": listed, "depends_on_at_least": 1 if any_of and listed else None}
 
 
 def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:

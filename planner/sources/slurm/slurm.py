@@ -17,13 +17,13 @@ from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.slurm.job_names import targets_by_id
 from gpuplan.planner.sources.slurm.jobs import (
     JOB_FIELDS,
     Around,
     allocation_of,
     holds_places,
     jobs_of,
-    targets_by_id,
 )
 from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of
 from gpuplan.planner.sources.slurm.use import held_once, in_use

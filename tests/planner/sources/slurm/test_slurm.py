@@ -15,7 +15,7 @@ import pytest
 from gpuplan.models.errors import BadInputError, PlannerError
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.sources.slurm import jobs, nodes, slurm
+from gpuplan.planner.sources.slurm import job_names, jobs, nodes, slurm
 from gpuplan.planner.sources.slurm.slurm import SlurmTexts, read_slurm, read_slurm_files, read_slurm_live
 from gpuplan.planner.sources.slurm.values import number
 from tests.support.output.run_command import run_command
@@ -555,7 +555,14 @@ def test_what_is_no_output_of_squeue_is_bad_input(tmp_path, text):
     assert [problem.place for problem in caught.value.problems] == [str(tmp_path / "folder" / "jobs.json")]
 
 
-@pytest.mark.parametrize(("module", "listed"), [(jobs, jobs.JOB_FIELDS), (nodes, nodes.NODE_FIELDS)])
+@pytest.mark.parametrize(
+    ("module", "listed"),
+    [
+        (job_names, jobs.JOB_FIELDS),
+        (jobs, jobs.JOB_FIELDS),
+        (nodes, nodes.NODE_FIELDS),
+    ],
+)
 def test_every_field_that_is_read_is_listed(module, listed):
     source = inspect.getsource(module)
     read_there = set(re.findall(r'(?:record\.get\(|record\[|reading\.\w+\(|self\.number\()"(\w+)"', source))
