@@ -104,7 +104,7 @@ def test_a_child_does_not_outlive_a_parent_that_was_killed():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere its timer ends it in time")
 def test_a_child_of_a_child_that_was_killed_is_gone_too():
     """As the solver of a plan that is made in a process of its own."""
-    outcome, told = heard(f"{doubles}:work_apart_and_hang", seconds=5.0)
+    outcome, told = heard(f"{doubles}:work_apart_and_hang", seconds=12.0)
 
     assert outcome.killed
     assert gone_within(told[0], 10)
