@@ -258,7 +258,6 @@ class ApplyLoop:
     def _follow(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Take note of the progress of a step."""
         if progress.phase is ActionPhase.LANDED:
-            del self._under_way[each.step.id]
             self._land(each.step, each.begun)
         elif progress.phase is ActionPhase.FAILED:
             self._withdraw(each)
@@ -275,7 +274,6 @@ class ApplyLoop:
             self._cluster.undo(each.key)
         phase = self._progress_of((each.key,))[each.key].phase
         if phase is ActionPhase.LANDED:
-            del self._under_way[each.step.id]
             self._land(each.step, each.begun)
             return
         self._withdraw(each)
@@ -290,6 +288,7 @@ class ApplyLoop:
         self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun))
         self._done.add(step.id)
         self._left.pop(step.id, None)
+        self._under_way.pop(step.id, None)
         if self._hooks.on_progress is not None:
             before = len(self._standing.done)
             self._hooks.on_progress(before + len(self._done), self._standing.total, _label(step))

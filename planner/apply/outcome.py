@@ -149,11 +149,15 @@ def _cause(failures: Sequence[FailedAction]) -> str:
         return "it was told to stop."
     if len(failures) == 1:
         return f"action {failures[0].action} failed: {failures[0].reason}"
-    lines = [f"{len(failures)} actions failed."]
-    lines += [_wrapped(f"  {each.action}: {each.reason}", indent=4) for each in failures[:_NAMED_AT_MOST]]
-    if (more := len(failures) - _NAMED_AT_MOST) > 0:
-        lines.append(f"  and {more} more")
-    return "\n".join(lines)
+    lines = _lines([f"{each.action}: {each.reason}" for each in failures])
+    return "\n".join([f"{len(failures)} actions failed.", *lines])
+
+
+def _lines(items: Sequence[object]) -> list[str]:
+    """One wrapped line for each of the first items, and the number of the others."""
+    more = len(items) - _NAMED_AT_MOST
+    lines = [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
+    return [*lines, f"  and {more} more"] if more > 0 else lines
 
 
 def _named(state: str, ids: Sequence[str]) -> str:
@@ -172,9 +176,7 @@ def _cluster_in_words(cluster: Cluster) -> str:
 
 def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
     lines = [f"Plan {plan_id} is stale: {format_count(len(items), 'thing')} changed since it was made."]
-    lines += [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
-    if (more := len(items) - _NAMED_AT_MOST) > 0:
-        lines.append(f"  and {more} more")
+    lines += _lines(items)
     lines.append("Run `gpuplan plan` again.")
     if all(item.change.startswith(_FREED) for item in items):
         lines.append("Such changes only free room: `--drift preconditions` accepts them.")

@@ -141,10 +141,10 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
     """A snapshot of what Slurm's commands print; `where` names the origin of a text in errors."""
     nodes, meta = _records(texts.nodes, "nodes", where("nodes"))
     jobs, _ = _records(texts.jobs, "jobs", where("jobs"))
-    notes: Counter[str] = Counter()
+    notes: set[str] = set()
 
     def note(subject: str, what: str) -> None:
-        notes[f"{subject}: {what}"] += 1
+        notes.add(f"{subject}: {what}")
 
     racks = racks_of(texts.topology)
     found_nodes = [
@@ -170,10 +170,11 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
     ]
     found_jobs = held_once(found_jobs, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
+    latest = _latest(jobs)
     queues = tuple(Queue(name=name) for name in sorted({job.queue for job in found_jobs}))
     snapshot = Snapshot(
         # The clocks of the controller and of this machine may differ.
-        taken_at=max(_latest(jobs), texts.taken_at or _latest(jobs)),
+        taken_at=max(latest, texts.taken_at or latest),
         cluster=Cluster(name=name_of(_name(meta, jobs)), nodes=tuple(found_nodes)),
         queues=queues,
         jobs=tuple(found_jobs),
