@@ -12,7 +12,7 @@ TESTS ?= tests
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-newest test-oldest check fmt bench golden reference docs clean
+.PHONY: help setup demo test test-fast test-newest test-oldest test-slurm check fmt bench golden reference docs clean
 
 help:
 	@echo "make setup   create .venv with everything below"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-fast  all tests but those marked slow: under 2 minutes on 2 cores"
 	@echo "make test-newest  the fast tests with the newest Python of this machine"
 	@echo "make test-oldest  the fast tests with the oldest allowed dependencies"
+	@echo "make test-slurm   the loop on a private Slurm on this machine, if it is installed"
 	@echo "make check   formatting, linters, words, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
@@ -54,6 +55,10 @@ test-newest:
 
 test-oldest:
 	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
+# A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge).
+test-slurm: $(STAMP)
+	GPUPLAN_EVERY_SEED=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slurm -rs
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

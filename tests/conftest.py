@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import settings
 from gpuplan.planner.service import loop
 from gpuplan.solvers import exact_run, pipeline
 from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.harness.private_slurm import missing_slurm, private_slurm
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)
@@ -32,3 +34,19 @@ def _solvers_in_this_process(request, monkeypatch):
     if request.node.get_closest_marker("processes") is None:
         monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
         monkeypatch.setattr(pipeline, "run_in_child", apart_in_this_process)
+
+
+FIRST_PORT = 23_000
+PORTS = 40
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A fresh Slurm that this process and its children speak to."""
+    if reason := missing_slurm():
+        pytest.skip(f"Slurm: {reason}")
+    worker = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", ""))) or 0)
+    with private_slurm(tmp_path / "slurm", FIRST_PORT + PORTS * worker) as cluster:
+        monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        monkeypatch.chdir(tmp_path)
+        yield cluster

@@ -262,6 +262,9 @@ class ApplyLoop:
         elif progress.phase is ActionPhase.FAILED:
             self._withdraw(each)
             self._fail(each.step, progress.reason, each.begun, retryable=progress.retryable)
+        elif progress.phase is ActionPhase.GONE:
+            self._withdraw(each)
+            self._fail(each.step, "it is no longer on the cluster", each.begun)
         elif progress.phase is ActionPhase.NOT_BEGUN:
             self._withdraw(each)
             self._fail(each.step, "the cluster has no mark of it", each.begun, retryable=True)

@@ -137,8 +137,14 @@ def progress_of(
     recorded = {
         record.action for record in own if record.outcome in (ActionOutcome.DONE, ActionOutcome.SKIPPED)
     }
-    done = tuple(step for step in steps if phases[step.id] is ActionPhase.LANDED)
-    left = tuple(step for step in steps if phases[step.id] is not ActionPhase.LANDED)
+    done = tuple(
+        step
+        for step in steps
+        if phases[step.id] is ActionPhase.LANDED
+        or (phases[step.id] is ActionPhase.GONE and step.id in recorded)
+    )
+    landed = {step.id for step in done}
+    left = tuple(step for step in steps if step.id not in landed)
     if lost := tuple(step.id for step in left if step.id in recorded):
         raise UnperformedError(plan.plan_id, lost)
     return ApplyProgress(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "openb": {"nodes", "pods", "at"},
     "simulated": {"state"},
-    "slurm": set[str](),
-    "slurm-files": {"folder"},
+    "slurm": {"managed"},
+    "slurm-files": {"folder", "managed"},
     "synthetic": {"profile", "seed"},
 }
 _MOST_NOTES = 50
@@ -42,6 +42,11 @@ STATE = ".gpuplan/simulated.db"
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
 )
+@click.option(
+    "--managed",
+    is_flag=True,
+    help="slurm: plan only the jobs that are handed to gpuplan, as `apply --executor slurm` does.",
+)
 @click.option("--nodes", type=click.Path(path_type=Path), help="openb: node list (CSV).")
 @click.option("--pods", type=click.Path(path_type=Path), help="openb: pod list (CSV).")
 @click.option("--at", type=int, help="openb: second of the trace; without it every pod waits.")
@@ -59,6 +64,7 @@ STATE = ".gpuplan/simulated.db"
 def snapshot_command(
     kind: str,
     folder: Path | None,
+    managed: bool,
     nodes: Path | None,
     pods: Path | None,
     at: int | None,
@@ -73,7 +79,7 @@ def snapshot_command(
     from gpuplan.planner.text_format import format_count
 
     for other in sorted(_OPTIONS.keys() - {kind}):
-        if stray := stray_option(_OPTIONS[other]):
+        if stray := stray_option(_OPTIONS[other] - _OPTIONS[kind]):
             raise click.UsageError(f"{stray} is for --from {other}.")
     notes: tuple[str, ...] = ()
     with show_spinner(f"reading {kind}"):
@@ -83,7 +89,8 @@ def snapshot_command(
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
             case "slurm" | "slurm-files":
-                snapshot, notes = _read_slurm(None if kind == "slurm" else _required(folder, "--folder"))
+                place = None if kind == "slurm" else _required(folder, "--folder")
+                snapshot, notes = _read_slurm(place, managed=managed)
             case "synthetic":
                 from gpuplan.planner.sources.synthetic.synthetic import (
                     generate_snapshot,
@@ -111,10 +118,10 @@ def snapshot_command(
     say(f"Wrote {amount} to {out}.", err=True)
 
 
-def _read_slurm(folder: Path | None) -> tuple[Snapshot, tuple[str, ...]]:
+def _read_slurm(folder: Path | None, *, managed: bool) -> tuple[Snapshot, tuple[str, ...]]:
     from gpuplan.planner.sources.slurm.slurm import read_slurm_files, read_slurm_live
 
-    found = read_slurm_live() if folder is None else read_slurm_files(folder)
+    found = read_slurm_live(managed=managed) if folder is None else read_slurm_files(folder, managed=managed)
     return found.snapshot, found.notes
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
+EXECUTORS: Final = ("simulated", "slurm")
+
 PIPE_WIDTH = 1_000_000
 """Columns for text to a file or a pipe, unless COLUMNS is set: nothing is cut or wrapped."""
 

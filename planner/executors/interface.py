@@ -40,6 +40,11 @@ class ActionPhase(StrEnum):
     """It is done."""
     FAILED = "failed"
     """The cluster has given up, and the effect of the action is not there."""
+    GONE = "gone"
+    """
+    The job or node is no longer on the cluster, and with it the mark of the action, if there was one. If the
+    action is recorded as done, it was done.
+    """
 
 
 class Pin(StrEnum):
@@ -65,6 +70,7 @@ class ActionProgress:
 
 NOT_BEGUN: Final = ActionProgress(ActionPhase.NOT_BEGUN)
 LANDED: Final = ActionProgress(ActionPhase.LANDED)
+GONE: Final = ActionProgress(ActionPhase.GONE)
 
 
 class ClusterReader(Protocol):
@@ -114,7 +120,12 @@ class ClusterWriter(Protocol):
         ...
 
     def observe(self, keys: Collection[str]) -> Mapping[str, ActionProgress]:
-        """Progress of the actions and promise steps of these keys; all keys are in the result."""
+        """
+        Progress of the actions and promise steps of these keys; all keys are in the result.
+
+        Of an action that has begun, the next step is done if its time has come: a job that was notified is
+        stopped when its grace period is over.
+        """
         ...
 
     def undo(self, key: str) -> None:

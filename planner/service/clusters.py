@@ -15,6 +15,7 @@ from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import landed_steps, records_of
+from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.warm_start import has_same_rules
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
-    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.executors.interface import Executor
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,20 +39,20 @@ _LOG: Final = logging.getLogger(__name__)
 class LiveCluster:
     """A cluster that an executor reads and changes."""
 
-    executor: SimulatedCluster
+    executor: Executor
     audit: AuditLog
     actor: str
     now: Callable[[], datetime]
     stop: Callable[[], bool]
     drift_mode: Drift | None = None
     advance: int = 0
-    """Seconds by which the cluster's clock advances before each snapshot."""
+    """Seconds by which the clock of a simulated cluster advances before each snapshot."""
     longest_audit: int = 16 * 2**20
     """Size of an audit log in bytes before a new one is begun, since each apply reads all of it."""
 
     def read(self) -> Snapshot:
         """Snapshot of the cluster as it is now."""
-        if self.advance:
+        if self.advance and isinstance(self.executor, SimulatedCluster):
             self.executor.advance(self.advance)
         return self.executor.snapshot()
 

@@ -14,7 +14,14 @@ import click
 
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say
-from gpuplan.planner.cli.options import PlanFile, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.options import (
+    EXECUTORS,
+    PlanFile,
+    is_terminal,
+    progress_label,
+    stray_option,
+    terminal_width,
+)
 from gpuplan.planner.cli.outputs import json_option, show_json, show_text
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.apply.standing import ApplyProgress
-    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.executors.interface import Executor
 
 AUDIT = ".gpuplan/audit.jsonl"
 
@@ -48,7 +55,7 @@ drift_option = click.option(
 @click.command("apply", epilog="Example: gpuplan apply plan.json --executor simulated")
 @click.argument("plan_file", type=PlanFile())
 @click.option(
-    "--executor", type=click.Choice(["simulated"]), required=True, help="Executor that applies the plan."
+    "--executor", type=click.Choice(EXECUTORS), required=True, help="Executor that applies the plan."
 )
 @state_option
 @audit_option
@@ -58,7 +65,7 @@ drift_option = click.option(
 @json_option
 def apply_command(
     plan_file: str,
-    executor: str,  # noqa: ARG001 - one executor so far; the option is part of the contract
+    executor: str,
     state: Path,
     audit_file: Path,
     auto_approve: bool,
@@ -92,15 +99,21 @@ def apply_command(
             show_json(_outcome_document(plan, ApplyOutcome(done=()), audit_file))
             return
         say("No changes. There is nothing to apply.")
-        if not state.exists():
+        if executor == "simulated" and not state.exists():
             say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
     make_directory(audit_file.parent)
     audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
+    if executor != "simulated" and (stray := stray_option({"state"})):
+        raise click.UsageError(f"{stray} is for --executor simulated.")
     if not auto_approve:
-        _approve(plan, state, audit, resume=resume, drift_mode=mode)
+        _approve(plan, executor, state, audit, resume=resume, drift_mode=mode)
     try:
-        with _cluster(state, plan) as cluster, _progress() as on_progress, stop_on_signals() as stop:
+        with (
+            _cluster(executor, state, plan) as cluster,
+            _progress() as on_progress,
+            stop_on_signals() as stop,
+        ):
             outcome = apply_plan(
                 plan,
                 cluster,
@@ -169,16 +182,17 @@ def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
     return f"{format_count(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
 
 
-def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
+def _approve(
+    plan: Plan, executor: str, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None
+) -> None:
     """Ask for approval if the plan passes its checks and some of it is left to do."""
     from gpuplan.planner.apply.apply import check_plan
-    from gpuplan.planner.executors.simulated import SimulatedCluster
 
-    if state.exists():
-        with SimulatedCluster(state) as cluster:
-            standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
-    else:
+    if executor == "simulated" and not state.exists():
         standing = check_plan(plan, None, audit, resume=resume, drift_mode=drift_mode)
+    else:
+        with _cluster(executor, state, plan) as cluster:
+            standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
     if standing.left:
         _ask(plan, standing)
 
@@ -207,12 +221,17 @@ def _ask(plan: Plan, standing: ApplyProgress) -> None:
 
 
 @contextmanager
-def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
-    """Open the simulated cluster; a cluster created for a plan that is then refused is deleted."""
+def _cluster(executor: str, state: Path, plan: Plan) -> Iterator[Executor]:
+    """Open the cluster; a simulated one that is created for a plan that is then refused is deleted."""
     from gpuplan.models.errors import StalePlanError
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
 
+    if executor == "slurm":
+        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster()
+        return
     if state.exists():
         with SimulatedCluster(state) as cluster:
             yield cluster

@@ -15,6 +15,7 @@ from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say_json
 from gpuplan.planner.cli.options import (
     ANY_PATH,
+    EXECUTORS,
     PLANS,
     DurationType,
     is_terminal,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.executors.interface import Executor
 
 _FOLDER = Path(".gpuplan")
 _LOOPBACK = "127.0.0.1"
@@ -63,8 +64,8 @@ class Address(click.ParamType[tuple[str, int]]):
 @planning_options
 @click.option(
     "--executor",
-    type=click.Choice(["simulated"]),
-    help="Plan for this cluster; created from SOURCE if it does not exist.",
+    type=click.Choice(EXECUTORS),
+    help="Plan for this cluster; a simulated one is created from SOURCE if it does not exist.",
 )
 @state_option
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
@@ -149,6 +150,8 @@ def run_command(
     from gpuplan.planner.sources.files import load_snapshot
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
+    if executor == "slurm" and (stray := stray_option({"state", "advance"})):
+        raise click.UsageError(f"{stray} is for --executor simulated.")
     if strict and executor is not None:
         raise click.UsageError("--strict is about SOURCE: expected none with --executor, found it.")
 
@@ -168,7 +171,7 @@ def run_command(
         live = None
         if executor is not None:
             live = LiveCluster(
-                executor=stack.enter_context(_cluster(source, state)),
+                executor=stack.enter_context(_cluster(executor, source, state)),
                 audit=AuditLog(audit_file),
                 actor=current_user(),
                 now=_now,
@@ -218,8 +221,13 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
 
 
 @contextmanager
-def _cluster(source: str, state: Path) -> Iterator[SimulatedCluster]:
-    """Open the simulated cluster; create it from the source if it does not exist."""
+def _cluster(executor: str, source: str, state: Path) -> Iterator[Executor]:
+    """Open the cluster; a simulated one is created from the source if it does not exist."""
+    if executor == "slurm":
+        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster()
+        return
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot

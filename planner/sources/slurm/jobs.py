@@ -34,8 +34,16 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import GpuGres, Record
 
 JOB_FIELDS: Final = (
-    *("account", "array_job_id", "array_max_tasks", "array_task_id", "array_task_string", "burst_buffer"),
-    *("cluster", "cluster_features", "contiguous", "core_spec", "cores_per_socket", "cpus"),
+    *(
+        "account",
+        "admin_comment",
+        "array_job_id",
+        "array_max_tasks",
+        "array_task_id",
+        "array_task_string",
+        "burst_buffer",
+    ),
+    *("cluster", "cluster_features", "comment", "contiguous", "core_spec", "cores_per_socket", "cpus"),
     *("cpus_per_tres", "deadline", "dependency", "eligible_time", "excluded_nodes", "features"),
     *("gres_detail", "het_job_id", "hold", "job_id", "job_resources", "job_state", "last_sched_evaluation"),
     *("licenses", "max_nodes", "memory_per_cpu", "memory_per_node", "memory_per_tres"),

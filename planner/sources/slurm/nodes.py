@@ -76,6 +76,12 @@ def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str],
     )
 
 
+def without_reservation(record: Record) -> Record:
+    """The record of a node as if no reservation were on it."""
+    states = {key: sorted(flags(record.get(key)) - {"RESERVED"}) for key in ("state", "state_flags")}
+    return {**record, **states}
+
+
 def _gpus(record: Record) -> tuple[NodeGpus | None, str]:
     """The GPUs of a node, and what of them is not understood."""
     found = [each for each in gpus_of(record.get("gres")) if each.count]

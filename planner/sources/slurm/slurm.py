@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,14 +25,16 @@ from gpuplan.planner.sources.slurm.jobs import (
     holds_places,
     jobs_of,
 )
-from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of
+from gpuplan.planner.sources.slurm.managed import ManagedJobs
+from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of, without_reservation
 from gpuplan.planner.sources.slurm.use import held_once, in_use
 from gpuplan.planner.sources.slurm.values import name_of, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
+    from gpuplan.planner.sources.slurm.managed import Notice
     from gpuplan.planner.sources.slurm.values import Record
 
 _Read = TypeVar("_Read")
@@ -66,6 +68,8 @@ class SlurmReading:
     snapshot: Snapshot
     notes: tuple[str, ...]
     """One line for each job or node of which something is not understood."""
+    managed: Mapping[str, Notice | None] = field(default_factory=dict)
+    """The jobs that are handed to gpuplan, if asked for, with the signal that they get before a stop."""
 
 
 FILES: Final = {
@@ -77,7 +81,7 @@ FILES: Final = {
 """Files of a folder, with the command that writes each of them."""
 
 
-def read_slurm_files(folder: Path) -> SlurmReading:
+def read_slurm_files(folder: Path, *, managed: bool = False) -> SlurmReading:
     """
     Read a folder with the output of Slurm's commands (`FILES`); the two text files may be absent.
 
@@ -101,12 +105,15 @@ def read_slurm_files(folder: Path) -> SlurmReading:
         raise BadInputError(tuple(problems))
     partitions, topology = (found[key].decode(errors="replace") for key in ("partitions", "topology"))
     texts = SlurmTexts(found["nodes"], found["jobs"], partitions, topology)
-    return read_slurm(texts, where=lambda key: str(folder / FILES[key][0]))
+    return read_slurm(texts, where=lambda key: str(folder / FILES[key][0]), managed=managed)
 
 
-def read_slurm_live() -> SlurmReading:
+def read_slurm_live(*, managed: bool = False, fenced: Collection[str] = ()) -> SlurmReading:
     """
     Read the cluster that the commands of this machine speak to.
+
+    With `managed` only the jobs that are handed to gpuplan may start or be disturbed. Nodes that are `fenced`
+    are reserved by gpuplan itself: they stay open.
 
     Raises
     ------
@@ -134,10 +141,14 @@ def read_slurm_live() -> SlurmReading:
             taken_at=datetime.now(UTC),
         ),
         where=lambda key: f"output of {FILES[key][1]}",
+        managed=managed,
+        fenced=fenced,
     )
 
 
-def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReading:
+def read_slurm(
+    texts: SlurmTexts, *, where: Callable[[str], str], managed: bool = False, fenced: Collection[str] = ()
+) -> SlurmReading:
     """A snapshot of what Slurm's commands print; `where` names the origin of a text in errors."""
     nodes, meta = _records(texts.nodes, "nodes", where("nodes"))
     jobs, _ = _records(texts.jobs, "jobs", where("jobs"))
@@ -147,6 +158,7 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
         notes.add(f"{subject}: {what}")
 
     racks = racks_of(texts.topology)
+    nodes = [without_reservation(each) if each.get("name") in fenced else each for each in nodes]
     found_nodes = [
         node
         for index, record in enumerate(nodes)
@@ -163,10 +175,12 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
     resources = frozenset(name for node in found_nodes for name in node.resources)
     started = Counter(number(each.get("array_job_id")) or 0 for each in jobs if holds_places(each))
     around = Around(priorities, closed, targets_by_id(jobs), largest, resources, started)
+    handed = ManagedJobs()
+    read_jobs = handed.jobs_of if managed else jobs_of
     found_jobs = [
         job
         for index, record in enumerate(jobs)
-        for job in _understood(lambda each: list(jobs_of(each, around, note)), record, where("jobs"), index)
+        for job in _understood(lambda each: list(read_jobs(each, around, note)), record, where("jobs"), index)
     ]
     found_jobs = held_once(found_jobs, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
@@ -179,7 +193,7 @@ def read_slurm(texts: SlurmTexts, *, where: Callable[[str], str]) -> SlurmReadin
         queues=queues,
         jobs=tuple(found_jobs),
     )
-    return SlurmReading(snapshot.canonical(), tuple(sorted(notes)))
+    return SlurmReading(snapshot.canonical(), tuple(sorted(notes)), handed.notices)
 
 
 def _understood(read: Callable[[Record], _Read], record: Record, where: str, index: int) -> _Read:

@@ -11,12 +11,20 @@ from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import UnappliedError
 from gpuplan.planner.apply.promises import steps_of
-from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, ExecutionError, UnreachableError
+from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.executors.interface import (
+    GONE,
+    ActionPhase,
+    ActionProgress,
+    ExecutionError,
+    UnreachableError,
+)
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
+from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.samples import all_actions, promise_plans
 from tests.support.samples.all_actions import begin, cordon, plan_with
 from tests.support.samples.apply_world import carry_out, recorded, running
@@ -419,3 +427,32 @@ def test_nothing_begins_while_the_cluster_cannot_tell_how_far_a_step_went(on, lo
         carry_out(cluster, log, plan=plan, clock=cluster.clock)
 
     assert cluster.requests == {}
+
+
+class Forgetful(Wrapped):
+    """A cluster that finished jobs leave, with their marks."""
+
+    gone = frozenset()
+
+    def observe(self, keys):
+        found = self.inner.observe(keys)
+        return {key: GONE if key in self.gone else progress for key, progress in found.items()}
+
+
+def test_an_action_of_a_job_that_has_left_the_cluster_is_done_if_it_is_recorded(on, log):
+    plan = swaps(2)
+    cluster = Forgetful(on(plan))
+    carry_out(cluster, log, plan=plan, clock=cluster.inner.clock)
+    cluster.gone = frozenset({key_of(plan, plan.actions[0])})
+    again = carry_out(cluster, log, plan=plan, resume=True, clock=cluster.inner.clock)
+    assert again.done == ()
+    assert len(again.skipped) == len(plan.actions)
+
+
+def test_an_action_whose_job_leaves_while_it_is_under_way_fails(on, log):
+    plan = under(swaps(1), attempts=3)
+    cluster = Forgetful(on(plan, lasts=grace))
+    cluster.gone = frozenset({key_of(plan, plan.actions[0])})
+    with pytest.raises(UnappliedError) as failed:
+        carry_out(cluster, log, plan=plan, clock=cluster.inner.clock)
+    assert [each.action for each in failed.value.outcome.failures] == [plan.actions[0].id]

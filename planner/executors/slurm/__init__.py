@@ -1,0 +1,1 @@
+"""Executor for a Slurm cluster, through the commands that its operators have."""

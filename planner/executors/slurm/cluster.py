@@ -1,0 +1,372 @@
+"""A Slurm cluster as an executor: it places, stops and moves the jobs that are handed to gpuplan."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
+from gpuplan.planner.action_labels import action_subject
+from gpuplan.planner.executors.interface import (
+    GONE,
+    LANDED,
+    ActionPhase,
+    ActionProgress,
+    ExecutionError,
+    Pin,
+    UnreachableError,
+)
+from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
+from gpuplan.planner.executors.slurm.fence import Fence, fenced_nodes, remove_fences
+from gpuplan.planner.executors.slurm.job_steps import Deed, next_step
+from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
+from gpuplan.planner.io.file_lock import exclusive_lock
+from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
+from gpuplan.planner.sources.slurm.slurm import read_slurm_live
+from gpuplan.planner.sources.slurm.values import hosts, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from gpuplan.models.placement import Placement, Promise
+    from gpuplan.models.plan.actions import Change, JobChangeAction
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.executors.slurm.commands import JobRow, NodeRow
+    from gpuplan.planner.sources.slurm.managed import Notice
+
+_LOG: Final = logging.getLogger(__name__)
+
+_CAN: Final = frozenset(
+    {
+        *(ActionKind.START, ActionKind.PREEMPT, ActionKind.MIGRATE, ActionKind.RELEASE),
+        *(ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN),
+    }
+)
+_OF_NODES: Final = frozenset(
+    {ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
+)
+_PROMISES: Final = "promises"
+_BEGIN_IN: Final = "now+2"
+"""A requeued job that may start in the second of its requeue loses its credential, and fails."""
+
+
+class SlurmCluster:
+    """The cluster that Slurm's commands on this machine speak to."""
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        """
+        Ask Slurm for the identity of the cluster; `now` is in seconds since 1970.
+
+        Raises
+        ------
+        PlannerError
+            Slurm's commands are not there, or the controller does not answer.
+        """
+        self._now = now
+        self._identity = _identity_in(call("scontrol", "show", "config"))
+        self._notices: Mapping[str, Notice | None] = {}
+        """The jobs that are handed to gpuplan."""
+        self._node_names: dict[str, str] = {}
+        """Slurm's names of nodes with other names in snapshots."""
+        self._fences: dict[str, Fence] = {}
+        self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
+        """What this process did for each key since the last mark."""
+
+    @property
+    def identity(self) -> str:
+        """Name of the cluster with the host and port of its controller."""
+        return self._identity
+
+    @property
+    def can(self) -> frozenset[ActionKind]:
+        """All but to change the size of a job and the MIG layout of a GPU."""
+        return _CAN
+
+    @property
+    def pins(self) -> frozenset[Pin]:
+        """Nodes: Slurm itself chooses the GPUs of a job on its nodes."""
+        return frozenset({Pin.NODE})
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Lock the cluster against applies by others on this machine."""
+        lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
+        with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}"):
+            try:
+                yield
+            finally:
+                self._leave_fences()
+
+    def _leave_fences(self) -> None:
+        """Remove the fences that are not needed any more; one that stays ends by itself."""
+        if not self._fences:
+            return
+        self._fences.clear()
+        try:
+            remove_fences(jobs_table())
+        except PlannerError as error:
+            _LOG.warning("phase=apply fence=left reason=%s", error)
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
+        reading = read_slurm_live(managed=True, fenced=fenced_nodes())
+        self._notices = reading.managed
+        return reading.snapshot
+
+    # --- the protocol --------------------------------------------------------------------------------------
+
+    def begin(self, action: Change, key: str) -> ActionProgress:
+        """See `ClusterWriter`."""
+        if ActionKind(action.type) not in _CAN:
+            raise ExecutionError(f"{action_subject(action)}: a Slurm cluster cannot {action.type} it.")
+        if isinstance(action, NodeAction):
+            return self._begin_node(action, key)
+        return self._begin_job(action, key)
+
+    def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
+        """See `ClusterWriter`; steps that are due are done."""
+        kinds = {key: _parts(key)[0] for key in keys}
+        jobs = jobs_table() if any(kind not in _OF_NODES for kind in kinds.values()) else {}
+        nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
+        found = {}
+        for key, kind in kinds.items():
+            subject = _parts(key)[1]
+            if kind == _PROMISES:
+                found[key] = LANDED if _has_promises(jobs, key) else GONE
+            elif kind in _OF_NODES:
+                found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
+            else:
+                found[key] = self._observe_job(key, jobs.get(subject))
+        return found
+
+    def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
+        try:
+            return self._advance(key, row)
+        except UnreachableError as error:
+            return ActionProgress(ActionPhase.UNKNOWN, str(error))
+        except ExecutionError as error:
+            return self._give_up(key, str(error))
+
+    def _give_up(self, key: str, reason: str) -> ActionProgress:
+        """Mark an action as failed that Slurm refuses on the way."""
+        subject = _parts(key)[1]
+        row = jobs_table(subject).get(subject)
+        if row is not None and (mark := _mark(row, key)) is not None:
+            self._fail(row, replace(mark, step=Step.FAILED, reason=reason))
+        return ActionProgress(ActionPhase.FAILED, reason, retryable=True)
+
+    def undo(self, key: str) -> None:
+        """See `ClusterWriter`: a job that does not run yet is held again, one that still runs goes on."""
+        kind, subject = _parts(key)
+        if kind in _OF_NODES or kind == _PROMISES:
+            return
+        row = jobs_table(subject).get(subject)
+        mark = _mark(row, key)
+        if row is None or mark is None or mark.step in (Step.LANDED, Step.FAILED, Step.STOPPING):
+            return
+        self._take_back(row, row.marks.without(key))
+
+    def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
+        """
+        See `ClusterWriter`.
+
+        The promises of other jobs go first, and each mark says last that all are there. So a step that was
+        killed on the way counts as not begun.
+        """
+        rows = {name: row for name, row in jobs_table().items() if row.pending and name in self._notices}
+        for name, row in rows.items():
+            if row.marks.promise and name not in promises:
+                self._promise(row, "", "")
+        texts = {name: _promise_text(promise) for name, promise in promises.items() if name in rows}
+        for done in ("", key):
+            for name, text in texts.items():
+                self._promise(rows[name], text, done)
+
+    # --- jobs ----------------------------------------------------------------------------------------------
+
+    def _begin_job(self, action: JobChangeAction, key: str) -> ActionProgress:
+        row = jobs_table(action.job).get(action.job)
+        if row is None:
+            raise ExecutionError(f"job {action.job} is not on the cluster any more.")
+        mark = _mark(row, key)
+        if mark is not None and mark.step is not Step.FAILED:
+            return self._observe_job(key, row)
+        if action.job not in self._notices:
+            raise ExecutionError(
+                f"job {action.job} stays as it is: expected it handed to gpuplan (sbatch --hold "
+                "--comment=gpuplan), found it is not."
+            )
+        if isinstance(action, Start) and not row.pending:
+            raise ExecutionError(f"job {action.job} cannot start: it is {row.state.lower()}.")
+        nodes = self._nodes_of(action.after) if isinstance(action, Start | Migrate) else ""
+        self._tried.pop(key, None)
+        row = self._write(row, Mark(key, Step.ASKED, nodes))
+        return self._observe_job(key, row)
+
+    def _advance(self, key: str, row: JobRow | None) -> ActionProgress:
+        """Do the next step of an action if its time has come."""
+        mark = _mark(row, key)
+        step = next_step(mark, row, now=self._now(), tried=self._tried[key])
+        if row is None or mark is None or step.deed is Deed.NOTHING:
+            return step.progress
+        match step.deed:
+            case Deed.NOTIFY:
+                self._notify(row, mark)
+            case Deed.STOP:
+                self._stop(row, mark)
+            case Deed.PLACE:
+                self._place(row, mark)
+            case Deed.LAND:
+                self._land(row, mark)
+            case Deed.FAIL:
+                self._fail(row, replace(mark, step=Step.FAILED, reason=step.progress.reason))
+        self._tried[key] |= {step.deed}
+        return step.progress
+
+    def _notify(self, row: JobRow, mark: Mark) -> None:
+        """Send the signal that the job asked for; one that asked for none is stopped at once."""
+        notice = self._notices.get(row.id)
+        if notice is None:
+            self._stop(row, mark)
+            return
+        call("scancel", f"--signal={notice.signal}", *(("--batch",) if notice.batch else ()), row.id)
+        self._write(row, replace(mark, step=Step.NOTIFIED, until=int(self._now()) + notice.seconds))
+
+    def _stop(self, row: JobRow, mark: Mark) -> None:
+        """Requeue the job and hold it, behind a fence for the jobs that its nodes are for."""
+        if mark.step is not Step.STOPPING:
+            row = self._write(row, replace(mark, step=Step.STOPPING))
+        if row.pending:
+            call("scontrol", "uhold", row.id)
+            return
+        self._fence(mark.key).enclose(hosts(row.nodes))
+        call("scontrol", "requeuehold", row.id)
+
+    def _place(self, row: JobRow, mark: Mark) -> None:
+        """Name the nodes of the job and release it."""
+        moves = mark.kind == ActionKind.MIGRATE
+        marks = row.marks.with_mark(replace(mark, step=Step.PLACING if moves else Step.ASKED))
+        if marks.required is None:
+            marks = replace(marks, required=row.required)
+        fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
+        if self._fence(mark.key).admit(row.user, hosts(mark.nodes)):
+            fields["ReservationName"] = self._fence(mark.key).name
+        if moves or "requeued" in row.reason.lower():
+            fields["StartTime"] = _BEGIN_IN
+        update("JobId", row.id, **fields)
+        call("scontrol", "release", row.id)
+
+    def _land(self, row: JobRow, mark: Mark) -> None:
+        """Mark the action as done, and take back what only the way there needed."""
+        marks = row.marks.with_mark(replace(mark, step=Step.LANDED))
+        fields = {"ReservationName": ""} if row.reservation == self._fence(mark.key).name else {}
+        if row.pending:
+            # It may start anywhere again, and at any time.
+            fields |= {"StartTime": "now", "ReqNodeList": marks.required or ""}
+            marks = replace(marks, required=None)
+        if row.pending or row.running:
+            update("JobId", row.id, **fields, AdminComment=str(marks))
+
+    def _fail(self, row: JobRow, mark: Mark) -> None:
+        """Mark an action as failed; a job that does not run waits again as before."""
+        self._take_back(row, row.marks.with_mark(mark))
+
+    def _take_back(self, row: JobRow, marks: Marks) -> None:
+        """Hold a job again that does not run, and take back what an action changed; it gets these marks."""
+        fields = {"ReservationName": ""} if row.reservation else {}
+        if row.pending and not row.held:
+            call("scontrol", "uhold", row.id)
+            if not _still_pending(row.id):
+                # It started meanwhile, and must not be held when it is requeued.
+                call("scontrol", "release", row.id)
+                return
+        if row.pending and marks.required is not None:
+            fields["ReqNodeList"] = marks.required
+            marks = replace(marks, required=None)
+        update("JobId", row.id, **fields, AdminComment=str(marks))
+
+    def _write(self, row: JobRow, mark: Mark) -> JobRow:
+        """The job with a mark, which it has when this returns."""
+        marks = row.marks.with_mark(mark)
+        update("JobId", row.id, AdminComment=str(marks))
+        return replace(row, marks=marks)
+
+    def _promise(self, row: JobRow, text: str, key: str) -> None:
+        marks = replace(row.marks, promise=text, promise_key=key)
+        if marks != row.marks:
+            update("JobId", row.id, AdminComment=str(marks))
+
+    def _fence(self, key: str) -> Fence:
+        plan = key.partition(":")[0]
+        if plan not in self._fences:
+            self._fences[plan] = Fence(plan)
+        return self._fences[plan]
+
+    def _nodes_of(self, placement: Placement) -> str:
+        """Slurm's names of the nodes of a placement."""
+        names = sorted(placement.nodes)
+        if any(name not in self._node_names for name in names):
+            self._nodes()
+        return ",".join(self._node_names.get(name, name) for name in names)
+
+    # --- nodes ---------------------------------------------------------------------------------------------
+
+    def _nodes(self) -> dict[str, NodeRow]:
+        """Nodes by their names in snapshots."""
+        rows = {name_of(name): row for name, row in nodes_table().items()}
+        self._node_names = {name: row.name for name, row in rows.items()}
+        return rows
+
+    def _begin_node(self, action: NodeAction, key: str) -> ActionProgress:
+        row = self._nodes().get(action.node)
+        if row is None:
+            what = (
+                "no node of this name; nodes are made by Slurm's operators"
+                if isinstance(action, ScaleUp)
+                else "none"
+            )
+            raise ExecutionError(f"node {action.node}: expected it on the cluster, found {what}.")
+        mark = _mark(row, key)
+        if mark is None:
+            mark = Mark(key, Step.ASKED)
+            request_node(row, mark)
+            return ActionProgress(ActionPhase.ASKED)
+        return progress_of_node(mark, row)
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """Kind and subject of an action, from its key."""
+    kind, _, subject = key.partition(":")[2].partition("/")
+    return kind, subject
+
+
+def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:
+    return None if row is None else row.marks.of(key)
+
+
+def _still_pending(job: str) -> bool:
+    row = jobs_table(job).get(job)
+    return row is not None and row.pending
+
+
+def _has_promises(jobs: Mapping[str, JobRow], key: str) -> bool:
+    return any(row.marks.promise_key == key for row in jobs.values())
+
+
+def _promise_text(promise: Promise) -> str:
+    return f"{promise.start.isoformat()}@{','.join(replica.node for replica in promise.replicas)}"
+
+
+def _identity_in(config: str) -> str:
+    """Name of the cluster with its controller's host and port, from `scontrol show config`."""
+    fields = dict(re.findall(r"^(\S+)\s*= (\S+)", config, flags=re.MULTILINE))
+    host = fields.get("SlurmctldHost[0]", "").partition("(")[0]
+    return f"slurm/{fields.get('ClusterName', 'slurm')}@{host}:{fields.get('SlurmctldPort', '')}"

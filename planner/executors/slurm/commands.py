@@ -1,0 +1,174 @@
+"""
+Slurm's commands as an executor uses them: changes with scontrol and scancel, tables with squeue and sinfo.
+
+No shell is involved. The tables have no field that users write, since a text with separators in it would be
+read as other fields; from 22.05 to 26.05 they are the same.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
+from gpuplan.planner.sources.slurm.marks import Marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TIMEOUT: Final = 30
+"""Seconds for one command; a busy controller may take ten."""
+
+_NO_ANSWER: Final = re.compile(
+    r"unable to contact|timed out|connection (refused|reset)|communication|zero bytes|unexpected message",
+    re.IGNORECASE,
+)
+"""Messages of commands that did not reach the controller, or got no answer from it."""
+
+_FIELD, _ROW = "\x1f", "\x1e"
+_JOB_FIELDS: Final = (
+    *("JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "ReqNodes", "UserName"),
+    *("Reservation", "admin_comment"),
+)
+_NODE_FIELDS: Final = ("NodeList", "StateComplete", "Reason", "Comment")
+
+_PENDING: Final = frozenset({"PENDING"})
+_RUNNING: Final = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
+_LEAVING: Final = frozenset(
+    {"COMPLETING", "STAGE_OUT", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
+)
+_CONFIGURING: Final = frozenset({"CONFIGURING"})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as squeue shows it, finished ones included for a while."""
+
+    id: str
+    """Id that scontrol understands: the number, or `ARRAY_TASK`."""
+    state: str
+    reason: str
+    """Why it is pending, in words or as one word."""
+    nodes: str
+    """Nodes that it runs or ran on; empty if it never did."""
+    required: str
+    """Nodes that it must run on; empty if it may run anywhere."""
+    user: str
+    reservation: str
+    marks: Marks
+
+    @property
+    def pending(self) -> bool:
+        """True while it waits."""
+        return self.state in _PENDING
+
+    @property
+    def held(self) -> bool:
+        """True while it waits for its release by a user, an operator, or gpuplan."""
+        reason = self.reason.lower().replace("_", " ")
+        return self.pending and ("held" in reason or reason == "jobhelduser")
+
+    @property
+    def launch_failed(self) -> bool:
+        """True if Slurm gave up to launch it and holds it."""
+        return self.held and "launch failed" in self.reason.lower().replace("_", " ")
+
+    @property
+    def running(self) -> bool:
+        """True while it has its nodes and works on them."""
+        return self.state in _RUNNING
+
+    @property
+    def leaving(self) -> bool:
+        """True while it ends."""
+        return self.state in _LEAVING
+
+    @property
+    def configuring(self) -> bool:
+        """True while its nodes boot."""
+        return self.state in _CONFIGURING
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as sinfo shows it."""
+
+    name: str
+    states: frozenset[str]
+    """In upper case."""
+    reason: str
+    marks: Marks
+
+
+def call(*command: str) -> str:
+    """
+    Output of a command of Slurm.
+
+    Raises
+    ------
+    UnreachableError
+        There was no answer: a change may have been made or not.
+    ExecutionError
+        Slurm refuses it.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"`{command[0]}` gave no answer within {_TIMEOUT} s.") from None
+    except OSError as error:
+        raise PlannerError(
+            f"`{command[0]}` cannot be run: {error}.\nExpected Slurm's commands on the PATH."
+        ) from None
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace")
+    said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit code {done.returncode}"
+    if _NO_ANSWER.search(said):
+        raise UnreachableError(f"`{command[0]}`: {said}")
+    raise ExecutionError(f"`{command[0]} {command[1] if len(command) > 1 else ''}` was refused: {said}")
+
+
+def update(thing: str, name: str, **fields: str) -> None:
+    """Change fields of a job, node or reservation, all of them or none (`scontrol update`)."""
+    call("scontrol", "update", f"{thing}={name}", *(f"{field}={value}" for field, value in fields.items()))
+
+
+def jobs_table(job: str = "") -> dict[str, JobRow]:
+    """All jobs, or one, by the names that snapshots give them; each pending task of an array is one."""
+    only = (f"--jobs={job}",) if job else ()
+    form = f"--Format={_format(_JOB_FIELDS)}"
+    text = call("squeue", "--all", "--noheader", "--array", "--states=all", *only, form)
+    found = {}
+    for id_, array, task, state, reason, nodes, required, user, reservation, comment in _rows(
+        text, len(_JOB_FIELDS)
+    ):
+        name = f"{array}_{task}" if task.isdigit() else id_
+        found[name] = JobRow(name, state, reason, nodes, required, user, reservation, Marks.read(comment))
+    return found
+
+
+def nodes_table() -> dict[str, NodeRow]:
+    """All nodes by name."""
+    text = call("sinfo", "--all", "--noheader", "--Node", f"--Format={_format(_NODE_FIELDS)}")
+    return {
+        name: NodeRow(name, frozenset(state.upper().split("+")), reason, Marks.read(comment))
+        for name, state, reason, comment in _rows(text, len(_NODE_FIELDS))
+    }
+
+
+def _format(fields: Iterable[str]) -> str:
+    names = tuple(fields)
+    return ",".join(f"{name}:{_FIELD}" for name in names[:-1]) + f",{names[-1]}:{_ROW}"
+
+
+def _rows(text: str, width: int) -> Iterable[list[str]]:
+    for row in text.split(_ROW):
+        fields = [_value(field) for field in row.removeprefix("\n").split(_FIELD)]
+        if len(fields) == width:
+            yield fields
+
+
+def _value(field: str) -> str:
+    return "" if field in ("(null)", "N/A", "n/a") else field

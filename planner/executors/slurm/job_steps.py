@@ -1,0 +1,126 @@
+"""
+Steps of an action on a job of a Slurm cluster: which is next, by the mark of the action and the job's state.
+
+A job is placed by naming its nodes and releasing it. It is stopped by requeueing and holding it, after a
+signal and the time that it asked for. To migrate is to stop and to place. A step may be done twice: the mark
+of a step is written before it, and a process that goes on after another was killed does the step again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
+from gpuplan.planner.sources.slurm.marks import Step
+
+if TYPE_CHECKING:
+    from gpuplan.planner.executors.slurm.commands import JobRow
+    from gpuplan.planner.sources.slurm.marks import Mark
+
+_UNAVAILABLE: Final = "UnavailableNodes"
+"""Part of the reason of a job that requires nodes which are down or drained."""
+
+_STOPS: Final = (ActionKind.PREEMPT, ActionKind.RELEASE)
+"""Kinds of action after which the job holds nothing."""
+
+
+class Deed(Enum):
+    """What an executor does next about a job."""
+
+    NOTHING = auto()
+    NOTIFY = auto()
+    STOP = auto()
+    PLACE = auto()
+    LAND = auto()
+    FAIL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """The next deed, and the progress before it."""
+
+    deed: Deed
+    progress: ActionProgress
+
+
+def next_step(mark: Mark | None, row: JobRow | None, *, now: float, tried: frozenset[Deed]) -> NextStep:
+    """
+    The next step of an action.
+
+    `tried` are the deeds of the action that this process did since the mark was written: they are waited for.
+    """
+    if row is None:
+        return NextStep(Deed.NOTHING, GONE)
+    if mark is None:
+        return NextStep(Deed.NOTHING, NOT_BEGUN)
+    if mark.step is Step.LANDED:
+        return NextStep(Deed.NOTHING, LANDED)
+    if mark.step is Step.FAILED:
+        return NextStep(Deed.NOTHING, ActionProgress(ActionPhase.FAILED, mark.reason, retryable=True))
+    if mark.kind == ActionKind.START or mark.step is Step.PLACING:
+        return _of_placement(row, tried)
+    if mark.step is Step.STOPPING:
+        return _of_stop(mark, row, tried)
+    return _of_notice(mark, row, now, tried)
+
+
+def _of_placement(row: JobRow, tried: frozenset[Deed]) -> NextStep:
+    """A job that is placed runs soon, or its nodes boot, or it waits for what still holds them."""
+    if row.configuring:
+        return _under_way("its nodes boot")
+    if row.running:
+        return NextStep(Deed.LAND, LANDED)
+    if row.launch_failed:
+        return _failed("Slurm could not launch it")
+    if row.pending:
+        if _UNAVAILABLE in row.reason:
+            return _failed(f"Slurm says {row.reason}")
+        if not row.held:
+            return _under_way(f"Slurm says {row.reason}" if row.reason else "")
+        if Deed.PLACE in tried:
+            return _failed("it was held again")
+        return NextStep(Deed.PLACE, ActionProgress(ActionPhase.ASKED))
+    # It is over; with nodes it has run.
+    return NextStep(Deed.LAND, LANDED) if row.nodes else _failed(f"it is {row.state.lower()}")
+
+
+def _of_notice(mark: Mark, row: JobRow, now: float, tried: frozenset[Deed]) -> NextStep:
+    """A running job is notified, and stopped when its time is over."""
+    if not row.running and not row.configuring:
+        return _of_stop(mark, row, tried)
+    if mark.step is Step.ASKED:
+        return NextStep(Deed.NOTIFY, ActionProgress(ActionPhase.ASKED))
+    if now < mark.until:
+        return _under_way(f"it has {mark.until - now:.0f} s to save its work")
+    return NextStep(Deed.STOP, ActionProgress(ActionPhase.UNDER_WAY))
+
+
+def _of_stop(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
+    """A stopped job leaves its nodes and is held; then it is placed if it migrates."""
+    if row.leaving:
+        return _under_way("it ends")
+    if row.running or row.configuring:
+        return (
+            _under_way("it ends")
+            if Deed.STOP in tried
+            else NextStep(Deed.STOP, ActionProgress(ActionPhase.UNDER_WAY))
+        )
+    stops = mark.kind in _STOPS
+    if not row.pending:
+        return NextStep(Deed.LAND, LANDED) if stops else _failed(f"it is {row.state.lower()}")
+    if not row.held:
+        return NextStep(Deed.STOP, ActionProgress(ActionPhase.UNDER_WAY))
+    if stops:
+        return NextStep(Deed.LAND, LANDED)
+    return NextStep(Deed.PLACE, ActionProgress(ActionPhase.UNDER_WAY))
+
+
+def _under_way(reason: str) -> NextStep:
+    return NextStep(Deed.NOTHING, ActionProgress(ActionPhase.UNDER_WAY, reason))
+
+
+def _failed(reason: str) -> NextStep:
+    return NextStep(Deed.FAIL, ActionProgress(ActionPhase.FAILED, reason, retryable=True))

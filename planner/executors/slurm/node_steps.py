@@ -1,0 +1,65 @@
+"""
+Actions on nodes of a Slurm cluster: drained and emptied, powered up and down.
+
+Each is one request, marked in the node's Comment; the state of the node says how far it went.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
+from gpuplan.planner.executors.slurm.commands import update
+
+if TYPE_CHECKING:
+    from gpuplan.planner.executors.slurm.commands import NodeRow
+    from gpuplan.planner.sources.slurm.marks import Mark
+
+_OFF: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
+_BOOTS: Final = frozenset({"POWERING_UP", "POWER_UP", "REBOOT_ISSUED"})
+_BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "MIX", "COMP", "DRAINING", "DRNG"})
+_DRAIN: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "DRNG"})
+
+
+def request_node(row: NodeRow, mark: Mark) -> None:
+    """Ask for what an action does to a node, and mark it, all in one request."""
+    comment = {"Comment": str(row.marks.with_mark(mark))}
+    match mark.kind:
+        case ActionKind.CORDON if not row.states & _DRAIN:
+            update(
+                "NodeName", row.name, State="DRAIN", Reason=f"gpuplan {mark.key.partition(':')[0]}", **comment
+            )
+        case ActionKind.SCALE_UP:
+            update("NodeName", row.name, State="POWER_UP", **comment)
+        case ActionKind.SCALE_DOWN:
+            update("NodeName", row.name, State="POWER_DOWN", **comment)
+        case _:  # a node that its operators drain stays theirs; a drain changes nothing
+            update("NodeName", row.name, **comment)
+
+
+def progress_of_node(mark: Mark | None, row: NodeRow | None) -> ActionProgress:
+    """How far an action on a node went."""
+    if row is None:
+        return GONE
+    if mark is None:
+        return NOT_BEGUN
+    states = {state.rstrip("*~#!%$@^-") for state in row.states}
+    match mark.kind:
+        case ActionKind.DRAIN:
+            return ActionProgress(ActionPhase.UNDER_WAY, "jobs are on it") if states & _BUSY else LANDED
+        case ActionKind.SCALE_UP:
+            return _of_power_up(states)
+        case ActionKind.SCALE_DOWN:
+            done = "POWERED_DOWN" in states and "POWER_UP" not in states
+            return LANDED if done else ActionProgress(ActionPhase.UNDER_WAY, "it is powered down")
+        case _:
+            return LANDED
+
+
+def _of_power_up(states: set[str]) -> ActionProgress:
+    if "DOWN" in states and not states & _BOOTS:
+        return ActionProgress(ActionPhase.FAILED, "it is down", retryable=True)
+    if states & (_OFF | _BOOTS | {"NOT_RESPONDING"}):
+        return ActionProgress(ActionPhase.UNDER_WAY, "it boots")
+    return LANDED

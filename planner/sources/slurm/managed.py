@@ -1,0 +1,135 @@
+"""
+Jobs of a Slurm cluster that their users hand to gpuplan, by the first word of the job's comment.
+
+`sbatch --hold --comment=gpuplan` hands a job over: it waits, held, until a plan places it. With
+`--comment="gpuplan signal=B:USR1@60"` it gets this signal 60 seconds before a plan stops it, as with Slurm's
+own `--signal`. An operator hands a job over with `scontrol update JobId=… AdminComment=gpuplan`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.placement import Promise, Replica
+from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.slurm.jobs import jobs_of
+from gpuplan.planner.sources.slurm.marks import Marks
+from gpuplan.planner.sources.slurm.values import flags, hosts, name_of, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.planner.sources.slurm.jobs import Around
+    from gpuplan.planner.sources.slurm.values import Record
+
+_WORD: Final = "gpuplan"
+_SIGNAL: Final = re.compile(
+    r"(?P<batch>B:)?(?:SIG)?(?P<signal>[A-Z]+[0-9]?|[0-9]+)(?:@(?P<seconds>\d{1,5}))?", re.IGNORECASE
+)
+_OUR_HOLDS: Final = ("JobHeldUser", "job_requeued_in_held_state")
+"""Reasons of a job that waits for gpuplan; an operator's hold is JobHeldAdmin."""
+_DEFAULT_NOTICE: Final = 60
+"""Seconds of `--signal=USR1`, as in Slurm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The signal that a job gets before it is stopped."""
+
+    signal: str
+    seconds: int
+    """Time from the signal to the stop."""
+    batch: bool
+    """True: only the batch shell gets it."""
+
+
+class ManagedJobs:
+    """Reads jobs for plans that gpuplan applies: those that are handed over, and the others as they are."""
+
+    def __init__(self) -> None:
+        """None read so far."""
+        self.notices: dict[str, Notice | None] = {}
+        """Signal before a stop, for each job that is handed over."""
+
+    def jobs_of(self, record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
+        """The jobs of a record, like `jobs.jobs_of`; the others are Slurm's own to start."""
+        if not is_managed(record):
+            for job in jobs_of(record, around, note):
+                if job.running is None and not job.held:
+                    note(f"job {job.name}", "it is not handed to gpuplan: Slurm starts it")
+                yield job.model_copy(update={"held": job.running is None, "preemptible": False})
+            return
+        marks, (notice, strange) = _marks(record), notice_of(record)
+        het = bool(number(record.get("het_job_id")))
+        for job in jobs_of(_as_waiting(record, marks), around, note):
+            if strange:
+                note(f"job {job.name}", strange)
+            if het:
+                note(f"job {job.name}", "Slurm cannot be told the nodes of a heterogeneous job")
+                yield job.model_copy(update={"held": job.running is None, "preemptible": False})
+                continue
+            self.notices[job.name] = notice
+            saves = {} if notice is None else {"checkpoint_duration": notice.seconds}
+            yield job.model_copy(update={**saves, "promise": _promise(job, marks)})
+
+
+def _marks(record: Record) -> Marks:
+    return Marks.read(str(record.get("admin_comment") or ""))
+
+
+def _as_waiting(record: Record, marks: Marks) -> Record:
+    """
+    The record as if nothing but gpuplan held the job.
+
+    The nodes that gpuplan named for an earlier start are not required by its user, and the two minutes that
+    Slurm lets a requeued job wait are over once gpuplan releases it.
+    """
+    changed: Record = dict(record)
+    if marks.required is not None:
+        changed["required_nodes"] = marks.required
+    if "PENDING" in flags(record.get("job_state")) and str(record.get("state_reason")) in _OUR_HOLDS:
+        changed |= {"state_reason": "None", "hold": False, "priority": 1}
+        if marks.marks:
+            changed["eligible_time"] = record.get("submit_time")
+    return changed
+
+
+def _promise(job: Job, marks: Marks) -> Promise | None:
+    """The promised start in the marks of a pending job; the indices of its GPUs are not fixed yet."""
+    if not marks.promise or job.running is not None:
+        return None
+    start, _, nodes = marks.promise.partition("@")
+    request = job.request
+    holds: dict[str, Any] = {
+        "gpus": [{"index": index, "milli": MILLI} for index in range(request.gpus)],
+        "cpus": request.cpu_milli / MILLI,
+        "memory_mib": request.memory_mib,
+        "disk_mib": request.disk_mib,
+        "resources": request.resources,
+    }
+    replicas = tuple(Replica.model_validate({**holds, "node": name_of(node)}) for node in hosts(nodes))
+    return Promise(start=datetime.fromisoformat(start), replicas=replicas)
+
+
+def is_managed(record: Record) -> bool:
+    """True if the job of a record is handed to gpuplan."""
+    marks = _marks(record)
+    texts = (str(record.get("comment") or ""), marks.theirs)
+    return bool(marks.marks) or any(text.split()[:1] == [_WORD] for text in texts)
+
+
+def notice_of(record: Record) -> tuple[Notice | None, str]:
+    """The signal that a job asks for, and what of its comment is not understood."""
+    for part in str(record.get("comment") or "").split()[1:]:
+        name, _, value = part.partition("=")
+        if name == "signal":
+            match = _SIGNAL.fullmatch(value)
+            if match is None:
+                return None, f"its comment asks for {part}; expected a signal such as B:USR1@60"
+            seconds = int(match["seconds"] or _DEFAULT_NOTICE)
+            return Notice(match["signal"].upper(), seconds, bool(match["batch"])), ""
+    return None, ""

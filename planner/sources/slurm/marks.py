@@ -1,0 +1,125 @@
+"""
+Marks that gpuplan leaves on objects of a Slurm cluster: in the AdminComment of a job, the Comment of a node.
+
+Text that operators wrote there stays in front. Users can read both fields of their jobs and change neither.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+_OPENING: Final = "gpuplan:{"
+_KEPT: Final = 6
+"""Marks kept on one object: those of the last plans that changed it."""
+
+
+class Step(StrEnum):
+    """How far an action went; each step is marked before it is done."""
+
+    ASKED = "asked"
+    """It begins: a job is about to be placed, notified or stopped."""
+    NOTIFIED = "notified"
+    """The job got the signal that it had asked for, and has time until `Mark.until`."""
+    STOPPING = "stopping"
+    """The job is about to be requeued and held."""
+    PLACING = "placing"
+    """The job that was stopped is about to be released for its new nodes."""
+    LANDED = "landed"
+    """The action is done."""
+    FAILED = "failed"
+    """The cluster gave the action up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One action of one plan on an object."""
+
+    key: str
+    """Key of the action, as `ClusterWriter` has it."""
+    step: Step
+    nodes: str = ""
+    """Nodes that the job is to run on, separated by commas."""
+    until: int = 0
+    """End of the time that a notified job has, in seconds since 1970."""
+    reason: str = ""
+    """Why it failed."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of action."""
+        return self.key.partition(":")[2].partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands in the field of one object."""
+
+    theirs: str = ""
+    """Text of the cluster's operators."""
+    marks: tuple[Mark, ...] = ()
+    """Oldest first; one for each key."""
+    required: str | None = None
+    """Nodes that the job's user requires, once gpuplan has written others in their place; None before."""
+    promise: str = ""
+    """Promised start with its nodes, as `START@NODES`."""
+    promise_key: str = ""
+    """Key of the step that recorded the promise."""
+
+    @classmethod
+    def read(cls, text: str) -> Marks:
+        """The marks in a field; a text that gpuplan did not write is all theirs."""
+        text = "" if text in ("(null)", "N/A") else text
+        theirs, opening, rest = text.rpartition(_OPENING)
+        try:
+            found: dict[str, Any] = json.loads("{" + rest) if opening else {}
+            marks = tuple(
+                Mark(
+                    each["key"], Step(each["step"]), *(each.get(name, default) for name, default in _FURTHER)
+                )
+                for each in found.get("marks", ())
+            )
+            return cls(
+                theirs.rstrip() if opening else text,
+                marks,
+                found.get("required"),
+                found.get("promise", ""),
+                found.get("promise_key", ""),
+            )
+        except (ValueError, LookupError, TypeError):
+            return cls(text)
+
+    def __str__(self) -> str:
+        """The text of the field; empty if nothing is to be kept."""
+        found: dict[str, Any] = {}
+        if self.marks:
+            found["marks"] = [_document(mark) for mark in self.marks]
+        if self.required is not None:
+            found["required"] = self.required
+        if self.promise:
+            found |= {"promise": self.promise, "promise_key": self.promise_key}
+        own = f"gpuplan:{json.dumps(found, separators=(',', ':'))}" if found else ""
+        return " ".join(part for part in (self.theirs, own) if part)
+
+    def of(self, key: str) -> Mark | None:
+        """The mark of an action."""
+        return next((mark for mark in self.marks if mark.key == key), None)
+
+    def with_mark(self, mark: Mark) -> Marks:
+        """With this mark as the newest."""
+        others = tuple(each for each in self.marks if each.key != mark.key)
+        return replace(self, marks=(*others, mark)[-_KEPT:])
+
+    def without(self, key: str) -> Marks:
+        """Without the mark of an action."""
+        return replace(self, marks=tuple(mark for mark in self.marks if mark.key != key))
+
+
+_FURTHER: Final = (("nodes", ""), ("until", 0), ("reason", ""))
+
+
+def _document(mark: Mark) -> dict[str, Any]:
+    further = {name: getattr(mark, name) for name, default in _FURTHER if getattr(mark, name) != default}
+    return {"key": mark.key, "step": mark.step.value, **further}

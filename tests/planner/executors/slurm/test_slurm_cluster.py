@@ -1,0 +1,278 @@
+"""The whole loop on a real Slurm: read, plan, apply, and what breaks on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gpuplan.models.plan.actions import changes_of
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import ApplyHooks
+from gpuplan.planner.apply.audit_log import AuditLog, verify_log
+from gpuplan.planner.apply.outcome import InterruptedApplyError
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+from gpuplan.planner.io.file_lock import LockedError
+from gpuplan.planner.plan_file.plan_file import save_plan
+from tests.support.builders.build import NOW
+from tests.support.harness.private_slurm import NODES
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+GANG = ("-N2", "--ntasks-per-node=1", "--gpus-per-node=h100:4")
+WHOLE_NODE = ("-N1", "--gpus-per-node=h100:8")
+EVERYTHING = ("-N4", "--ntasks-per-node=1", "--gpus-per-node=h100:8", "-p", "high")
+COMMANDS = range(1, 11, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3)
+"""Changing commands of one preemption and one start."""
+COUNTS_SIGNALS = 'trap "echo signal >> {log}" USR1; while true; do sleep 0.2; done'
+
+
+def planned(cluster, **policy):
+    world = cluster.snapshot()
+    return plan_epoch(world, Policy(**{"solvers": (), **policy}), seed=0, created_at=world.taken_at)
+
+
+def kinds(plan):
+    return sorted(change.id for change in changes_of(plan.actions))
+
+
+def applied(plan, cluster, folder, **how):
+    return apply_plan(plan, cluster, AuditLog(folder / "audit.jsonl"), actor="test", now=lambda: NOW, **how)
+
+
+def nodes_of(cluster):
+    """Nodes of each running job."""
+    return {each.job: each.nodes for each in cluster.snapshot().running_placements}
+
+
+def planned_nodes(plan):
+    return {each.job: each.nodes for each in plan.target.placements}
+
+
+def test_a_gang_runs_on_exactly_the_planned_nodes(slurm, tmp_path):
+    gang, single = slurm.submit(*GANG), slurm.submit(*WHOLE_NODE)
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    assert kinds(plan) == [f"start/{gang}", f"start/{single}"]
+    outcome = applied(plan, cluster, tmp_path)
+    assert sorted(outcome.done) == kinds(plan)
+    assert nodes_of(cluster) == planned_nodes(plan)
+
+
+def test_a_plan_ends_in_the_same_state_on_slurm_and_on_the_simulated_cluster(slurm, tmp_path):
+    for _ in range(2):
+        slurm.submit(*GANG)
+    first = SlurmCluster()
+    applied(planned(first), first, tmp_path)
+    slurm.submit(*EVERYTHING)
+    slurm.submit(*WHOLE_NODE)
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    assert {change.type for change in changes_of(plan.actions)} == {"preempt", "start"}
+    with SimulatedCluster.create(tmp_path / "simulated.db", plan.snapshot) as simulated:
+        apply_plan(plan, simulated, AuditLog(tmp_path / "other.jsonl"), actor="test", now=lambda: NOW)
+        there = nodes_of(simulated)
+    applied(plan, cluster, tmp_path)
+    assert nodes_of(cluster) == there
+    assert {job.name for job in cluster.snapshot().jobs} == {job.name for job in plan.snapshot.jobs}
+
+
+def test_a_preempted_job_has_the_time_it_asked_for_and_runs_again_elsewhere(slurm, tmp_path):
+    log = tmp_path / "signals"
+    victim = slurm.submit(
+        *WHOLE_NODE, comment="gpuplan signal=B:USR1@4", script=COUNTS_SIGNALS.format(log=log)
+    )
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    slurm.wait_until(lambda: _started(slurm, victim), "the script runs")
+    large = slurm.submit(*EVERYTHING)
+    plan = planned(cluster)
+    assert kinds(plan) == [f"preempt/{victim}", f"start/{large}"]
+    began = time.monotonic()
+    applied(plan, cluster, tmp_path)
+    assert time.monotonic() - began >= 4
+    assert log.read_text() == "signal\n"
+    assert slurm.states()[large][0] == "RUNNING"
+    assert slurm.states()[victim] == ("PENDING", "")
+    slurm.command("scancel", large)
+    slurm.wait_until(lambda: large not in slurm.states(), f"{large} is over")
+    slurm.command("scontrol", "update", "NodeName=gpu01", "State=DRAIN", "Reason=test")
+    again = planned(cluster)
+    assert kinds(again) == [f"start/{victim}"]
+    applied(again, cluster, tmp_path)
+    state, node = slurm.states()[victim]
+    assert state == "RUNNING"
+    assert node != "gpu01"
+
+
+def _started(slurm, job):
+    return "BatchHost=gpu" in slurm.command("scontrol", "show", "job", job)
+
+
+def test_a_migrated_job_runs_on_its_new_node(slurm, tmp_path):
+    cluster = SlurmCluster()
+    for drained in ("gpu01", "gpu02"):
+        slurm.submit("-N1", "--gpus-per-node=h100:4")
+        applied(planned(cluster), cluster, tmp_path)
+        slurm.command("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=test")
+    for drained in ("gpu01", "gpu02"):
+        slurm.command("scontrol", "update", f"NodeName={drained}", "State=RESUME")
+    slurm.wait_until(lambda: "not_responding" not in str(slurm.node_states()["gpu01"]), "nodes answer")
+    wide = slurm.submit("-N3", "--ntasks-per-node=1", "--gpus-per-node=h100:8", "-p", "high")
+    plan = planned(cluster, disruption={"migrate": True}, solvers=Policy().solvers)
+    assert sorted({change.type for change in changes_of(plan.actions)}) == ["migrate", "start"]
+    applied(plan, cluster, tmp_path)
+    assert nodes_of(cluster) == planned_nodes(plan)
+    assert slurm.states()[wide][0] == "RUNNING"
+
+
+def test_foreign_jobs_count_and_are_not_touched(slurm, tmp_path):
+    running = slurm.submit(*WHOLE_NODE, comment="mine")
+    slurm.command("scontrol", "release", running)
+    slurm.wait_running(running)
+    waiting = slurm.submit(*WHOLE_NODE, comment="not gpuplan's")
+    large = slurm.submit(*EVERYTHING)
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    assert kinds(plan) == []
+    slurm.command("scancel", large)
+    before = slurm.command("scontrol", "--oneliner", "show", "job", waiting)
+    ours = slurm.submit(*WHOLE_NODE)
+    plan = planned(cluster)
+    assert kinds(plan) == [f"start/{ours}"]
+    applied(plan, cluster, tmp_path)
+    assert slurm.states()[running][0] == "RUNNING"
+    assert slurm.command("scontrol", "--oneliner", "show", "job", waiting) == before
+
+
+def test_nothing_that_slurm_starts_by_itself_gets_what_a_preemption_frees(slurm, tmp_path):
+    victims = [
+        slurm.submit(*WHOLE_NODE, comment="gpuplan signal=USR1@2", script="trap '' USR1; sleep 1000")
+        for _ in NODES
+    ]
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    # Slurm's own job waits for a node, and would start on the first that is free.
+    greedy = slurm.command(
+        "sbatch", "--parsable", "--output=/dev/null", "-t1", "--mem=1G", *WHOLE_NODE, "--wrap=sleep 60"
+    )
+    large = slurm.submit(*EVERYTHING)
+    plan = planned(cluster)
+    assert len(kinds(plan)) == 1 + len(victims)
+    applied(plan, cluster, tmp_path)
+    assert slurm.states()[large][0] == "RUNNING"
+    assert slurm.states()[greedy][0] == "PENDING"
+    assert "No reservations" in slurm.command("scontrol", "show", "reservation")
+
+
+def test_a_second_planner_is_refused(slurm, tmp_path):
+    slurm.submit(*WHOLE_NODE)
+    cluster, other = SlurmCluster(), SlurmCluster()
+    plan = planned(cluster)
+    with other.exclusively(), pytest.raises(LockedError):
+        applied(plan, cluster, tmp_path)
+    assert applied(plan, cluster, tmp_path).done
+
+
+def test_a_node_that_dies_in_mid_apply_leaves_no_job_lost(slurm, tmp_path):
+    jobs = [slurm.submit(*WHOLE_NODE) for _ in NODES]
+    cluster = SlurmCluster()
+    plan = planned(
+        cluster, apply={"parallel": 1, "on_failure": "continue", "attempts": 1, "timeouts": {"start": 8}}
+    )
+    victim = next(iter(planned_nodes(plan)[jobs[-1]]))
+    killed = []
+
+    def kill_once(done, total, what):
+        if not killed:
+            killed.append(what)
+            slurm.kill_node(victim)
+
+    with pytest.raises(InterruptedApplyError):
+        applied(plan, cluster, tmp_path, hooks=ApplyHooks(on_progress=kill_once))
+    states = slurm.states()
+    assert sorted(state for state, _ in states.values()) == ["PENDING", "RUNNING", "RUNNING", "RUNNING"]
+    again = planned(cluster)
+    assert all(victim not in nodes for nodes in planned_nodes(again).values())
+
+
+KILLER = """#!{python}
+import os, signal, subprocess, sys
+with open({count!r}, "a") as log:
+    changes = sys.argv[1] not in ("show", "--oneliner")
+    if changes:
+        log.write("x")
+    log.flush()
+    if changes and os.path.getsize({count!r}) == {which} and {before}:
+        os.kill(os.getppid(), signal.SIGKILL)
+        sys.exit(1)
+done = subprocess.run([{real!r}, *sys.argv[1:]])
+if changes and os.path.getsize({count!r}) == {which}:
+    os.kill(os.getppid(), signal.SIGKILL)
+sys.exit(done.returncode)
+"""
+
+
+def _apply_in_child(plan_file, folder, *more, path=""):
+    words = [
+        sys.executable,
+        "-m",
+        "gpuplan",
+        "apply",
+        str(plan_file),
+        "--executor",
+        "slurm",
+        "--auto-approve",
+        *more,
+    ]
+    return subprocess.run(
+        words,
+        env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("which", COMMANDS)
+def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
+    small = slurm.submit(*WHOLE_NODE)
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    large = slurm.submit(*EVERYTHING)
+    plan = planned(cluster)
+    plan_file = tmp_path / "plan.json"
+    save_plan(plan, plan_file)
+    folder = tmp_path / "killer"
+    folder.mkdir()
+    count = tmp_path / "count"
+    count.touch()
+    program = folder / "scontrol"
+    program.write_text(
+        KILLER.format(
+            python=sys.executable, count=str(count), which=which, before=before, real=shutil.which("scontrol")
+        )
+    )
+    program.chmod(0o755)
+    first = _apply_in_child(plan_file, tmp_path, path=str(folder))
+    assert first.returncode == -signal.SIGKILL
+    second = _apply_in_child(plan_file, tmp_path, "--resume")
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert slurm.states()[large][0] == "RUNNING"
+    assert slurm.states()[small] == ("PENDING", "")
+    restarts = slurm.command("scontrol", "show", "job", small)
+    assert "Restarts=1" in restarts
+    records = verify_log(tmp_path / ".gpuplan" / "audit.jsonl").records
+    assert json.loads(records[-1].model_dump_json())["detail"].startswith("complete")
+    assert "No reservations" in slurm.command("scontrol", "show", "reservation")

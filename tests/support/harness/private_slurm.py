@@ -1,0 +1,262 @@
+"""
+A private Slurm on this machine: a controller and several nodes, with character devices for GPUs.
+
+All daemons run in the foreground as children of the test, listen on 127.0.0.1 only, and keep everything under
+one folder. Nothing of the machine's own Slurm is read or changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+GPUS_PER_NODE = 8
+NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
+CLOUD = ("cloud01", "cloud02")
+_WAIT = 60.0
+_DAEMONS = ("slurmctld", "slurmd", "munged")
+
+
+def missing_slurm():
+    """What of Slurm is not installed; empty if a private one can be brought up."""
+    lacks = [name for name in (*_DAEMONS, "sbatch", "scontrol") if _program(name) is None]
+    if lacks:
+        return f"not installed: {', '.join(lacks)}"
+    return "" if os.getuid() == 0 else "the daemons of several nodes need root"
+
+
+class PrivateSlurm:
+    """The running cluster; its commands are found by everything that gets `environment`."""
+
+    def __init__(self, root, port, environment):
+        self.root, self.port, self.environment = Path(root), port, environment
+        self.daemons = {}
+
+    def command(self, *words, check=True):
+        """Standard output of a command of Slurm."""
+        done = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, cwd=self.root, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout.strip()
+
+    def submit(self, *options, script="sleep 1000", comment="gpuplan"):
+        """Submit a job that is handed to gpuplan; returns its id."""
+        return self.command(
+            *("sbatch", "--parsable", "--hold", "--requeue", "--output=/dev/null", f"--comment={comment}"),
+            *("--time=60", "--mem=1G", *options, f"--wrap={script}"),
+        )
+
+    def states(self):
+        """State and nodes of each job in the queue, by its name."""
+        rows = self.command("squeue", "--noheader", "--array", "--format=%i|%T|%N").splitlines()
+        return {job: (state, nodes) for job, state, nodes in (row.split("|") for row in rows)}
+
+    def wait_until(self, holds, what):
+        """Wait until a condition holds; fails after a minute."""
+        deadline = time.monotonic() + _WAIT
+        while not holds():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {_WAIT:.0f} s: {what}; {self.states()}")
+            time.sleep(0.1)
+
+    def wait_running(self, *jobs):
+        """Wait until these jobs run."""
+        self.wait_until(
+            lambda: all(self.states().get(job, ("",))[0] == "RUNNING" for job in jobs), f"{jobs} run"
+        )
+
+    def node_states(self):
+        """States of each node, by its name."""
+        rows = self.command(
+            "sinfo", "--noheader", "--Node", "--Format=NodeList:|,StateComplete:|"
+        ).splitlines()
+        return {name: state for name, state, _ in (row.split("|") for row in rows)}
+
+    def start_daemon(self, *words):
+        """Start a daemon in the foreground, in a process group of its own."""
+        path = self.root / "log" / f"{Path(words[0]).name}-{len(self.daemons)}.txt"
+        with path.open("w") as log:
+            self.daemons[words] = subprocess.Popen(
+                words, env=self.environment, stdout=log, stderr=log, start_new_session=True, cwd=self.root
+            )
+
+    def kill_node(self, name):
+        """Take a node away at once, as a power failure would."""
+        words = next(words for words in self.daemons if words[-1] == name)
+        os.killpg(self.daemons[words].pid, signal.SIGKILL)
+        self.command("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=power failure")
+
+    def down(self):
+        """End all jobs and daemons."""
+        with suppress(AssertionError):
+            self.command("scancel", "--user=root")
+        for daemon in self.daemons.values():
+            with suppress(ProcessLookupError):
+                os.killpg(daemon.pid, signal.SIGKILL)
+            daemon.wait()
+        # Jobs, and nodes that Slurm powered up, are no children of this process.
+        ours = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
+        for found in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if ours in (found / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(found.name), signal.SIGKILL)
+
+
+@contextmanager
+def private_slurm(root, port):
+    """Bring a cluster up; it is gone when the block ends."""
+    root = Path(root)
+    for folder in ("etc", "state", "log", "spool", "dev", "munge", "bin"):
+        (root / folder).mkdir(parents=True)
+    for folder in (root, root / "munge"):
+        folder.chmod(0o755)
+    key = root / "munge" / "key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    devices = _devices(root)
+    _write_configuration(root, port, devices)
+    environment = {**os.environ, "SLURM_CONF": str(root / "etc" / "slurm.conf")}
+    cluster = PrivateSlurm(root, port, environment)
+    munge = root / "munge"
+    try:
+        cluster.start_daemon(
+            *(
+                _program("munged"),
+                "--foreground",
+                "--force",
+                f"--key-file={key}",
+                f"--socket={munge / 'socket'}",
+            ),
+            *(f"--pid-file={munge / 'pid'}", f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}"),
+        )
+        _wait_for(munge / "socket")
+        cluster.start_daemon(_program("slurmctld"), "-D", "-c")
+        for node in NODES:
+            cluster.start_daemon(_program("slurmd"), "-D", "-N", node)
+        _wait_idle(cluster)
+        yield cluster
+    finally:
+        cluster.down()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _program(name):
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def _wait_for(path):
+    deadline = time.monotonic() + _WAIT
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.02)
+
+
+def _wait_idle(cluster):
+    deadline = time.monotonic() + _WAIT
+    while True:
+        with suppress(AssertionError, ValueError):
+            states = cluster.node_states()
+            if all(states.get(node) == "idle" for node in NODES):
+                return
+        assert time.monotonic() < deadline, f"the nodes are not idle; see {cluster.root}/log"
+        time.sleep(0.1)
+
+
+def _devices(root):
+    """Character devices for GPUs, since Slurm accepts no other files; terminals where none can be made."""
+    try:
+        for index in range(GPUS_PER_NODE):
+            os.mknod(root / "dev" / f"nvidia{index}", 0o20666, os.makedev(1, 3))
+    except PermissionError:
+        return f"/dev/tty[0-{GPUS_PER_NODE - 1}]"
+    return f"{root}/dev/nvidia[0-{GPUS_PER_NODE - 1}]"
+
+
+def _write_configuration(root, port, devices):
+    host = os.uname().nodename.partition(".")[0]
+    version = subprocess.run([_program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout
+    lines = [
+        "ClusterName=private",
+        f"SlurmctldHost={host}(127.0.0.1)",
+        f"SlurmctldPort={port}",
+        "SlurmUser=root",
+        "SlurmdUser=root",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={root}/munge/socket",
+        "CredType=cred/munge",
+        "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny",
+        f"StateSaveLocation={root}/state",
+        f"SlurmdSpoolDir={root}/spool/%n",
+        f"SlurmctldPidFile={root}/slurmctld.pid",
+        f"SlurmdPidFile={root}/slurmd-%n.pid",
+        f"SlurmctldLogFile={root}/log/slurmctld.log",
+        f"SlurmdLogFile={root}/log/slurmd-%n.log",
+        "MailProg=/bin/true",
+        "SwitchType=switch/none" if " 22." in version else "",
+        "MpiDefault=none",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/none",
+        "AccountingStorageType=accounting_storage/none",
+        "JobRequeue=1",
+        "KillWait=2",
+        "MinJobAge=600",
+        "ReturnToService=2",
+        "PrivateData=cloud",
+        "SlurmdParameters=config_overrides",
+        "SchedulerType=sched/backfill",
+        "SchedulerParameters=bf_interval=2,sched_min_interval=100000,sched_interval=1,bf_continue",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "PriorityType=priority/basic",
+        "TopologyPlugin=topology/tree",
+        "GresTypes=gpu",
+        f"SuspendProgram={root}/bin/suspend",
+        f"ResumeProgram={root}/bin/resume",
+        "SuspendTime=600",
+        "SuspendTimeout=5",
+        "ResumeTimeout=30",
+        f"SuspendExcNodes={','.join(NODES)}",
+        "DefMemPerCPU=1000",
+        "NodeName=DEFAULT CPUs=64 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000000",
+    ]
+    address = f"NodeHostname={host} NodeAddr=127.0.0.1"
+    for number, node in enumerate((*NODES, *CLOUD), start=1):
+        kind, state = ("h100", "UNKNOWN") if node in NODES else ("a100", "CLOUD")
+        lines.append(
+            f"NodeName={node} {address} Port={port + number} Gres=gpu:{kind}:{GPUS_PER_NODE} State={state}"
+        )
+    every = ",".join((*NODES, *CLOUD))
+    lines.append(f"PartitionName=low Nodes={every} Default=YES MaxTime=INFINITE State=UP PriorityTier=1")
+    lines.append(f"PartitionName=high Nodes={every} MaxTime=INFINITE State=UP PriorityTier=10")
+    cgroups = "# none" if " 22." in version else "CgroupPlugin=disabled"
+    files = {
+        "slurm.conf": "\n".join(line for line in lines if line),
+        "gres.conf": f"AutoDetect=off\nNodeName={','.join(NODES)} Name=gpu Type=h100 File={devices}\n"
+        f"NodeName={','.join(CLOUD)} Name=gpu Type=a100 File={devices}",
+        "topology.conf": "SwitchName=leaf1 Nodes=gpu[01-02]\nSwitchName=leaf2 Nodes=gpu[03-04]\n"
+        "SwitchName=leaf3 Nodes=cloud[01-02]\nSwitchName=spine Switches=leaf[1-3]",
+        "cgroup.conf": cgroups,
+    }
+    for name, text in files.items():
+        (root / "etc" / name).write_text(f"{text}\n")
+    programs = {
+        # A node that registers within the second in which it was asked counts as not rebooted.
+        "resume": 'sleep 2; for n in $(scontrol show hostnames "$1"); do slurmd -b -N "$n"; done',
+        "suspend": f'for n in $(scontrol show hostnames "$1"); do kill -9 $(cat {root}/slurmd-$n.pid); done',
+    }
+    for name, text in programs.items():
+        program = root / "bin" / name
+        head = f"export SLURM_CONF={root}/etc/slurm.conf PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        head += (
+            "\nexec </dev/null >/dev/null 2>&1"  # or each daemon keeps the files of the one that started it
+        )
+        program.write_text(f"#!/bin/sh\n{head}\n{text}\nexit 0\n")
+        program.chmod(0o755)
