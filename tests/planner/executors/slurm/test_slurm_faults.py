@@ -1,0 +1,111 @@
+"""Random faults between gpuplan and a real Slurm: commands that do not arrive, or are done without an answer."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+
+import pytest
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog, verify_log
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.slurm import commands
+from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+from tests.support.builders.build import NOW
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+SEEDS = 60 if os.environ.get("GPUPLAN_EVERY_SEED") else 3
+RULES = {"backoff": 1, "attempts": 10, "on_failure": "continue", "most_failures": 50}
+MOST_APPLIES = 30
+NO_ANSWER = b"slurm_update error: Unable to contact slurm controller (connect failure)"
+
+
+class Faulty:
+    """Runs commands; some do not arrive, some are done and their answer is lost."""
+
+    def __init__(self, seed):
+        self.draw, self.lost, self.unanswered = random.Random(seed), 0, 0
+
+    def __call__(self, words, **how):
+        drawn = self.draw.random()
+        if drawn < 0.12:
+            self.lost += 1
+            return subprocess.CompletedProcess(words, 1, b"", NO_ANSWER)
+        done = subprocess.run(words, **how)
+        if drawn < 0.24:
+            self.unanswered += 1
+            return subprocess.CompletedProcess(words, 1, b"", NO_ANSWER)
+        return done
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_plan_is_carried_out_once_whatever_is_lost_on_the_way(slurm, tmp_path, monkeypatch, seed):
+    draw = random.Random(seed)
+    victims = [
+        slurm.submit("-N1", f"--gpus-per-node=h100:{draw.choice((4, 8))}", comment=draw.choice(NOTICES))
+        for _ in range(4)
+    ]
+    cluster = SlurmCluster()
+    log = AuditLog(tmp_path / "audit.jsonl")
+    applied(planned(cluster), cluster, log)
+    width = draw.choice((2, 3, 4))
+    large = slurm.submit(f"-N{width}", "--ntasks-per-node=1", "--gpus-per-node=h100:8", "-p", "high")
+    small = slurm.submit("-N1", "--gpus-per-node=h100:1", "-p", "high")
+    plan = planned(cluster)
+    stopped = [change.job for change in plan.actions if change.type == "preempt"]
+    faults = Faulty(seed)
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "subprocess", Subprocess(faults))
+        _apply_until_complete(plan, cluster, log)
+    states = slurm.states()
+    expected = {each.job: each.nodes for each in plan.target.placements}
+    assert {job for job, (state, _) in states.items() if state == "RUNNING"} == expected.keys()
+    assert {job for job, (state, _) in states.items() if state == "PENDING"} == states.keys() - expected.keys()
+    assert {each.job: each.nodes for each in cluster.snapshot().running_placements} == expected
+    restarts = {job: slurm.command("scontrol", "show", "job", job) for job in (*victims, large, small)}
+    assert {job for job, text in restarts.items() if "Restarts=1" in text} == set(stopped)
+    assert {job for job, text in restarts.items() if "Restarts=0" in text} == {*victims, large, small} - set(
+        stopped
+    )
+    assert verify_log(log.path).records[-1].detail.startswith("complete")
+    assert faults.lost + faults.unanswered > 0
+
+
+NOTICES = ("gpuplan", "gpuplan signal=CONT@2")
+
+
+class Subprocess:
+    """The module `subprocess` with another `run`."""
+
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    def __init__(self, run):
+        self.run = run
+
+
+def planned(cluster):
+    world = cluster.snapshot()
+    return plan_epoch(world, Policy(solvers=(), apply=RULES), seed=0, created_at=world.taken_at)
+
+
+def applied(plan, cluster, log, **how):
+    return apply_plan(plan, cluster, log, actor="test", now=lambda: NOW, **how)
+
+
+def _apply_until_complete(plan, cluster, log):
+    """Apply and resume, as an operator would, until all is done."""
+    resume = False
+    for _ in range(MOST_APPLIES):
+        try:
+            outcome = applied(plan, cluster, log, resume=resume)
+        except PlannerError:
+            resume = True
+            continue
+        assert not outcome.failures
+        return
+    raise AssertionError(f"not complete after {MOST_APPLIES} applies")
