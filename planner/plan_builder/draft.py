@@ -104,7 +104,9 @@ def draft(
     worth = ActionValue(changes, policy)
     future = ProjectedSchedule(snapshot, policy, target)
     promises = PlanPromises(future)
-    steps = order_steps(changes, {change.job.name: worth.points(change) for change in changes.jobs})
+    released = release_actions(damage, snapshot.taken_at)
+    points = {change.job.name: worth.points(change) for change in changes.jobs}
+    steps = order_steps(changes, points, released)
     purpose = Beneficiaries(steps)
     why = Reasons(changes, purpose, worth, promises, ReleasedResources(changes))
     proven = solution.status is SolveStatus.OPTIMAL
@@ -116,7 +118,6 @@ def draft(
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
     kept = ReusedParts(last, cache)
     changed = {change.job.name for change in changes.jobs}
-    released = release_actions(damage, snapshot.taken_at)
     made = (
         action(
             step,
