@@ -99,10 +99,10 @@ def draft(
     """
     snapshot = snapshot.canonical()
     damage, cache = damage or survey_damage(snapshot), cache or EpochCache()
-    changes = PlanChanges(snapshot, solution.target)
+    changes, rules = PlanChanges(snapshot, solution.target), policy.within(snapshot.cluster)
     target = changes.settled
-    worth = ActionValue(changes, policy)
-    future = ProjectedSchedule(snapshot, policy, target)
+    worth = ActionValue(changes, rules)
+    future = ProjectedSchedule(snapshot, rules, target)
     promises = PlanPromises(future)
     released = release_actions(damage, snapshot.taken_at)
     points = {change.job.name: worth.points(change) for change in changes.jobs}
@@ -115,7 +115,7 @@ def draft(
         for step in steps
         if isinstance(step, JobStep) and step.change.kind is ActionKind.PREEMPT
     }
-    reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
+    reasons = waiting_reasons(snapshot, rules, target, preempted=preempted, proven=proven, changes=changes)
     kept = ReusedParts(last, cache)
     changed = {change.job.name for change in changes.jobs}
     made = (
@@ -142,7 +142,7 @@ def draft(
         epoch=snapshot.taken_at,
         created_at=created_at,
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
-        solution=_summary(solution, verification_terms, left_out(snapshot, policy, cache)),
+        solution=_summary(solution, verification_terms, left_out(snapshot, rules, cache)),
         actions=actions,
         findings=damage_findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,

@@ -112,7 +112,9 @@ class _StepOrdering:
             self.nodes(kind, names)
 
     def nodes(self, kind: ActionKind, names: Iterable[str]) -> None:
-        """One step for each node, in the order given."""
+        """One step for each node, in the order given; a cluster that has no cordon or drain needs none."""
+        if not self._changes.snapshot.cluster.offers(kind):
+            return
         for name in names:
             id_ = f"{kind}/{name}"
             after = [*self._resources.touch(name, id_), *self._limits.change_node(kind, name, id_)]
