@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gpuplan.models.base import Noun, canonical_list, canonical_object
 from gpuplan.models.calendar import Reservation, Tariff
+from gpuplan.models.plan.action_kinds import ActionKind, ChangingKind
 from gpuplan.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:
@@ -301,6 +302,25 @@ class Cluster(Noun):
     """Nodes set aside for certain jobs or for maintenance during some time."""
     tariffs: tuple[Tariff, ...] = ()
     """Prices of a GPU-hour by time of day."""
+    can: tuple[ChangingKind, ...] | None = None
+    """
+    Kinds of action that the cluster can carry out, `release` and `start` among them: plans have no others.
+    Absent means all.
+    """
+
+    @field_validator("can")
+    @classmethod
+    def _starts_at_least(cls, can: tuple[ActionKind, ...] | None) -> tuple[ActionKind, ...] | None:
+        if can is None:
+            return None
+        if missing := [kind for kind in (ActionKind.RELEASE, ActionKind.START) if kind not in can]:
+            found = ", ".join(can) or "none"
+            raise ValueError(f"expected {' and '.join(missing)} among the kinds of action, found {found}")
+        return tuple(kind for kind in ActionKind if kind in can)
+
+    def offers(self, kind: ActionKind) -> bool:
+        """True if the cluster can carry out actions of a kind."""
+        return self.can is None or kind in self.can
 
     @model_validator(mode="before")
     @classmethod

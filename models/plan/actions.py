@@ -16,6 +16,7 @@ from pydantic import Field
 
 from gpuplan.models.cluster import MigInstance, Node
 from gpuplan.models.placement import Placement
+from gpuplan.models.plan import action_kinds
 from gpuplan.models.plan.precondition import (
     GpuLayout,
     JobDamaged,
@@ -33,22 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class ActionKind(StrEnum):
-    """Kinds of action, by the `type` that plans name them by."""
-
-    RELEASE = "release"
-    START = "start"
-    GROW = "grow"
-    SHRINK = "shrink"
-    MIGRATE = "migrate"
-    PREEMPT = "preempt"
-    SCALE_UP = "scale_up"
-    REPARTITION = "repartition"
-    CORDON = "cordon"
-    DRAIN = "drain"
-    SCALE_DOWN = "scale_down"
-    KEEP = "keep"
-    WAIT = "wait"
+ActionKind = action_kinds.ActionKind
 
 
 class Impact(StrEnum):

@@ -314,6 +314,11 @@ class Plan(PlanBase):
         return bool(changes_of(self.actions))
 
     @property
+    def rules(self) -> Policy:
+        """The policy in force: without what the cluster cannot do."""
+        return self.policy.within(self.snapshot.cluster)
+
+    @property
     def target(self) -> DesiredState:
         """The desired state of the cluster, which the verifier checks."""
         return DesiredState(

@@ -13,6 +13,8 @@ class Rule(StrEnum):
     """Each placement names a known, startable job, once; slot 0."""
     EVICTION = "eviction"
     """Only running jobs that may be preempted, resized or migrated are; others keep their placement."""
+    CAPABILITY = "capability"
+    """Each change is of a kind that the cluster can carry out."""
     DAMAGE = "damage"
     """No job keeps a lost place, and each job with lost places is named."""
     GANG = "gang"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from gpuplan.models.base import Noun
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
     Approval,
@@ -22,7 +23,7 @@ from gpuplan.models.units import Count, Milli, Milliseconds, Name, PositiveSecon
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.cluster import Cluster, NodePool
     from gpuplan.models.job import Job
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -277,6 +278,18 @@ class Drift(StrEnum):
     """Changes that leave the preconditions of each action true."""
 
 
+SWITCHES: Final = (
+    ("disruption", "preempt", (ActionKind.PREEMPT,)),
+    ("disruption", "resize", (ActionKind.GROW, ActionKind.SHRINK)),
+    ("disruption", "migrate", (ActionKind.MIGRATE,)),
+    ("mig", "repartition", (ActionKind.REPARTITION,)),
+    ("mig", "switch_mode", (ActionKind.REPARTITION,)),
+    ("pools", "scale_up", (ActionKind.SCALE_UP,)),
+    ("pools", "scale_down", (ActionKind.SCALE_DOWN,)),
+)
+"""Switches by section, and the kinds of action that they allow."""
+
+
 class Policy(Noun):
     """All settings of planning."""
 
@@ -312,6 +325,15 @@ class Policy(Noun):
     """Plans that periodic runs do not apply without a person's approval."""
     apply: ApplyPolicy = Field(default_factory=ApplyPolicy)
     """How many actions of a plan are under way at once, how long each may last, and what a failure ends."""
+
+    def within(self, cluster: Cluster) -> Policy:
+        """The policy in force on a cluster: all that the cluster cannot do is off."""
+        off: dict[str, dict[str, bool]] = {"disruption": {}, "mig": {}, "pools": {}}
+        for section, switch, kinds in SWITCHES:
+            if not any(map(cluster.offers, kinds)) and getattr(getattr(self, section), switch):
+                off[section][switch] = False
+        update = {name: getattr(self, name).model_copy(update=each) for name, each in off.items() if each}
+        return self.model_copy(update=update) if update else self
 
     def owed(self, price: int) -> int:
         """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
-from gpuplan.models.plan.actions import ACTIONS, ActionKind
+from gpuplan.models.plan.action_kinds import ChangingKind
 from gpuplan.models.units import (
     MILLI,
     AtLeastOne,
@@ -174,21 +174,10 @@ class Objective(QueueObjective):
 # Approval: which plans of periodic runs need a person's approval before they are applied.
 
 
-def _changing(kind: object) -> object:
-    if kind not in ACTIONS:
-        raise ValueError(f"expected one of {', '.join(ACTIONS)}")
-    return kind
-
-
-_ChangingKind: TypeAlias = Annotated[
-    ActionKind, BeforeValidator(_changing), WithJsonSchema({"type": "string", "enum": [*ACTIONS]})
-]
-
-
 class Approval(Noun):
     """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
 
-    needed_for: tuple[_ChangingKind, ...] = ()
+    needed_for: tuple[ChangingKind, ...] = ()
     """Types of action: a plan with one of them waits for approval."""
     most_changes: Count | None = None
     """A plan with more changes than this waits for approval; absent means no limit."""
@@ -221,5 +210,5 @@ class ApplyPolicy(Noun):
     """How often an action is begun if it fails for a reason that may pass."""
     backoff: PositiveSeconds = 5
     """Time before the second attempt; it doubles with each further one."""
-    timeouts: dict[_ChangingKind, PositiveSeconds] = Field(default_factory=dict)
+    timeouts: dict[ChangingKind, PositiveSeconds] = Field(default_factory=dict)
     """How long an action may last, by kind, where that differs from the defaults (docs/operations.md)."""

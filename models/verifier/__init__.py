@@ -7,8 +7,8 @@ here in full. A mistake in a trusted module would be made on both sides, so its 
 own: against cases computed by hand, tables of the manufacturer, or a plain second computation.
 
 Nouns, which hold data and no rule:
-    base units cluster calendar dependency gang job placement snapshot plan.actions
-    plan.precondition plan.reason plan.solution plan.violation policy.policy policy.settings
+    base units cluster calendar dependency gang job placement snapshot plan.action_kinds
+    plan.solution plan.violation policy.policy policy.settings
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),

@@ -17,6 +17,7 @@ from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.rules import disruption as disruption_rules
 from gpuplan.models.verifier.rules import windows as time_rules
+from gpuplan.models.verifier.rules.capability import capability
 from gpuplan.models.verifier.rules.dependencies import dependencies
 from gpuplan.models.verifier.rules.disruption import damage, unnamed_damage
 from gpuplan.models.verifier.rules.gang import assignment
@@ -61,6 +62,7 @@ RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
     Rule.DAMAGE: damage,
     Rule.EVICTION: disruption_rules.eviction,
+    Rule.CAPABILITY: capability,
     **INSTANT_RULES,
     Rule.PREEMPTION: preemption,
     Rule.POOLS: pools,
@@ -106,7 +108,13 @@ def verify(
     skipped, which takes the most time.
     """
     case = Context(
-        snapshot, policy, tuple(placements), added, removed, planned, facts or SnapshotFacts(snapshot)
+        snapshot,
+        policy.within(snapshot.cluster),
+        tuple(placements),
+        added,
+        removed,
+        planned,
+        facts or SnapshotFacts(snapshot),
     )
     found = {violation for rule in _rules_but_priority() for violation in rule(case)}
     found.update(later_violations(case))
@@ -151,7 +159,7 @@ def verify_target(
 
 def term_points(name: str, snapshot: Snapshot, policy: Policy, placements: Iterable[Placement]) -> int:
     """One term of the objective alone, in points, of a cluster in which just these placements are."""
-    return TERMS[name](Context(snapshot, policy, tuple(placements)))
+    return TERMS[name](Context(snapshot, policy.within(snapshot.cluster), tuple(placements)))
 
 
 class Verifier:

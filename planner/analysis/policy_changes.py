@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.errors import truncated_names
-from gpuplan.models.policy.policy import BudgetMode, Policy, SolverName
+from gpuplan.models.plan.action_kinds import INFINITIVES
+from gpuplan.models.policy.policy import SWITCHES, BudgetMode, Policy, SolverName
 from gpuplan.models.policy.settings import Goal
 from gpuplan.planner.text_format import join_first_names
 
@@ -80,3 +81,9 @@ def settings_without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]
             f"{' and '.join(names)} without effect: only the goal value uses it, and the goal is "
             f"{objective.goal}"
         )
+    for section, switch, kinds in SWITCHES:
+        settings = getattr(policy, section)
+        stated = switch in settings.model_fields_set and getattr(settings, switch)
+        if stated and not any(map(snapshot.cluster.offers, kinds)):
+            cannot = " or ".join(INFINITIVES[kind] for kind in kinds)
+            yield f"{section}.{switch} without effect: the cluster cannot {cannot}"

@@ -22,6 +22,7 @@ from gpuplan.planner.apply.standing import (
     phases_of,
     progress_of,
     require_applicable,
+    require_capable,
     require_valid_order,
 )
 
@@ -74,6 +75,8 @@ def apply_plan(
         The cluster has changed, or is another cluster; this run did nothing.
     UnperformedError
         The log records steps as done that the cluster has not performed; this run did nothing.
+    IncapableError
+        The cluster cannot carry out some kind of action of the plan; this run did nothing.
     PartlyAppliedError
         The plan is done in part: an action failed, the run was stopped, or an earlier run did a part and
         `resume` is not set.
@@ -82,6 +85,7 @@ def apply_plan(
         uses the cluster or the log.
     """
     require_valid_order(plan)
+    require_capable(plan, cluster)
     with cluster.exclusively(), audit.writing(actor=actor, now=now) as log:
         standing = _standing(plan, cluster, log.records)
         journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
@@ -116,6 +120,7 @@ def check_plan(
         standing = ApplyProgress(total=len(steps), left=steps)
         require_applicable(plan, plan.snapshot, standing, resume=resume, drift_mode=drift_mode)
         return standing
+    require_capable(plan, cluster)
     with cluster.exclusively():
         standing = _standing(plan, cluster, records)
         if standing.left:

@@ -6,13 +6,15 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError, truncated_names
+from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuplan.models.cluster import Cluster
+    from gpuplan.models.plan.action_kinds import ActionKind
     from gpuplan.planner.apply.precondition_checks import DriftItem
 
 _NAMED_AT_MOST: Final = 20
@@ -68,6 +70,21 @@ class OtherClusterError(StalePlanError):
             f"{_wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
             "Apply it to the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
         )
+
+
+class IncapableError(PlannerError):
+    """A plan with actions that the executor cannot carry out."""
+
+    def __init__(self, plan_id: str, missing: Mapping[ActionKind, Sequence[str]]) -> None:
+        listed = "\n".join(
+            _wrapped(f"  it cannot {INFINITIVES[kind]}: {truncated_names(ids)}", indent=4)
+            for kind, ids in missing.items()
+        )
+        super().__init__(
+            f"Plan {plan_id} has actions that this executor cannot carry out:\n{listed}\n"
+            "Nothing was done. Plan again with a snapshot of this cluster: its `can` says what it can do."
+        )
+        self.missing = dict(missing)
 
 
 class UnperformedError(PlannerError):

@@ -7,6 +7,7 @@ this; a log with more steps than the cluster has performed is an error.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.actions import (
+    ActionKind,
     NodeAction,
     PoolAction,
     Release,
@@ -38,6 +40,7 @@ from gpuplan.planner.analysis.effects import (
 )
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
+    IncapableError,
     OtherClusterError,
     UnperformedError,
     unfinished_error,
@@ -213,6 +216,16 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
             f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
             "Run `gpuplan plan` again."
         )
+
+
+def require_capable(plan: Plan, cluster: ClusterWriter) -> None:
+    """Raise IncapableError if an executor cannot carry out some action of a plan."""
+    missing: dict[ActionKind, list[str]] = defaultdict(list)
+    for change in changes_of(plan.actions):
+        if (kind := ActionKind(change.type)) not in cluster.can:
+            missing[kind].append(change.id)
+    if missing:
+        raise IncapableError(plan.plan_id, missing)
 
 
 def require_valid_order(plan: Plan) -> None:

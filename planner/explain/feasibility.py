@@ -55,12 +55,12 @@ class PlanFeasibility:
         self.plan = plan
         self.cluster = self._changes.cluster
         self.nodes = self.cluster.node_by_name
-        self.outlook = TimeBlockers(snapshot, plan.policy, plan.target)
-        self.counting = ReplicaCounts(self._changes, plan.policy, self.outlook.future)
+        self.outlook = TimeBlockers(snapshot, plan.rules, plan.target)
+        self.counting = ReplicaCounts(self._changes, plan.rules, self.outlook.future)
         self.placed = self.counting.placed
         self.on_node = self.counting.on_node
         self._company = any(job.anti_affinity for job in snapshot.jobs)
-        self._barriers = BlockedNodes(self._changes, plan.policy)
+        self._barriers = BlockedNodes(self._changes, plan.rules)
         self.quotas = QuotaBySlot(self._changes, self.counting, self.outlook.future)
 
     def question(self, job: Job) -> Hypothesis:
@@ -147,7 +147,7 @@ class PlanFeasibility:
         barriers = self._barriers
         if (question.gone or question.begun) and self._company:
             changes = PlanChanges(self.plan.snapshot, question.target(()))
-            barriers = BlockedNodes(changes, self.plan.policy)
+            barriers = BlockedNodes(changes, self.plan.rules)
         barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
         # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
         if question.second or not self.reserves_freed_resources:

@@ -54,7 +54,7 @@ class Hypothesis:
     def unchanged(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Hypothesis:
         """Return a question with no changes."""
         snapshot = plan.snapshot
-        return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
+        return cls(plan, job, plan.rules, snapshot.queues, snapshot.cluster.rack_power, others)
 
     @property
     def members(self) -> tuple[Job, ...]:

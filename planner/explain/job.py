@@ -350,9 +350,9 @@ def _holders(
     """Jobs that run once the plan is applied and hold the quota or the nodes, by expected end."""
     plan = ground.plan
     family = queue_subtree(plan, short.queue) if short else frozenset[str]()
-    reclaiming = Reclaiming(plan.snapshot, plan.policy)
+    reclaiming = Reclaiming(plan.snapshot, plan.rules)
     future = ground.outlook.future
-    rules = plan.policy.disruption
+    rules = plan.rules.disruption
     stays = [future.stays[name] for name in ground.placed]
     for stay in sorted(stays, key=lambda each: (each.end, each.job.name)):
         job = stay.job

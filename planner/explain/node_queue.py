@@ -250,7 +250,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
     quotas = tuple(_quotas(queue, waiting, ground))
-    reclaiming = Reclaiming(plan.snapshot, plan.policy)
+    reclaiming = Reclaiming(plan.snapshot, plan.rules)
     reclaimable = list(_reclaimable(plan, queue, family, reclaiming, ground))
     candidates = _short_of_quota(queue, waiting, ground)
     starter = _one_more(queue, candidates, ground)
@@ -349,7 +349,7 @@ def _note(kinds: Counter[ReasonCode]) -> str:
 def _reclaimable(
     plan: Plan, queue: Queue, family: frozenset[str], reclaiming: Reclaiming, ground: PlanFeasibility
 ) -> Iterator[Reclaimable]:
-    rules = plan.policy.disruption
+    rules = plan.rules.disruption
     if not rules.preempt:
         return
     for job in plan.snapshot.jobs:

@@ -71,7 +71,7 @@ class Beneficiaries:
         served: dict[str, set[str]] = defaultdict(set)
         for step in self._steps.values():
             if isinstance(step, JobStep):
-                for id_ in step.after:
+                for id_ in step.places_of:
                     served[id_].add(step.change.job.name)
         return served
 
@@ -112,7 +112,7 @@ class Beneficiaries:
     def _released_before(self, step: JobStep | LayoutStep) -> set[str]:
         """Jobs that released the resources that a step takes."""
         names: set[str] = set()
-        for id_ in step.after:
+        for id_ in step.places_of if isinstance(step, JobStep) else step.after:
             match earlier := self._steps[id_]:
                 case JobStep():
                     names.add(earlier.change.job.name)

@@ -42,7 +42,11 @@ def release_actions(survey: DamageSurvey, now: datetime) -> tuple[Release, ...]:
 
 
 def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> Iterator[Change]:
-    """The changes; each depends on the releases of its job and on the releases on its nodes."""
+    """
+    The changes; each depends on the releases of its job and on those on its nodes.
+
+    It depends already on the releases that gave up its part of a quota or of another shared limit.
+    """
     of_job = {release.job: release.id for release in released}
     of_node: dict[str, list[str]] = defaultdict(list)
     for release in released:
@@ -52,7 +56,7 @@ def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> It
         first = {id_ for name in nodes_touched(change) for id_ in of_node.get(name, ())}
         if not isinstance(change, NodeAction) and change.job in of_job:
             first.add(of_job[change.job])
-        before = (*sorted(first), *change.after_actions)
+        before = (*sorted(first), *(id_ for id_ in change.after_actions if id_ not in first))
         yield change.model_copy(update={"after_actions": before}) if first else change
 
 

@@ -99,12 +99,14 @@ def draft(
     """
     snapshot = snapshot.canonical()
     damage, cache = damage or survey_damage(snapshot), cache or EpochCache()
-    changes = PlanChanges(snapshot, solution.target)
+    changes, rules = PlanChanges(snapshot, solution.target), policy.within(snapshot.cluster)
     target = changes.settled
-    worth = ActionValue(changes, policy)
-    future = ProjectedSchedule(snapshot, policy, target)
+    worth = ActionValue(changes, rules)
+    future = ProjectedSchedule(snapshot, rules, target)
     promises = PlanPromises(future)
-    steps = order_steps(changes, {change.job.name: worth.points(change) for change in changes.jobs})
+    released = release_actions(damage, snapshot.taken_at)
+    points = {change.job.name: worth.points(change) for change in changes.jobs}
+    steps = order_steps(changes, points, released)
     purpose = Beneficiaries(steps)
     why = Reasons(changes, purpose, worth, promises, ReleasedResources(changes))
     proven = solution.status is SolveStatus.OPTIMAL
@@ -113,10 +115,9 @@ def draft(
         for step in steps
         if isinstance(step, JobStep) and step.change.kind is ActionKind.PREEMPT
     }
-    reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
+    reasons = waiting_reasons(snapshot, rules, target, preempted=preempted, proven=proven, changes=changes)
     kept = ReusedParts(last, cache)
     changed = {change.job.name for change in changes.jobs}
-    released = release_actions(damage, snapshot.taken_at)
     made = (
         action(
             step,
@@ -141,7 +142,7 @@ def draft(
         epoch=snapshot.taken_at,
         created_at=created_at,
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
-        solution=_summary(solution, verification_terms, left_out(snapshot, policy, cache)),
+        solution=_summary(solution, verification_terms, left_out(snapshot, rules, cache)),
         actions=actions,
         findings=damage_findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,

@@ -3,33 +3,26 @@ An order in which the changes of a target can be carried out, found by simulatin
 
 Resources are released before they are taken: cordon; shrink and preempt; migrate, repartition and drain as
 soon as each is possible; remove nodes, add nodes; start and grow. Each step lists the earlier steps that it
-depends on: those that released what it takes. The verifier has already checked that an order exists (rule
-`order`).
+depends on: those that released what it takes, on its nodes or of a limit that jobs on several nodes share
+(`shared_limits`). The verifier has already checked that an order exists (rule `order`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.eligibility.free_resources import charged_cpu_memory, layout_after, memory_slices
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.allocations import allocations_of
-from gpuplan.planner.analysis.effects import LayoutChange
 from gpuplan.planner.plan_builder.node_steps import NodeStep, Phase, node_steps
+from gpuplan.planner.plan_builder.shared_limits import SharedLimits
+from gpuplan.planner.plan_builder.step_resources import StepResources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.models.cluster import Node
-    from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
+    from gpuplan.models.plan.actions import Release
+    from gpuplan.planner.analysis.effects import LayoutChange
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 
@@ -41,6 +34,8 @@ class JobStep:
     change: JobChange
     after: tuple[str, ...]
     """Ids of the earlier steps that this step depends on, in their order; the same in every kind of step."""
+    places_of: tuple[str, ...]
+    """Those of them that released what it takes on its nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +50,14 @@ class LayoutStep:
 Step: TypeAlias = JobStep | LayoutStep | NodeStep
 
 
-def order_steps(changes: PlanChanges, points: Mapping[str, int]) -> tuple[Step, ...]:
+def order_steps(
+    changes: PlanChanges, points: Mapping[str, int], released: Iterable[Release] = ()
+) -> tuple[Step, ...]:
     """
     All steps in order; `points` are the objective points of each job that starts or grows.
 
     Starts are sorted by points, then by age, so that an interrupted apply has gained as much as possible.
+    `released` are the releases of lost places, which come before all steps.
 
     Raises
     ------
@@ -69,7 +67,7 @@ def order_steps(changes: PlanChanges, points: Mapping[str, int]) -> tuple[Step, 
     of: dict[ActionKind, list[JobChange]] = {kind: [] for kind in ActionKind}
     for change in changes.jobs:
         of[change.kind].append(change)
-    orderly = _StepOrdering(changes, of[ActionKind.MIGRATE])
+    orderly = _StepOrdering(changes, of[ActionKind.MIGRATE], released)
     # Only a migration can depend on a new node before room is made for the other jobs.
     early = {name for change in of[ActionKind.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
     orderly.phase(Phase.BEFORE_JOBS_LEAVE, early)
@@ -93,10 +91,11 @@ def order_steps(changes: PlanChanges, points: Mapping[str, int]) -> tuple[Step, 
 class _StepOrdering:
     """Simulates the steps one by one and records them."""
 
-    def __init__(self, changes: PlanChanges, moves: Iterable[JobChange]) -> None:
+    def __init__(self, changes: PlanChanges, moves: Iterable[JobChange], released: Iterable[Release]) -> None:
         self.steps: list[Step] = []
         self._changes = changes
         self._resources = StepResources(changes)
+        self._limits = SharedLimits(changes, released)
         self._position: dict[str, int] = {}
         self._layouts = list(changes.layouts)
         self._moves = list(moves)
@@ -113,17 +112,20 @@ class _StepOrdering:
             self.nodes(kind, names)
 
     def nodes(self, kind: ActionKind, names: Iterable[str]) -> None:
-        """One step for each node, in the order given."""
+        """One step for each node, in the order given; a cluster that has no cordon or drain needs none."""
+        if not self._changes.snapshot.cluster.offers(kind):
+            return
         for name in names:
             id_ = f"{kind}/{name}"
-            self._done(NodeStep(id_, kind, name, self._sorted(self._resources.touch(name, id_))))
+            after = [*self._resources.touch(name, id_), *self._limits.change_node(kind, name, id_)]
+            self._done(NodeStep(id_, kind, name, self._sorted(after)))
 
     def as_possible(self) -> None:
         """Migrate, repartition and drain until no further step is possible."""
         progress = True
         while progress:
             progress = self._lay_out_what_can_be() | self._move_who_can() | self._drain_what_is_empty()
-            progress = progress or self._make_way()
+            progress = progress or self._make_way() or self._move_beyond_limits()
 
     def require_all_done(self) -> None:
         """Raise PlannerError if a migration, a layout or a drain is left."""
@@ -150,7 +152,7 @@ class _StepOrdering:
     def _move_who_can(self) -> bool:
         left = []
         for move in self._moves:
-            if self._resources.has_room_for(move):
+            if self._resources.has_room_for(move) and self._limits.has_room_for(move):
                 self._job(move)
             else:
                 left.append(move)
@@ -178,10 +180,28 @@ class _StepOrdering:
                 return True
         return False
 
+    def _move_beyond_limits(self) -> bool:
+        """
+        Move the first job that has room on its nodes; True if there is one.
+
+        Jobs may wait in a circle for each other's quota, power or domain, as two that change places between
+        GPU models with quotas. Then a limit is exceeded until the last of them has moved.
+        """
+        for move in self._moves:
+            if self._resources.has_room_for(move):
+                self._moves.remove(move)
+                self._job(move)
+                return True
+        return False
+
     def _job(self, change: JobChange) -> None:
         id_ = f"{change.kind}/{change.job.name}"
-        after = self._resources.change_job(change, id_)
-        self._done(JobStep(id_, change, self._sorted(after)))
+        places = self._sorted(self._resources.change_job(change, id_))
+        limits = self._limits.change_job(change, id_, places)
+        # A release comes before all steps, so it has no position among them.
+        early = tuple(sorted({each for each in limits if each not in self._position}))
+        after = self._sorted((*places, *(each for each in limits if each in self._position)))
+        self._done(JobStep(id_, change, (*early, *after), places))
 
     def _lay_out(self, layout: LayoutChange) -> bool:
         """False if the GPU already has this layout."""
@@ -202,237 +222,3 @@ class _StepOrdering:
 
     def _sorted(self, ids: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(set(ids), key=self._position.__getitem__))
-
-
-_Part: TypeAlias = tuple[str, str, int, int]
-"""One resource of a node: (node, kind, GPU index, memory slice)."""
-
-_Gpu: TypeAlias = tuple[str, int]
-"""(node, GPU index)."""
-
-# The space avoids a clash: no countable resource has a space in its name.
-_GPU: Final = "gpu milli"
-
-_SLICE: Final = "memory slice"
-
-_CPU: Final = "cpu milli"
-
-_MEMORY: Final = "memory mib"
-
-_DISK: Final = "disk mib"
-
-_AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
-    _GPU: lambda _: MILLI,
-    _SLICE: lambda _: 1,
-    _CPU: lambda node: node.cpu_milli,
-    _MEMORY: lambda node: node.memory_mib,
-    _DISK: lambda node: node.disk_mib,
-}
-"""Capacity of a node by kind; the capacity of countable resources is in `Node.resources`."""
-
-
-class StepResources:
-    """State of the nodes that a plan changes, with their GPUs and MIG instances, after the steps so far."""
-
-    def __init__(self, changes: PlanChanges) -> None:
-        self._cluster = changes.snapshot.cluster
-        self._nodes = changes.nodes
-        self._there = set(self._cluster.node_by_name)
-        self._layouts: dict[_Gpu, tuple[MigInstance, ...] | None] = {}
-        self._replicas: Counter[str] = Counter()
-        used: Counter[_Part] = Counter()
-        there = allocations_of(changes.snapshot).there
-        for name in _concerned(changes):
-            self._replicas[name] = len(there.get(name, ()))
-            for job, replica in there.get(name, ()):
-                self._count(used, job, (replica,))
-        # On an overcommitted node nothing is free, but resources that its jobs release become free.
-        self._free = {part: max(0, self._offered(part) - amount) for part, amount in used.items()}
-        self._spare = dict(self._free)
-        """Free amounts without the amounts that earlier steps released."""
-        self._releasers: dict[_Part, list[str]] = defaultdict(list)
-        self._leavers: dict[str, list[str]] = defaultdict(list)
-        self._repartitions: dict[_Gpu, list[str]] = defaultdict(list)
-        self._creator: dict[tuple[_Gpu, MigInstance], str] = {}
-        self._node_steps: dict[str, list[str]] = defaultdict(list)
-        self._nets: dict[str, tuple[dict[_Part, int], dict[_Part, int]]] = {}
-
-    def has_room_for(self, move: JobChange) -> bool:
-        """True if the job could migrate now; its old places count as free."""
-        return self._fits(move) and self._there.issuperset(move.nodes_taken) and not self._missing(move)
-
-    def is_empty(self, node: str) -> bool:
-        """True if no job runs on the node."""
-        return not self._replicas[node]
-
-    def change_job(self, change: JobChange, id_: str) -> list[str]:
-        """Apply the change of a job; returns the ids of the steps that it depends on."""
-        needs, releases = self._net(change)
-        after = [
-            step for node in (*change.nodes_taken, *change.nodes_left) for step in self._node_steps[node]
-        ]
-        for part, need in needs.items():
-            spare = self._spare.get(part)
-            if spare is None:
-                spare = self._offered(part)
-            if need > spare:
-                after += self._releasers[part]
-            self._spare[part] = spare - need
-            self._free[part] = self._left(part) - need
-        for gpu, instance in _instances(change.arriving):
-            if (creator := self._creator.get((gpu, instance))) is not None:
-                after.append(creator)
-        for part, amount in releases.items():
-            self._free[part] = self._left(part) + amount
-            self._releasers[part].append(id_)
-        for node in change.nodes_left:
-            self._leavers[node].append(id_)
-        self._replicas.subtract(replica.node for replica in change.leaving)
-        self._replicas.update(replica.node for replica in change.arriving)
-        return after
-
-    def touch(self, node: str, id_: str) -> list[str]:
-        """Cordon, drain, add or remove a node; returns the ids of the steps that this depends on."""
-        after = [*self._node_steps[node], *self._leavers[node]]
-        self._node_steps[node].append(id_)
-        self._there.add(node)
-        return after
-
-    def can_repartition(self, change: LayoutChange) -> bool:
-        """True if every MIG instance that the new layout removes is idle."""
-        if change.node not in self._there:
-            return False
-        gpu = (change.node, change.gpu)
-        layout = self._layout(gpu)
-        if layout is None:
-            return self._left(_part(gpu, _GPU)) == MILLI
-        return not any(self._in_use(gpu, instance) for instance in set(layout) - set(change.after))
-
-    def repartition(self, change: LayoutChange, id_: str) -> tuple[LayoutChange, list[str]] | None:
-        """
-        Set the MIG layout of a GPU; returns the actual change and the ids of the steps that it depends on.
-
-        None if the GPU already has this layout.
-        """
-        gpu = (change.node, change.gpu)
-        before = self._layout(gpu)
-        if before is not None and set(before) == set(change.after):
-            return None
-        parts = {
-            part for instance in set(change.after) ^ set(before or ()) for part in self._slices(gpu, instance)
-        }
-        if before is None:
-            parts.add(_part(gpu, _GPU))
-            self._free[_part(gpu, _GPU)] = 0
-        after = [*self._node_steps[change.node], *self._repartitions[gpu]]
-        for part in sorted(parts):
-            after += self._releasers[part]
-        for instance in set(change.after) - set(before or ()):
-            self._creator[gpu, instance] = id_
-        self._repartitions[gpu].append(id_)
-        self._layouts[gpu] = change.after
-        return LayoutChange(change.node, change.gpu, before, change.after), after
-
-    def partial_layouts(self, move: JobChange) -> list[LayoutChange]:
-        """Layouts with a migration's missing instances that destroy only idle ones; empty if impossible."""
-        if not self._there.issuperset(move.nodes_taken) or not self._fits(move):
-            return []
-        found = []
-        for gpu, missing in sorted(self._missing(move).items()):
-            geometry = mig_geometry(self._nodes[gpu[0]].gpu_model or "")
-            layout = self._layout(gpu)
-            kept = {instance for instance in layout or () if self._in_use(gpu, instance)}
-            after = layout_after(Gpu(index=gpu[1], mig=layout), geometry, kept | missing)
-            if geometry is None or layout is None or after is None or any(geometry.faults(after)):
-                return []
-            found.append(LayoutChange(*gpu, layout, after))
-        return found
-
-    def _fits(self, move: JobChange) -> bool:
-        return all(need <= self._left(part) for part, need in self._net(move)[0].items())
-
-    def _missing(self, move: JobChange) -> dict[_Gpu, set[MigInstance]]:
-        """Instances that a migration takes and that do not exist yet, by GPU."""
-        missing: dict[_Gpu, set[MigInstance]] = defaultdict(set)
-        for gpu, instance in _instances(move.arriving):
-            if instance not in (self._layout(gpu) or ()):
-                missing[gpu].add(instance)
-        return missing
-
-    def _net(self, change: JobChange) -> tuple[dict[_Part, int], dict[_Part, int]]:
-        """Net amounts that a job takes, and net amounts that it releases."""
-        name = change.job.name
-        if name not in self._nets:
-            taken, left = (
-                self._parts(change.job, change.arriving),
-                self._parts(change.job, change.leaving),
-            )
-            self._nets[name] = dict(sorted((taken - left).items())), dict(sorted((left - taken).items()))
-        return self._nets[name]
-
-    def _parts(self, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
-        """Amounts that replicas hold."""
-        parts: Counter[_Part] = Counter()
-        self._count(parts, job, replicas)
-        return parts
-
-    def _count(self, parts: Counter[_Part], job: Job, replicas: Iterable[Replica]) -> None:
-        """Add the amounts that replicas hold."""
-        for replica in replicas:
-            node = replica.node
-            cpu_milli, memory_mib = charged_cpu_memory(replica, job.qos, self._cluster)
-            parts[node, _CPU, 0, 0] += cpu_milli
-            parts[node, _MEMORY, 0, 0] += memory_mib
-            parts[node, _DISK, 0, 0] += replica.disk_mib
-            for name, amount in replica.resources.items():
-                parts[node, name, 0, 0] += amount
-            for held in replica.gpus:
-                if isinstance(held, GpuShare):
-                    parts[_part((node, held.index), _GPU)] += held.milli
-        for gpu, instance in _instances(replicas):
-            parts.update(self._slices(gpu, instance))
-
-    def _slices(self, gpu: _Gpu, instance: MigInstance) -> list[_Part]:
-        node = self._nodes.get(gpu[0])
-        geometry = mig_geometry(node.gpu_model or "") if node else None
-        return [(*gpu[:1], _SLICE, gpu[1], slice_) for slice_ in memory_slices(instance, geometry)]
-
-    def _layout(self, gpu: _Gpu) -> tuple[MigInstance, ...] | None:
-        if gpu in self._layouts:
-            return self._layouts[gpu]
-        gpus = self._nodes[gpu[0]].gpus
-        return gpus.by_index[gpu[1]].mig if gpus else None
-
-    def _in_use(self, gpu: _Gpu, instance: MigInstance) -> bool:
-        return any(self._left(part) < 1 for part in self._slices(gpu, instance))
-
-    def _left(self, part: _Part) -> int:
-        left = self._free.get(part)
-        return self._offered(part) if left is None else left
-
-    def _offered(self, part: _Part) -> int:
-        name, kind, _, _ = part
-        node = self._nodes.get(name)
-        if node is None:
-            return 0
-        amount = _AMOUNT.get(kind)
-        return amount(node) if amount else node.resources.get(kind, 0)
-
-
-def _concerned(changes: PlanChanges) -> set[str]:
-    """Names of the nodes with arriving or leaving replicas, and of the nodes that change themselves."""
-    jobs = {name for change in changes.jobs for name in (*change.nodes_left, *change.nodes_taken)}
-    return jobs.union((layout.node for layout in changes.layouts), changes.removed, changes.emptied)
-
-
-def _part(gpu: _Gpu, kind: str) -> _Part:
-    return gpu[0], kind, gpu[1], 0
-
-
-def _instances(replicas: Iterable[Replica]) -> list[tuple[_Gpu, MigInstance]]:
-    return [
-        ((replica.node, held.index), held.instance)
-        for replica in replicas
-        for held in replica.gpus
-        if isinstance(held, MigSlice)
-    ]

@@ -49,6 +49,7 @@ _THIS_INSTANT: Final = (0, 3600)
 def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
     """Build the problem of one epoch: a pure function of snapshot and policy, whatever their order."""
     snapshot, cache = snapshot.canonical(), cache or EpochCache()
+    policy = policy.within(snapshot.cluster)
     usage = allocations_of(snapshot).usage
     timing = StartValues(snapshot, policy)
     # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
@@ -114,14 +115,20 @@ def _runner(
     ripe = rules.may_disturb(job, snapshot.taken_at)
     leaves = job.preemptible and drains
     still = job.locality.required is None and job.spread is None
-    stop = leaves or (rules.preempt and ripe)
-    move = leaves or (rules.migrate and ripe)
+    offers = snapshot.cluster.offers
+    stop = (leaves or (rules.preempt and ripe)) and offers(ActionKind.PREEMPT)
+    move = (leaves or (rules.migrate and ripe)) and offers(ActionKind.MIGRATE)
     shrink = (
-        rules.resize and ripe and count > job.gang.minimum and satisfies_own_locality(job, running, nodes)
+        rules.resize
+        and offers(ActionKind.SHRINK)
+        and ripe
+        and count > job.gang.minimum
+        and satisfies_own_locality(job, running, nodes)
     )
     # Growth of a job with a required domain or a spread limit is not modelled.
     grow = (
         rules.resize
+        and offers(ActionKind.GROW)
         and still
         and count < job.gang.maximum
         and not rules.is_in_resize_dwell(job, snapshot.taken_at)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.value.disruption_cost import currency_points, node_points
 from gpuplan.models.value.start_value import StartValue
@@ -61,7 +62,7 @@ def waiting_reasons(
     `preempted` maps each preempted job to the jobs that take its place. `proven` states that no plan can be
     better. `changes` are the changes of the target, if they are known already.
     """
-    changes = changes or PlanChanges(snapshot, target)
+    changes, policy = changes or PlanChanges(snapshot, target), policy.within(snapshot.cluster)
     stopped = [change.job.name for change in changes.jobs if change.after is None]
     started = {change.job.name for change in changes.jobs}
     waiting = [job for job in snapshot.waiting if job.name not in started]
@@ -152,7 +153,8 @@ class _Examiner:
         empty = self._empty.kinds(match)
         if not empty.count_replicas(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
-                return messages.wrong_layout(needs)
+                why = self._ways_out.why_off(ActionKind.REPARTITION, "mig.repartition")
+                return messages.wrong_layout(needs, why)
             found = messages.too_large(self._empty.all(match), needs)
             return with_remarks(found, self._ways_out.closed_pools(job, needs))
         smallest = job.request.total_gpu_milli * job.gang.minimum

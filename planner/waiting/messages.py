@@ -189,14 +189,14 @@ def too_large(empty: FreeCapacity, needs: Mapping[str, int]) -> Reason:
     )
 
 
-def wrong_layout(needs: Mapping[str, int]) -> Reason:
-    """No GPU has the needed MIG instances, and the policy forbids to repartition."""
+def wrong_layout(needs: Mapping[str, int], why: str) -> Reason:
+    """No GPU has the needed MIG instances, and none is repartitioned; `why` says what forbids it."""
     wanted = join_with_and(
         _amount(dimension, need) for dimension, need in needs.items() if dimension.startswith(MIG)
     )
     return make_reason(
         ReasonCode.NO_MATCHING_NODE,
-        f"one replica needs {wanted}; no GPU is cut into that; mig.repartition is off",
+        f"one replica needs {wanted}; no GPU is cut into that; {why}",
         needed=wanted,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names
@@ -71,17 +72,23 @@ class PolicyBlocks:
         """Describe what the policy forbids on the eligible nodes of the job."""
         found = []
         if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
-            found.append("preemption is off")
+            found.append(self.why_off(ActionKind.PREEMPT, "preemption"))
         found += self._resting(job, pool)
         if self.would_fit_recut(job, needs, pool):
-            found.append("mig.repartition is off")
+            found.append(self.why_off(ActionKind.REPARTITION, "mig.repartition"))
         return found
+
+    def why_off(self, kind: ActionKind, setting: str) -> str:
+        """Why a plan has no action of a kind that the policy in force switches off."""
+        return (
+            f"{setting} is off" if self._cluster.offers(kind) else f"the cluster cannot {INFINITIVES[kind]}"
+        )
 
     def _held_back(self, pools: list[NodePool]) -> list[str]:
         """Why none of these pools gets nodes although all are below their maximum; empty if one may."""
         rules = self._policy.pools
         if not rules.scale_up:
-            return ["pools.scale_up is off"]
+            return [self.why_off(ActionKind.SCALE_UP, "pools.scale_up")]
         if any(rules.may_add(pool, self._now) for pool in pools):
             return []
         delay = timedelta(seconds=rules.scale_up_delay_after_remove)

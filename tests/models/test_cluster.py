@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpuplan.models.cluster import Level, NodePool
+from gpuplan.models.cluster import Cluster, Level, NodePool
+from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from tests.support.builders.build import node, pool
 
 
@@ -49,3 +50,17 @@ def test_a_pool_has_a_range_and_a_template_of_its_own():
     for wrong in ({"min": 3, "max": 2}, {"max": 2, "template": node("t", pool="other")}):
         with pytest.raises(ValidationError):
             NodePool(**{"name": "spot", "template": node("t")} | wrong)
+
+
+def test_a_cluster_can_do_everything_unless_it_says_what():
+    some = Cluster(nodes=(), can=("scale_up", "start", "release", "start"))
+
+    assert all(map(Cluster(nodes=()).offers, CHANGING_KINDS))
+    assert some.can == (ActionKind.RELEASE, ActionKind.START, ActionKind.SCALE_UP)
+    assert [kind for kind in CHANGING_KINDS if some.offers(kind)] == [*some.can]
+
+
+@pytest.mark.parametrize("can", [(), ("release",), ("start", "preempt"), ("release", "start", "keep")])
+def test_a_cluster_that_cannot_start_and_release_jobs_is_refused(can):
+    with pytest.raises(ValidationError, match="expected"):
+        Cluster(nodes=(), can=can)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import holding, unmatched
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
 from gpuplan.models.verifier.job_changes import Change
@@ -62,13 +63,13 @@ def _against_leaving(case: Context, job: Job, switch: str, *, allowed: bool) -> 
         yield "it is not preemptible"
     if case.time.must_leave(job):
         return
-    if not allowed:
+    if not allowed and case.snapshot.cluster.offers(ActionKind(switch)):
         yield f"disruption.{switch} is off"
     yield from _against_disturbing(case, job)
 
 
 def _against_shrinking(case: Context, job: Job) -> Iterator[str]:
-    if not case.policy.disruption.resize:
+    if not case.policy.disruption.resize and case.snapshot.cluster.offers(ActionKind.SHRINK):
         yield "disruption.resize is off"
     if not job.preemptible:
         yield "it is not preemptible"
@@ -76,7 +77,7 @@ def _against_shrinking(case: Context, job: Job) -> Iterator[str]:
 
 
 def _against_growing(case: Context, job: Job) -> Iterator[str]:
-    if not case.policy.disruption.resize:
+    if not case.policy.disruption.resize and case.snapshot.cluster.offers(ActionKind.GROW):
         yield "disruption.resize is off"
     if job.locality.required:
         yield f"it does not grow while it has to stay within one {job.locality.required}"

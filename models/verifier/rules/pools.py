@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import Node
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
 from gpuplan.models.verifier.job_changes import Change
@@ -66,7 +67,7 @@ def _added(case: Context) -> Iterator[Violation]:
     times = Counter(node.name for node in case.added)
     for node in case.added:
         subject = f"node {node.name}"
-        if not case.policy.pools.scale_up:
+        if not case.policy.pools.scale_up and case.snapshot.cluster.offers(ActionKind.SCALE_UP):
             yield Violation(Rule.POOLS, subject, "added", "no new nodes, since pools.scale_up is off")
         if node.name in case.snapshot.cluster.node_by_name:
             yield Violation(Rule.POOLS, subject, "added, but it exists", "a new name")
@@ -102,7 +103,7 @@ def _removed(case: Context) -> Iterator[Violation]:
             losers[replica.node].add(job.name)
     for name, times in Counter(case.removed).items():
         subject = f"node {name}"
-        if not case.policy.pools.scale_down:
+        if not case.policy.pools.scale_down and case.snapshot.cluster.offers(ActionKind.SCALE_DOWN):
             found, allowed = "removed", "all nodes stay, since pools.scale_down is off"
             yield Violation(Rule.POOLS, subject, found, allowed)
         if times > 1:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import NodePool, rack_of, rack_path
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import node_points
@@ -107,7 +108,7 @@ def _quota(queue: Queue, resource: str, most: int) -> Relaxation:
 
 def _switches(question: Hypothesis) -> Iterator[Relaxation]:
     mig = question.policy.mig
-    if not question.job.request.mig:
+    if not question.job.request.mig or not question.plan.snapshot.cluster.offers(ActionKind.REPARTITION):
         return
     for knob in ("repartition", "switch_mode"):
         if not getattr(mig, knob):

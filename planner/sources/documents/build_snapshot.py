@@ -61,6 +61,7 @@ _SCALARS: Final[tuple[Location, ...]] = (
     ("taken_at",),
     ("cluster", "name"),
     ("cluster", "overcommit"),
+    ("cluster", "can"),
 )
 _SECTIONS: Final = tuple(Snapshot.model_fields)
 _OF_CLUSTER: Final = tuple(Cluster.model_fields)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
 from gpuplan.models.job import HIGHEST_PRIORITY
+from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
@@ -41,6 +42,16 @@ _Read = TypeVar("_Read")
 
 _FEWEST_FIELDS: Final = 3
 """Fields that records of jobs, nodes and allocations at least have; cores have fewer."""
+
+SLURM_CAN: Final = tuple(
+    kind
+    for kind in CHANGING_KINDS
+    if kind not in (ActionKind.GROW, ActionKind.SHRINK, ActionKind.REPARTITION)
+)
+"""
+Kinds of action that Slurm carries out by its commands. A running job keeps its size, since its steps would
+have to be started anew; MIG instances are of `gres.conf` and of the driver.
+"""
 
 _TIMEOUT: Final = 60
 """Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
@@ -189,7 +200,7 @@ def read_slurm(
     snapshot = Snapshot(
         # The clocks of the controller and of this machine may differ.
         taken_at=max(latest, texts.taken_at or latest),
-        cluster=Cluster(name=name_of(_name(meta, jobs)), nodes=tuple(found_nodes)),
+        cluster=Cluster(name=name_of(_name(meta, jobs)), nodes=tuple(found_nodes), can=SLURM_CAN),
         queues=queues,
         jobs=tuple(found_jobs),
     )

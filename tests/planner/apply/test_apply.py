@@ -7,8 +7,11 @@ import os
 import pytest
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
+from gpuplan.planner.apply.apply import check_plan
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import IncapableError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
@@ -32,6 +35,21 @@ def test_a_plan_read_from_its_file_does_the_same(live, log, tmp_path):
     carry_out(live, log, plan=load_plan(tmp_path / "plan.json"))
 
     assert running(live) == {"a", "b", "c", "runs"}
+
+
+class Unable(Wrapped):
+    """A cluster that starts no jobs."""
+
+    can = frozenset({ActionKind.RELEASE})
+
+
+def test_a_plan_with_what_the_executor_cannot_do_is_refused_before_anything_is_recorded(live, log):
+    for attempt in (carry_out, lambda *given: check_plan(PLAN, *given, resume=False)):
+        with pytest.raises(IncapableError) as caught:
+            attempt(Unable(live), log)
+
+        assert caught.value.missing == {ActionKind.START: ["a1", "a2", "a3"]}
+    assert not log.path.exists()
 
 
 def test_an_intent_stands_before_each_outcome_between_begin_and_end(live, log):

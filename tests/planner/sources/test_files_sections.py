@@ -123,7 +123,7 @@ def test_a_section_under_a_wrong_name_is_not_passed_over(put, document):
 def test_an_unknown_field_of_the_cluster_is_told(told):
     assert told("cluster:\n  nods: []") == (
         "jobs.yaml:2: the cluster has unknown field 'nods'.\n"
-        "  Known: name, nodes, pools, overcommit, datasets, rack_power, reservations, tariffs.\n"
+        "  Known: name, nodes, pools, overcommit, datasets, rack_power, reservations, tariffs, can.\n"
         "  Maybe 'nodes' was meant."
     )
 

@@ -568,6 +568,20 @@ def test_preemption_is_called_off_only_where_it_could_help(priority, victim, pol
     assert remarks(reason) == remark
 
 
+def test_what_the_cluster_cannot_do_is_named_in_place_of_a_setting():
+    low = running("low", replica("n0", gpus=range(8)))
+    new = [pool("spot", template=node("new", model="H200"))]
+    only = {"can": ("release", "start"), "policy": Policy()}
+
+    full = reason_of(job(gpus=1, priority=1), low, nodes=cluster(1), **only)
+    grown = reason_of(job(gpus=1, gpu_models=["H200"]), nodes=[node(model="T4")], pools=new, **only)
+    uncut = reason_of(job(mig={"3g.40gb": 1}), *SERVERS, **SMALL, **only)
+
+    assert remarks(full) == "the cluster cannot preempt jobs"
+    assert remarks(grown) == "the cluster cannot add nodes"
+    assert uncut.text.endswith("; the cluster cannot repartition GPUs")
+
+
 def test_a_victim_elsewhere_is_no_reason_to_speak_of_preemption():
     low = running("low", replica("n0", gpus=range(8)))
     nodes = [node(model="T4"), node("n1", model="L4", gpus=1)]

@@ -96,7 +96,7 @@ def capacity():
     yield messages.too_large(room(*pair), {SHARE: 1, THREE_AND_FOUR: 1})
     yield messages.too_large(sliced, {THREE_AND_FOUR: 1})
     yield messages.too_large(room(node(cpus=32), node("n1", gpus=2, cpus=128)), {GPUS: 8, CPU: 64_000})
-    yield messages.wrong_layout({THREE_AND_FOUR: 1})
+    yield messages.wrong_layout({THREE_AND_FOUR: 1}, "mig.repartition is off")
     yield messages.too_little_free(two, {GPUS: 8}, 3)
     yield messages.too_little_free(two, {CPU: 50_000}, 4)
     yield messages.too_little_free(room(node(), power=2_000), {POWER: 3_000}, 1)
