@@ -6,9 +6,10 @@ from enum import StrEnum
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
+from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
     Approval,
@@ -111,6 +112,15 @@ class Disruption(Noun):
     """Time to resume a job from its checkpoint, unless the job declares its own."""
     resize_dwell: Seconds = _SECONDS_PER_HOUR
     """Time after a resize in which a job is not resized again, preempted or migrated; 0 means none."""
+    budgets: tuple[DisruptionBudget, ...] = ()
+    """Limits on the replicas or jobs of a group that are unavailable at a time."""
+
+    @model_validator(mode="after")
+    def _budgets_have_names_of_their_own(self) -> Disruption:
+        names = [budget.name for budget in self.budgets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected each budget once by name, found {', '.join(twice)} more than once")
+        return self
 
     @property
     def preempts_equals(self) -> bool:

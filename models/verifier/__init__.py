@@ -8,7 +8,8 @@ own: against cases computed by hand, tables of the manufacturer, or a plain seco
 
 Nouns, which hold data and no rule:
     base units cluster calendar dependency gang job placement snapshot plan.actions
-    plan.precondition plan.reason plan.solution plan.violation policy.policy policy.settings
+    plan.precondition plan.reason plan.solution plan.violation policy.disruption_budget
+    policy.policy policy.settings
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
+from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
 from gpuplan.planner.render.style import Tone
@@ -18,6 +19,7 @@ from gpuplan.planner.waiting.time_messages import window_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
@@ -130,20 +132,29 @@ def waiting_drains(plan: Plan) -> list[str]:
     """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
     draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
     jobs = plan.snapshot.job_by_name
-    left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    keeper = BudgetKeeper(plan.snapshot, plan.policy, plan.target)
+    left: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         for node in {replica.node for replica in placement.replicas} & draining:
-            left[node][jobs[placement.job].preemptible].append(placement.job)
+            left[node][_why_it_stays(jobs[placement.job], keeper)].append(placement.job)
     found = []
     for node, names in sorted(left.items()):
-        # A preemptible job stays if there is no room for it elsewhere or if staying gives more points.
-        told = [
-            f"{join_first_names(names[preemptible])} ({why})"
-            for preemptible, why in ((False, "not preemptible"), (True, "stays"))
-            if names[preemptible]
-        ]
+        order = sorted(names, key=lambda why: (why != _FIXED, why == _STAYS, why))
+        told = [f"{join_first_names(names[why])} ({why})" for why in order]
         found.append(f"node {node}: drain waits for {join_with_and(told)}")
     return found
+
+
+_FIXED: Final = "not preemptible"
+
+_STAYS: Final = "stays"
+"""There is no room for the job elsewhere, or staying gives more points."""
+
+
+def _why_it_stays(job: Job, keeper: BudgetKeeper) -> str:
+    if not job.preemptible:
+        return _FIXED
+    return budget_text(use) if (use := keeper.against(job)) is not None else _STAYS
 
 
 def waiting_windows(plan: Plan) -> list[str]:
