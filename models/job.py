@@ -298,8 +298,10 @@ class Job(Noun):
     """Progress saved before the job was last preempted or resized; absent if it never was."""
     held: bool = False
     """True: a user or an operator prevents the job from starting."""
+    checkpoint_storage: Name | None = None
+    """Storage that its checkpoints are saved to; the policy may limit how many jobs use one at a time."""
     labels: dict[Name, Label] = Field(default_factory=dict)
-    """Labels that anti-affinity and scenarios select jobs by."""
+    """Labels that anti-affinity, disruption budgets and scenarios select jobs by."""
     running: Running | None = None
     """Nodes and start time of a running job; absent for a pending job."""
     promise: Promise | None = None

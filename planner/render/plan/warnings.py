@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_with_and
@@ -86,8 +88,13 @@ def _kind_row(kinds: str, outcome: FindingOutcome, found: Sequence[DamageFinding
 
 
 def unmet_commitments(plan: Plan) -> list[str]:
-    """A sentence per missed guarantee, and per node that should be empty and is not."""
-    return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
+    """A sentence per missed guarantee, node that should be empty and is not, and busy checkpoint storage."""
+    return [
+        *missed_guarantees(plan),
+        *waiting_drains(plan),
+        *waiting_windows(plan),
+        *checkpoint_queues(plan),
+    ]
 
 
 def missed_guarantees(plan: Plan) -> list[str]:
@@ -174,3 +181,12 @@ def waiting_windows(plan: Plan) -> list[str]:
             why = "stays" if job.preemptible else "not preemptible"
             found.append(f"{window_name(window)}: {job.name} is still on {join_first_names(left)} ({why})")
     return sorted(found)
+
+
+def checkpoint_queues(plan: Plan) -> list[str]:
+    """`storage lustre: 6 jobs save their state, 2 at a time`: applies wait there for a checkpoint slot."""
+    queues = CheckpointSlots(plan).queues(changes_of(plan.actions))
+    return [
+        f"storage {storage}: {format_count(count, 'job')} save their state, {slots} at a time"
+        for storage, (count, slots) in queues.items()
+    ]
