@@ -91,7 +91,7 @@ def _state(
 ) -> BudgetState:
     members, expected, down = [], 0, 0
     for job in group:
-        if job.running is None and (job.held or not was_interrupted(job)):
+        if job.running is None and (job.withheld or not was_interrupted(job)):
             continue  # It waits for its turn, or is not to run: nothing is missing.
         size = budget_size(budget, job)
         expected += size

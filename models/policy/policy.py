@@ -48,6 +48,19 @@ class Ageing(Noun):
     """Maximum priority gained by waiting."""
 
 
+class RequeueBoost(Noun):
+    """Increase of the value of a job that plans have preempted: `gain` per preemption, at most `cap`."""
+
+    gain: Annotated[int, Field(strict=True, ge=0, le=13)] = 0
+    """Increase with each preemption; 0 means none."""
+    cap: Annotated[int, Field(strict=True, ge=0, le=13)] = 3
+    """Maximum increase, after any number of preemptions."""
+
+    def of(self, preemptions: int) -> int:
+        """Increase after so many preemptions."""
+        return min(self.cap, self.gain * preemptions)
+
+
 class Weights(Noun):
     """Parameters of a job's effective weight."""
 
@@ -64,6 +77,11 @@ class Weights(Noun):
     """
     ageing: Ageing = Field(default_factory=Ageing)
     """Increase of priority by waiting."""
+    requeue: RequeueBoost = Field(default_factory=RequeueBoost)
+    """
+    Increase by preemptions, with every goal except `fairness`: as points of priority under the goal `value`,
+    else in doublings, as much as `objective.doubling` of waiting each. Which jobs may be preempted stays.
+    """
 
 
 class PriorityOrder(StrEnum):
@@ -295,7 +313,7 @@ class Policy(Noun):
     objective: Objective = Field(default_factory=Objective)
     """Goal of plans: short completion times, fairness, an early end of all jobs, or most value running."""
     weights: Weights = Field(default_factory=Weights)
-    """Points of a job under the goal `value`; its minimum size counts with every goal."""
+    """Points of a job under the goal `value`; its minimum size and `requeue` count with other goals too."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
     """Whether pending jobs of higher priority come first, or only have more weight."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)

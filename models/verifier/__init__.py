@@ -13,6 +13,7 @@ Nouns, which hold data and no rule:
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),
+    retry (retries left and back-off),
     timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
     value.disruption_cost, value.job_value, value.start_value
 """

@@ -321,7 +321,9 @@ def _ahead(
     jobs, own = plan.snapshot.job_by_name, queue_order_key(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
-    better = [other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.held]
+    better = [
+        other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.withheld
+    ]
     matcher = EligibilityIndex(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)
     shared: dict[tuple[int, ...], bool] = {}

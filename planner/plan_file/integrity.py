@@ -312,7 +312,7 @@ def _planned(plan: Plan) -> Iterator[str]:
             yield f"job {job} is placed now and planned for later"
         if known is None:
             yield f"job {job} is planned and is not in the snapshot"
-        elif known.held:
+        elif known.withheld:
             yield f"job {job} is planned to start, though it is held"
     for each in plan.planned:
         if each.slot >= slots.count:

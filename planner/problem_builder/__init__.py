@@ -54,7 +54,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     usage = allocations_of(snapshot).usage
     timing = StartValues(snapshot, policy)
     # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.
-    waiting = [job for job in snapshot.waiting if not job.held]
+    waiting = [job for job in snapshot.waiting if not job.withheld]
     needed = running_predecessors(snapshot, ahead=policy.horizon.slots > 1)
     running = running_candidates(snapshot, policy, timing.windows, needed, cache)
     budgets = budget_states(snapshot, policy, lambda job: timing.windows.forced_leave_window(job) is not None)

@@ -143,6 +143,8 @@ class _Examiner:
         """Return the most severe reason."""
         if job.held:
             return messages.held_by_user()
+        if job.retry is not None and job.retries_used_up:
+            return messages.retries_used_up(job.failures, job.retry.retries)
         if (never := self._outlook.never(job)) is not None:
             return never
         match = self._matcher.match(job)

@@ -90,7 +90,7 @@ def _expected_and_missing(group: list[Job], budget: DisruptionBudget, case: Cont
             count, down = len(job.running.replicas), _must_leave(job, case)
             if interrupted:
                 down = down or _seconds_at_work(job, case) < budget.min_ready
-        elif interrupted and not job.held:
+        elif interrupted and not job.withheld:
             count, down = job.gang.minimum, True
         else:
             continue

@@ -124,7 +124,7 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
     for job in snapshot.jobs:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
         fits = job.request.total_gpu_milli * job.gang.minimum <= amount
-        if job.running is None and not job.held and usable and fits:
+        if job.running is None and not job.withheld and usable and fits:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     return demand
 
