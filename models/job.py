@@ -15,6 +15,7 @@ from gpuplan.models.dependency import Dependency
 from gpuplan.models.gang import Gang
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.placement import Placement, Promise, Running
+from gpuplan.models.retry import Retry, latest
 from gpuplan.models.units import (
     MILLI,
     AtLeastOne,
@@ -296,10 +297,18 @@ class Job(Noun):
     """Number of times that plans have preempted the job so far."""
     progress: Progress | None = None
     """Progress saved before the job was last preempted or resized; absent if it never was."""
+    retry: Retry | None = None
+    """Retries after failures; absent means that failures do not matter to plans."""
+    failures: Count = 0
+    """Number of failed attempts since the last success; stops by plans and lost nodes are none."""
+    failed_at: Timestamp | None = None
+    """End of the last failed attempt."""
     held: bool = False
     """True: a user or an operator prevents the job from starting."""
+    checkpoint_storage: Name | None = None
+    """Storage that its checkpoints are saved to; the policy may limit how many jobs use one at a time."""
     labels: dict[Name, Label] = Field(default_factory=dict)
-    """Labels that anti-affinity and scenarios select jobs by."""
+    """Labels that anti-affinity, disruption budgets and scenarios select jobs by."""
     running: Running | None = None
     """Nodes and start time of a running job; absent for a pending job."""
     promise: Promise | None = None
@@ -340,6 +349,28 @@ class Job(Noun):
         return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
 
     @property
+    def retries_used_up(self) -> bool:
+        """True if it has failed more often than it may be tried again."""
+        return self.retry is not None and self.retry.is_used_up(self.failures)
+
+    @property
+    def withheld(self) -> bool:
+        """True if it does not start as it is: it is held, or its retries are used up."""
+        return self.held or self.retries_used_up
+
+    @property
+    def retry_at(self) -> datetime | None:
+        """End of the back-off of a pending job after its last failure, past or future; None without one."""
+        if self.retry is None or self.failed_at is None or not self.failures or self.running:
+            return None
+        return self.failed_at + self.retry.wait(self.failures)
+
+    @property
+    def begins_at(self) -> datetime | None:
+        """Its earliest start: as the user requests, and after the back-off; None if there is neither."""
+        return latest(self.not_before, self.retry_at)
+
+    @property
     def has_run(self) -> bool:
         """True if it runs, or ran before."""
         return self.running is not None or self.progress is not None
@@ -359,7 +390,14 @@ class Job(Noun):
         """
         request, gang = self.request, self.gang
         return (
-            *(self.queue, self.held, self.weight_milli == 0, self.qos, self.time_slicing),
+            *(
+                self.queue,
+                self.held,
+                self.retries_used_up,
+                self.weight_milli == 0,
+                self.qos,
+                self.time_slicing,
+            ),
             *(gang.minimum, gang.maximum, self.locality.required, self.spread),
             *(request.gpus, request.gpu_milli, request.gpu_memory_mib),
             *(request.cpu_milli, request.memory_mib, request.disk_mib),

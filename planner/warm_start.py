@@ -116,14 +116,14 @@ def new_waiting_jobs(live: Snapshot, last: Snapshot) -> frozenset[str]:
 
 def _is_more_allowed(live: Snapshot, policy: Policy, last: Plan) -> bool:
     """True if an action that was forbidden to the last plan is allowed now."""
-    waiting = [job for job in live.jobs if job.running is None and not job.held]
+    waiting = [job for job in live.jobs if job.running is None and not job.withheld]
     return _is_time(live, policy, last.snapshot, waiting) or _enabled_a_start(live, last, waiting)
 
 
 def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
     """True if by time alone a job may now start, or be disturbed, that could not before."""
     data = {dataset.name: dataset.available_at for dataset in live.cluster.datasets}
-    begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
+    begins = (begin for job in waiting for begin in (job.begins_at, *(data[name] for name in job.datasets)))
     if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
         return True
     return _dwell_is_over(live, policy, before) or _minimum_runtime_is_over(live, policy, before, waiting)

@@ -10,6 +10,7 @@ from gpuplan.models.formulation.cuts.gang_cover import gang_covers
 from gpuplan.models.formulation.cuts.stranded_gpu import stranded_gpu
 from gpuplan.models.formulation.families.assignment import assignment
 from gpuplan.models.formulation.families.cpu_memory import cpu_memory
+from gpuplan.models.formulation.families.disruption_budget import disruption_budget
 from gpuplan.models.formulation.families.eviction import eviction
 from gpuplan.models.formulation.families.fractional_gpu import fractional_gpu
 from gpuplan.models.formulation.families.fragmentation import fragmentation
@@ -46,6 +47,7 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     locality,
     eviction,
     preemption,
+    disruption_budget,
     pools,
     fragmentation,
     power,

@@ -23,6 +23,7 @@ from gpuplan.models.placement import Placement, Replica
 from gpuplan.models.plan.actions import Action, ActionKind, added_nodes, changes_of, removed_nodes
 from gpuplan.models.plan.reason import PlanBase, Reason
 from gpuplan.models.plan.solution import DesiredState, LaterStart, StopReason
+from gpuplan.models.policy.disruption_budget import BudgetUnit
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp, print_timestamp
@@ -253,6 +254,23 @@ class Metrics(PlanBase):
     """Jobs after the plan, by state."""
 
 
+class BudgetUse(PlanBase):
+    """What a plan uses of a disruption budget."""
+
+    name: Name
+    """Name of the budget in the policy."""
+    counts: BudgetUnit
+    """What it counts."""
+    expected: int
+    """Replicas or jobs of the group that should be available."""
+    allowed: int
+    """The most of them that may be unavailable."""
+    down: int
+    """Those that are unavailable without the plan, or must leave for a reservation window."""
+    disrupted: int
+    """Those that the plan preempts, migrates or gives up by shrinking."""
+
+
 class Plan(PlanBase):
     """The changes, their reasons, and the snapshot and policy that they are based on."""
 
@@ -284,6 +302,8 @@ class Plan(PlanBase):
     """Jobs with a deadline, sorted by job."""
     metrics: Metrics
     """Metrics of the cluster after the plan."""
+    budgets: tuple[BudgetUse, ...] = Field(default=(), exclude_if=not_)
+    """Disruption budgets in force, in the order of the policy."""
     seed: int = 0
     """Seed of the search."""
     snapshot: Snapshot

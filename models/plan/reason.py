@@ -42,6 +42,8 @@ class ReasonCode(StrEnum):
     """Releases lost places."""
     UNCHANGED = "Unchanged"
     HELD = "Held"
+    RETRIES_USED_UP = "RetriesUsedUp"
+    """It has failed more often than it may be tried again."""
     PREEMPTED = "Preempted"
     """Preempted by this plan; it waits for its next start."""
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"

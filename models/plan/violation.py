@@ -41,6 +41,8 @@ class Rule(StrEnum):
     """No job takes a place that a pending job of higher priority could use."""
     PREEMPTION = "preemption"
     """Nodes, quota and power that preempted and shrunk jobs give up go only to jobs of higher priority."""
+    DISRUPTION_BUDGET = "disruption_budget"
+    """Of no group of jobs more are preempted, shrunk and migrated than its disruption budget leaves."""
     ANTI_AFFINITY = "anti_affinity"
     """Jobs with anti-affinity do not share a domain."""
     POWER = "power"

@@ -6,10 +6,11 @@ from enum import StrEnum
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.plan.action_kinds import ActionKind
+from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
     Approval,
@@ -48,6 +49,19 @@ class Ageing(Noun):
     """Maximum priority gained by waiting."""
 
 
+class RequeueBoost(Noun):
+    """Increase of the value of a job that plans have preempted: `gain` per preemption, at most `cap`."""
+
+    gain: Annotated[int, Field(strict=True, ge=0, le=13)] = 0
+    """Increase with each preemption; 0 means none."""
+    cap: Annotated[int, Field(strict=True, ge=0, le=13)] = 3
+    """Maximum increase, after any number of preemptions."""
+
+    def of(self, preemptions: int) -> int:
+        """Increase after so many preemptions."""
+        return min(self.cap, self.gain * preemptions)
+
+
 class Weights(Noun):
     """Parameters of a job's effective weight."""
 
@@ -64,6 +78,11 @@ class Weights(Noun):
     """
     ageing: Ageing = Field(default_factory=Ageing)
     """Increase of priority by waiting."""
+    requeue: RequeueBoost = Field(default_factory=RequeueBoost)
+    """
+    Increase by preemptions, with every goal except `fairness`: as points of priority under the goal `value`,
+    else in doublings, as much as `objective.doubling` of waiting each. Which jobs may be preempted stays.
+    """
 
 
 class PriorityOrder(StrEnum):
@@ -112,6 +131,15 @@ class Disruption(Noun):
     """Time to resume a job from its checkpoint, unless the job declares its own."""
     resize_dwell: Seconds = _SECONDS_PER_HOUR
     """Time after a resize in which a job is not resized again, preempted or migrated; 0 means none."""
+    budgets: tuple[DisruptionBudget, ...] = ()
+    """Limits on the replicas or jobs of a group that are unavailable at a time."""
+
+    @model_validator(mode="after")
+    def _budgets_have_names_of_their_own(self) -> Disruption:
+        names = [budget.name for budget in self.budgets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected each budget once by name, found {', '.join(twice)} more than once")
+        return self
 
     @property
     def preempts_equals(self) -> bool:
@@ -298,7 +326,7 @@ class Policy(Noun):
     objective: Objective = Field(default_factory=Objective)
     """Goal of plans: short completion times, fairness, an early end of all jobs, or most value running."""
     weights: Weights = Field(default_factory=Weights)
-    """Points of a job under the goal `value`; its minimum size counts with every goal."""
+    """Points of a job under the goal `value`; its minimum size and `requeue` count with other goals too."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
     """Whether pending jobs of higher priority come first, or only have more weight."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)

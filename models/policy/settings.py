@@ -212,3 +212,8 @@ class ApplyPolicy(Noun):
     """Time before the second attempt; it doubles with each further one."""
     timeouts: dict[ChangingKind, PositiveSeconds] = Field(default_factory=dict)
     """How long an action may last, by kind, where that differs from the defaults (docs/operations.md)."""
+    checkpoints: dict[Name, AtLeastOne] = Field(default_factory=dict)
+    """
+    Jobs that may save their state at the same time, by the storage that they save it to
+    (`checkpoint_storage`); no limit for other storages.
+    """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level, MigInstance, Node
     from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem.disruption_limits import DisruptionLimit
     from gpuplan.models.problem.jobs import FirmReservation, HeldResources, Incumbent, JobClass
 
 # The nodes of a Problem: groups, free and returning resources, and nodes that pools may add.
@@ -242,6 +243,8 @@ class Problem:
     """Fixed starts, at most one per class; `solvers.holding` finds them."""
     depth: int | None = None
     """Maximum number of pending jobs with a promised start, including `bookings`; None means all."""
+    disruption_limits: tuple[DisruptionLimit, ...] = ()
+    """What disruption budgets leave, of those that could bind."""
     floors: tuple[tuple[int, int], ...] = ()
     """(priority, minimum points of its classes), which classes of lower priority must not reduce."""
 

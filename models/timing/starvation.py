@@ -72,10 +72,10 @@ def hold_for_starving_job(
 
 def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:
     """True if nothing in its description, except GPUs, cores and memory, keeps a job from starting."""
-    tied = job.held or job.depends_on or job.co_start or job.datasets or job.anti_affinity or job.spread
+    tied = job.withheld or job.depends_on or job.co_start or job.datasets or job.anti_affinity or job.spread
     avoided = bool(job.labels) and "anti_affinity" in snapshot.stated
     special = job.request.mig or job.request.gpu_milli or job.locality.required or job.hard_deadline
-    early = job.not_before is not None and job.not_before > snapshot.taken_at
+    early = (begins := job.begins_at) is not None and begins > snapshot.taken_at
     return bool(job.weight_milli and job.request.gpus and not (tied or avoided or special or early))
 
 

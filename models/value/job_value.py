@@ -191,18 +191,19 @@ class JobValue:
                on the critical path    ⁴√( weight · day / `objective.shortest` · 2^age )
             fairness                weight · ρ
 
-        with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
-        times GPUs: it decides where large jobs may be preempted for small ones. Where every job runs to its
-        end, an order by service left would keep large jobs for last, when few jobs are left to fill the GPUs
-        beside them. Age is the waiting time of the job until its start, or until now, over
-        `objective.doubling`, at most 13. Contention is the number of requested GPUs over the number of usable
-        ones, at least 1. Gain is the speed at full size over that at minimum size, on the fastest GPU model:
-        `goodput` is `completion` measured at the speed of the smallest size. A job is on the critical path if
-        its time left is at least 95 % of `_together`. The root does not change the order of jobs. Sources:
-        Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM
-        Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al.,
-        Sia, SOSP 2023; McNaughton, Management Science 6, 1959, and Cho et al., IEICE Transactions on
-        Communications E85-B, 2002, for the critical path.
+        with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is
+        time times GPUs: it decides where large jobs may be preempted for small ones. Where every job runs
+        to its end, an order by service left would keep large jobs for last, when few jobs are left to
+        fill the GPUs beside them. Age is the waiting time of the job until its start, or until now, over
+        `objective.doubling`, at most 13, plus the boost of a preempted job. Contention is the number of
+        requested GPUs over the number of usable ones, at least 1. Gain is the speed at full size over
+        that at minimum size, on the fastest GPU model: `goodput` is `completion` measured at the speed of
+        the smallest size. A job is on the critical path if its time left is at least 95 % of `_together`.
+        The root does not change the order of jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
+        1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969;
+        Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al., Sia, SOSP 2023; McNaughton,
+        Management Science 6, 1959, and Cho et al., IEICE Transactions on Communications E85-B, 2002, for
+        the critical path.
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
@@ -226,6 +227,7 @@ class JobValue:
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MAX_DOUBLINGS, self._age(job))
+        doublings += self._policy.weights.requeue.of(job.preemptions)
         steps = int(_STEPS * doublings // 1)
         return scale * float(2 ** (steps / (_STEPS * _ROOT)))
 
@@ -270,7 +272,7 @@ class JobValue:
         asked = sum(
             job.request.total_gpu_milli * size(job.gang)
             for job in self._snapshot.jobs
-            if job.weight_milli and not job.held
+            if job.weight_milli and not job.withheld
         )
         return asked / MILLI / self._usable
 
@@ -285,7 +287,10 @@ class JobValue:
         left = [
             (self._left(job), _milli(job) / MILLI)
             for job in self._snapshot.jobs
-            if job.weight_milli and _milli(job) and not job.held and (job.preemptible or job.running is None)
+            if job.weight_milli
+            and _milli(job)
+            and not job.withheld
+            and (job.preemptible or job.running is None)
         ]
         service = sum(seconds * gpus for seconds, gpus in left)
         return max(service / self._usable, max((seconds for seconds, _ in left), default=0))
@@ -312,17 +317,18 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     """
     Points of a job that runs at full size on its fastest GPU model, at least 1 and at most 10⁹.
 
-        w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋)) · size
+        w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋) + boost) · size
 
-    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs; hours are the
-    hours left after earlier runs. Waiting counts in full steps, so that jobs submitted close together stay
-    equal. A weight of 0 gives 0 points.
+    with boost = min(cap, gain · preemptions) of `weights.requeue`, and size in GPUs, GPU-hours or 1 by
+    `weights.basis`, at least `smallest_size` GPUs; hours are the hours left after earlier runs. Waiting
+    counts in full steps, so that jobs submitted close together stay equal. A weight of 0 gives 0 points.
     """
     if job.weight_milli == 0:
         return 0
     weights = policy.weights
     waited = job.waiting_seconds(now)
     boost = min(weights.ageing.cap, weights.ageing.gain * (waited // weights.ageing.step))
+    boost += weights.requeue.of(job.preemptions)
     gpus_milli = max(weights.smallest_size_milli, job.request.total_gpu_milli * job.gang.maximum)
     seconds = job.expected_duration if job.expected_duration is not None else weights.default_duration
     match weights.basis:

@@ -8,10 +8,11 @@ own: against cases computed by hand, tables of the manufacturer, or a plain seco
 
 Nouns, which hold data and no rule:
     base units cluster calendar dependency gang job placement snapshot plan.action_kinds
-    plan.solution plan.violation policy.policy policy.settings
+    plan.solution plan.violation policy.disruption_budget policy.policy policy.settings
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),
+    retry (retries left and back-off),
     timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
     value.disruption_cost, value.job_value, value.start_value
 """

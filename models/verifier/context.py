@@ -411,7 +411,7 @@ class OccupancyTimeline:
             self.interval_of_start(job, each.slot, each.replicas)
             for each in self._case.planned
             if (job := self._case.jobs.get(each.job))
-            and not job.held
+            and not job.withheld
             and job.name not in placed
             and times[job.name] == 1
             and 1 <= each.slot < self.slots.count

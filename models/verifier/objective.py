@@ -59,7 +59,7 @@ def _starts(case: Context, name: str | None = None) -> Iterator[Interval]:
     times = case.placement_counts
     for stay in case.time.starting:
         job = stay.job
-        if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
+        if name in (None, job.name) and not (job.withheld or stay.placement.slot or times[job.name] > 1):
             yield from [stay] if _may_run(case, stay) else ()
     for stay in case.time.later:
         if name in (None, stay.job.name):
@@ -186,7 +186,7 @@ def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
     for job in case.snapshot.waiting:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
         milli = job.request.total_gpu_milli
-        if usable and not job.held and milli * job.gang.minimum <= amount:
+        if usable and not job.withheld and milli * job.gang.minimum <= amount:
             asked[job.queue] += milli * job.gang.maximum
     return asked
 

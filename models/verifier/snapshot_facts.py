@@ -133,7 +133,7 @@ class Entitlements:
         asked = {
             (job.queue, job.request.total_gpu_milli * job.gang.minimum)
             for job in self._snapshot.waiting
-            if not job.held
+            if not job.withheld
         }
         lent = {
             (job.queue, models.get(replica.node, ALL_MODELS) if job.request.needs_gpu else ALL_MODELS)

@@ -20,6 +20,7 @@ from gpuplan.models.verifier.rules import windows as time_rules
 from gpuplan.models.verifier.rules.capability import capability
 from gpuplan.models.verifier.rules.dependencies import dependencies
 from gpuplan.models.verifier.rules.disruption import damage, unnamed_damage
+from gpuplan.models.verifier.rules.disruption_budget import disruption_budget
 from gpuplan.models.verifier.rules.gang import assignment
 from gpuplan.models.verifier.rules.migration_order import feasible_move_order
 from gpuplan.models.verifier.rules.pools import pools
@@ -65,6 +66,7 @@ RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.CAPABILITY: capability,
     **INSTANT_RULES,
     Rule.PREEMPTION: preemption,
+    Rule.DISRUPTION_BUDGET: disruption_budget,
     Rule.POOLS: pools,
     Rule.ORDER: feasible_move_order,
     Rule.HORIZON: horizon,

@@ -117,7 +117,7 @@ def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
         allocated[queue] += milli
         if (before := job.placement) is not None:
             demand[queue] += max(before.quota_milli, milli)
-        elif not job.held:
+        elif not job.withheld:
             demand[queue] += job.request.total_gpu_milli * job.gang.maximum
     met = [allocated[queue] / wanted for queue, wanted in sorted(demand.items()) if wanted]
     squares = len(met) * fsum(share * share for share in met)

@@ -75,6 +75,12 @@ def settings_without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]
             f"objective.queues names {join_first_names(missing)}, no queue of the snapshot; known: "
             f"{truncated_names(known)}"
         )
+    budgets = policy.disruption.budgets
+    if missing := sorted({each.queue for each in budgets if each.queue is not None} - known):
+        yield (
+            f"disruption.budgets names {join_first_names(missing)}, no queue of the snapshot; known: "
+            f"{truncated_names(known)}"
+        )
     if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
         names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
         yield (

@@ -223,10 +223,9 @@ class Prerequisites:
         return DependencyState(needed, satisfied, tuple(outstanding), never, slot)
 
     def not_before(self, job: Job) -> datetime | None:
-        """Return the job's requested begin time if it is in the future."""
-        if job.not_before is None or job.not_before <= self._future.snapshot.taken_at:
-            return None
-        return job.not_before
+        """Return the job's earliest start, requested or after a back-off, if it is in the future."""
+        begins = job.begins_at
+        return None if begins is None or begins <= self._future.snapshot.taken_at else begins
 
     def data(self, job: Job) -> tuple[str, datetime] | None:
         """Return the last of the job's datasets to become available, and when; None if all are available."""

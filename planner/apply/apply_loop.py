@@ -17,6 +17,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
 from gpuplan.models.policy.settings import OnFailure
 from gpuplan.planner.action_labels import action_label
+from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
@@ -109,7 +110,7 @@ class ApplyLoop:
     ) -> None:
         self._plan, self._cluster, self._journal, self._live = plan, cluster, journal, live
         self._standing, self._hooks = standing, hooks
-        self._rules = plan.policy.apply
+        self._rules, self._slots = plan.policy.apply, CheckpointSlots(plan)
         self._left = {step.id: step for step in standing.left}
         """Steps that are neither landed nor under way, in the plan's order."""
         self._under_way: dict[str, _UnderWay] = {}
@@ -162,7 +163,8 @@ class ApplyLoop:
         for step in tuple(self._left.values()):
             if self._ends() or len(self._under_way) >= self._rules.parallel:
                 return
-            if self._is_ready(step):
+            under_way = (each.step for each in self._under_way.values())
+            if self._is_ready(step) and self._slots.has_room(step, under_way):
                 self._begin(step)
 
     def _ends(self) -> bool:

@@ -371,7 +371,7 @@ def _still_planned(plan: Plan, live: Snapshot) -> tuple[LaterStart, ...]:
     """The plan's later starts of jobs that still exist, in the slots that begin at these times from now."""
     edges = TimeSlots.of(plan.policy.horizon, live.taken_at).edges[:-1]
     slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
-    free = {job.name for job in live.jobs if not job.held}
+    free = {job.name for job in live.jobs if not job.withheld}
     return tuple(
         LaterStart(each.job, slot_at[each.start], each.replicas, promised=each.promised)
         for each in plan.planned

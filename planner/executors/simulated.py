@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, Self
 
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
+    from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise
     from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction
@@ -162,6 +163,11 @@ class SimulatedCluster:
         """Add pending jobs, all or none."""
         with transaction(self._db, self.path, write=True):
             events.submit(self._tables, jobs)
+
+    def end_job(self, job: str, outcome: JobOutcome) -> bool:
+        """End a running job, which takes a second; True if it waits again, as its retry rule says."""
+        with transaction(self._db, self.path, write=True):
+            return events.end_job(self._tables, job, outcome)
 
     def fail_node(self, node: str) -> tuple[str, ...]:
         """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""

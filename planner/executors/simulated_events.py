@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.progress import running_speed_milli, working_since
+from gpuplan.models.retry import RetryWhen
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices
 from gpuplan.models.validation.checks import inconsistencies
@@ -39,11 +40,50 @@ def advance_clock(tables: Tables, seconds: int) -> datetime:
     new = old + timedelta(seconds=seconds)
     for job, end, killed in tables.ending_by(new):
         at = max(old, datetime.fromtimestamp(end, tz=UTC))
-        tables.finish(_over(job, at=at, killed=killed, pace=_pace(tables, job)))
+        outcome = JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED
+        # A job that is killed so that another one can start is not tried again.
+        if killed or not _requeue(tables, job, outcome, at):
+            tables.finish(_over(job, at=at, outcome=outcome, pace=_pace(tables, job)))
     for node in tables.nodes_ready_by(new):
         tables.put_node(node.model_copy(update={"ready_at": None}))
     tables.set_clock(new)
     return new
+
+
+def end_job(tables: Tables, name: str, outcome: JobOutcome) -> bool:
+    """End a running job, which takes a second; True if it waits again, as its retry rule says."""
+    advance_clock(tables, _MOMENT)
+    job = tables.job(name)
+    if job is None or job.running is None:
+        found = "no such job" if job is None else "it waiting"
+        raise PlannerError(
+            f"expected job {name} to run, found {found}.\n`gpuplan snapshot --from simulated` lists the jobs."
+        )
+    if _requeue(tables, job, outcome, tables.clock()):
+        return True
+    tables.finish(_over(job, at=tables.clock(), outcome=outcome, pace=_pace(tables, job)))
+    return False
+
+
+def _requeue(tables: Tables, job: Job, outcome: JobOutcome, at: datetime) -> bool:
+    """
+    Let a job that has ended wait again, if its retry rule says so; False if it does not.
+
+    After a failure it keeps what its last checkpoint saved, after a success it begins anew.
+    """
+    if job.retry is None:
+        return False
+    if outcome is JobOutcome.SUCCEEDED:
+        if job.retry.when is not RetryWhen.ALWAYS:
+            return False
+        anew = {"progress": None, "failures": 0, "failed_at": None, "submitted_at": at}
+        tables.put_running(job.model_copy(update=anew), None, ends_at=None)
+        return True
+    failures = job.failures + 1
+    if job.retry.is_used_up(failures):
+        return False
+    interrupt(tables, job.model_copy(update={"failures": failures, "failed_at": at}))
+    return True
 
 
 def submit(tables: Tables, jobs: Sequence[Job]) -> None:
@@ -136,17 +176,17 @@ def return_node(tables: Tables, name: str) -> None:
     tables.put_node(node.model_copy(update={"ready": True}))
 
 
-def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
+def _over(job: Job, *, at: datetime, outcome: JobOutcome, pace: int) -> FinishedJob:
     """The finished job; its times give the duration of the whole job at the places where it ran last."""
     started_at = min(at, working_since(job.running)) if job.running else at
-    if not killed and job.expected_duration is not None:
+    if outcome is JobOutcome.SUCCEEDED and job.expected_duration is not None:
         whole = -(-job.expected_duration * MILLI // pace)
         started_at = min(started_at, at - timedelta(seconds=whole))
     return FinishedJob(
         name=job.name,
         queue=job.queue,
         user=job.user,
-        outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
+        outcome=outcome,
         started_at=started_at,
         ended_at=at,
     )

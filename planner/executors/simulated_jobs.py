@@ -70,6 +70,10 @@ def _start(tables: Tables, action: Start) -> None:
         _refuse(action, f"expected it waiting, found it running on {places}")
     if job.held:
         _refuse(action, "expected it free to start, found it held")
+    if job.retries_used_up:
+        _refuse(action, f"expected it to be tried again, found {job.failures} failures")
+    if job.retry_at is not None and job.retry_at > tables.clock():
+        _refuse(action, f"expected it after its back-off, which ends at {print_timestamp(job.retry_at)}")
     _require_size(action, job, len(replicas))
     _require_places(tables, action, job, replicas)
     begins = _begins(tables, replicas)

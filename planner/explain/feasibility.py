@@ -83,7 +83,11 @@ class PlanFeasibility:
         """Where the job may start if the jobs that start with it took no capacity; empty if nowhere."""
         job = question.job
         never, not_yet = self.outlook.never, self.outlook.not_yet_reason
-        if job.held or never(job, question.second) is not None or not_yet(job, question.second) is not None:
+        if (
+            job.withheld
+            or never(job, question.second) is not None
+            or not_yet(job, question.second) is not None
+        ):
             return []
         if any(name not in self.placed.keys() | question.names for name in self.outlook.co_start_jobs(job)):
             return []

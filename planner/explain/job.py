@@ -15,6 +15,7 @@ from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.models.value.job_value import JobValue
 from gpuplan.models.value.start_value import StartValue
+from gpuplan.planner.analysis.budget_use import BudgetKeeper
 from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.answers.job import (
@@ -320,7 +321,9 @@ def _ahead(
     jobs, own = plan.snapshot.job_by_name, queue_order_key(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
-    better = [other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.held]
+    better = [
+        other for other in waiting if queue_order_key(other, plan, earnings) < own and not other.withheld
+    ]
     matcher = EligibilityIndex(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)
     shared: dict[tuple[int, ...], bool] = {}
@@ -353,6 +356,7 @@ def _holders(
     reclaiming = Reclaiming(plan.snapshot, plan.rules)
     future = ground.outlook.future
     rules = plan.rules.disruption
+    keeper = BudgetKeeper(plan.snapshot, plan.policy, plan.target)
     stays = [future.stays[name] for name in ground.placed]
     for stay in sorted(stays, key=lambda each: (each.end, each.job.name)):
         job = stay.job
@@ -375,5 +379,8 @@ def _holders(
             gpu_milli=print_milli(milli),
             nodes=tuple(sorted({each.node for each in there})),
             ends_at=future.instant_at(stay.end),
-            may_be_stopped=rules.preempt and yields and rules.may_disturb(job, plan.snapshot.taken_at),
+            may_be_stopped=rules.preempt
+            and yields
+            and rules.may_disturb(job, plan.snapshot.taken_at)
+            and keeper.against(job) is None,
         )

@@ -332,7 +332,7 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
     asked = sum(
         job.request.total_gpu_milli * job.gang.maximum
         for job in waiting
-        if not job.held and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
+        if not job.withheld and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
         if min_requested_gpu_milli(job) <= quota.guarantee
     )
     return max(0, min(quota.guarantee, held + asked) - held)

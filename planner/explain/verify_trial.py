@@ -239,6 +239,7 @@ def _eager(job: Job) -> Job:
             "weight_milli": 1000 * MILLI,
             "held": False,
             "not_before": None,
+            "retry": None,
             "gang": gang,
             "node_selector": job.node_selector | {f"room for {job.name}": ""},
         }

@@ -38,6 +38,7 @@ from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.value.disruption_cost import recovery_seconds
+from gpuplan.planner.analysis.budget_use import budget_uses
 from gpuplan.planner.analysis.job_changes import PlanChanges, free_preconditions
 from gpuplan.planner.analysis.metrics import compute_metrics
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
@@ -154,6 +155,7 @@ def draft(
         # With a single slot the plan has no start times of pending jobs, so their completion is unknown.
         deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
         metrics=compute_metrics(changes),
+        budgets=budget_uses(snapshot, policy, target),
         seed=seed,
         snapshot=snapshot,
         policy=policy,

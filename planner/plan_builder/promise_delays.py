@@ -75,6 +75,8 @@ class PromiseDelays:
         """Conditions of the job itself that are met only after the promised start, or never."""
         if job.held:
             return "it is held by its user or an operator"
+        if job.withheld:
+            return f"it failed {format_count(job.failures, 'time')} and is not tried again"
         now = self._future.snapshot.taken_at
         if job.depends_on:
             state = self._prerequisites.dependencies(job)

@@ -27,6 +27,7 @@ from gpuplan.models.plan.precondition import Free, GpuLayout, JobDamaged, JobRun
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.base import FindingOutcome
+from gpuplan.planner.analysis.budget_use import budget_uses
 from gpuplan.planner.analysis.effects import layout_changes
 from gpuplan.planner.analysis.job_changes import free_preconditions, job_change
 
@@ -55,6 +56,8 @@ def contradictions(plan: Plan) -> Iterator[str]:
     yield from node_contradictions(plan)
     yield from time_contradictions(plan)
     yield from _figures(plan)
+    if plan.budgets != budget_uses(plan.snapshot, plan.policy, plan.target):
+        yield "the use of disruption budgets is not that of the placements"
 
 
 def _jobs(plan: Plan) -> Iterator[str]:
@@ -309,7 +312,7 @@ def _planned(plan: Plan) -> Iterator[str]:
             yield f"job {job} is placed now and planned for later"
         if known is None:
             yield f"job {job} is planned and is not in the snapshot"
-        elif known.held:
+        elif known.withheld:
             yield f"job {job} is planned to start, though it is held"
     for each in plan.planned:
         if each.slot >= slots.count:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.eligibility.disruption_budgets import budget_states
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.problem.problem import Charges, Problem
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
+from gpuplan.planner.problem_builder.disruption_limits import disruptable, disruption_limits
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
 from gpuplan.planner.problem_builder.free_nodes import (
     free_nodes,
@@ -53,9 +55,11 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     usage = allocations_of(snapshot).usage
     timing = StartValues(snapshot, policy)
     # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.
-    waiting = [job for job in snapshot.waiting if not job.held]
+    waiting = [job for job in snapshot.waiting if not job.withheld]
     needed = running_predecessors(snapshot, ahead=policy.horizon.slots > 1)
     running = running_candidates(snapshot, policy, timing.windows, needed, cache)
+    budgets = budget_states(snapshot, policy, lambda job: timing.windows.forced_leave_window(job) is not None)
+    running = disruptable(budgets, running)
     readiness = EarliestStarts(snapshot, timing, needed & {runner.job.name for runner in running})
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
@@ -132,6 +136,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         charges=_charges(policy, meetings.interference),
         edges=timing.slots.edges if timing.ahead else _THIS_INSTANT,
         depth=policy.horizon.backfill.depth,
+        disruption_limits=tuple(disruption_limits(budgets, incumbents.found)),
     )
 
 

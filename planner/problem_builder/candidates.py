@@ -77,7 +77,7 @@ def resume_candidates(
     return [
         JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
-        if runner.stop and not (job := runner.job).held
+        if runner.stop and not (job := runner.job).withheld
         if runner.drains or claims_on(runner) or highest >= job.priority + policy.disruption.priority_gap
     ]
 

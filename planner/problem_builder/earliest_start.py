@@ -52,7 +52,7 @@ def running_predecessors(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     found: set[str] = set()
     finished = finished_by_name(snapshot)
     for job in snapshot.waiting:
-        if job.depends_on and not job.held:
+        if job.depends_on and not job.withheld:
             unmet = [each for each in job.depends_on if not is_satisfied(each, snapshot, finished)]
             if ahead or _needed(job, len(unmet)) > 0:
                 found |= {
@@ -66,7 +66,7 @@ def running_predecessors(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
 def running_with_dependencies(snapshot: Snapshot) -> frozenset[str]:
     """Running jobs that, if preempted, would wait for unmet dependencies or for their co-start group."""
     finished = finished_by_name(snapshot)
-    members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.held)
+    members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.withheld)
     return frozenset(
         job.name
         for job in snapshot.jobs
@@ -100,8 +100,8 @@ class EarliestStarts:
         self._bound_to_others = running_with_dependencies(snapshot)
         self._waits: dict[str, StartConditions] = {}
         for job in snapshot.waiting:
-            timed = job.not_before or job.depends_on or job.co_start or (self._data and job.datasets)
-            if timed and not job.held:
+            timed = job.begins_at or job.depends_on or job.co_start or (self._data and job.datasets)
+            if timed and not job.withheld:
                 self._waits[job.name] = self._wait(job, companies.get(job.co_start or "", ()))
         everywhere = range(timing.slots.count)
         self._earliest: dict[str, int] = {}
@@ -181,14 +181,14 @@ class EarliestStarts:
     def _timed(self, job: Job) -> int:
         """First slot in which a job's datasets are available and its begin time has passed."""
         bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
-        if job.not_before is not None:
-            bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
+        if (begins := job.begins_at) is not None:
+            bound = max(bound, self._slots.after(self._timing.second(begins)))
         return bound
 
     def _awaited(self, dependency: Dependency) -> Awaited | None:
         """The awaited job; None if the dependency cannot be met within the horizon."""
         job = self._snapshot.job_by_name.get(dependency.job)
-        if job is None or job.held:
+        if job is None or job.withheld:
             return None
         if job.running is None:
             return Awaited(job.name, None, dependency.kind is not DependencyKind.STARTED)
@@ -231,7 +231,7 @@ def _co_start_groups(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Pending jobs of each co-start group, by its name; without groups in which one job already runs."""
     members: dict[str, list[str]] = defaultdict(list)
     for job in snapshot.waiting:
-        if job.co_start is not None and not job.held:
+        if job.co_start is not None and not job.withheld:
             members[job.co_start].append(job.name)
     free = {job.co_start for job in snapshot.jobs if job.running} if members else set()
     return {name: tuple(found) for name, found in members.items() if len(found) > 1 and name not in free}

@@ -358,7 +358,9 @@ def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int
     if not (rules.preempt or rules.resize):
         return
     reclaiming = Reclaiming(snapshot, policy)
-    asked = sorted({(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.held})
+    asked = sorted(
+        {(job.queue, min_requested_gpu_milli(job)) for job in snapshot.waiting if not job.withheld}
+    )
     models = snapshot.cluster.gpu_model_by_node
     lent = {
         (job.queue, models.get(replica.node) if job.request.needs_gpu else None)

@@ -136,7 +136,7 @@ def _long_pending(plan: Plan, *, applied: bool) -> dict[str, int]:
     found = {queue.name: 0 for queue in plan.snapshot.queues}
     placed = {placement.job for placement in plan.placements} if applied else frozenset[str]()
     for job in plan.snapshot.jobs:
-        waits = job.running is None and job.name not in placed and not job.held
+        waits = job.running is None and job.name not in placed and not job.withheld
         if waits and (plan.epoch - job.submitted_at).total_seconds() > LONG_WAIT_SECONDS:
             found[job.queue] += 1
     return found

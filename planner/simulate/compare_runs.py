@@ -202,10 +202,11 @@ def trace_of(
     window: TraceWindow,
     estimates: Estimates,
     checkpoint_every: int,
+    mean_to_failure: int = 0,
     seed: int,
 ) -> Trace:
     """
-    All that happens in every run; delays are those that the policy states.
+    All that happens in every run; delays are those that the policy states, times are in seconds.
 
     Raises
     ------
@@ -218,6 +219,6 @@ def trace_of(
         window=window,
         estimates=estimates,
         outages=() if outages is None else read_outages(outages, snapshot.cluster),
-        physics=Physics.of(policy, checkpoint_every),
+        physics=Physics.of(policy, checkpoint_every, mean_to_failure=mean_to_failure, seed=seed),
         place=str(arrivals),
     )

@@ -285,6 +285,8 @@ class _PlanEffects(NodesByName):
 
     def _put(self, task: SimulatedJob, running: Running, *, begins: datetime, delay: int) -> None:
         stretch = run_interval(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
+        fails = self._world.physics.failure_after(task.job, stretch.works, len(running.replicas))
+        stretch = replace(stretch, fails=fails)
         job = task.job.model_copy(update={"running": running, "promise": None})
         self.tasks[task.job.name] = replace(task, job=job, interval=stretch, ran=True)
 

@@ -58,7 +58,7 @@ class Scorecard(Noun):
     finished: _Count
     """Scored jobs that have ended by themselves."""
     killed: _Count
-    """Scored jobs that ran longer than their plan allowed, and are gone."""
+    """Scored jobs that ran longer than their plan allowed, or failed and are not tried again."""
     running: _Count
     """Scored jobs that run at the end."""
     waiting: _Count
@@ -102,7 +102,7 @@ class Scorecard(Noun):
     preemptions: _Count
     """Times that running jobs were stopped by a plan."""
     interruptions: _Count
-    """Times that jobs were stopped by failing nodes."""
+    """Times that jobs were stopped by failing nodes, or failed and were tried again."""
     migrations: _Count
     """Times that running jobs were moved by a plan."""
     resizes: _Count
@@ -135,9 +135,9 @@ class EpochFigures(Noun):
     finished: _Count
     """Jobs that ended by themselves."""
     killed: _Count
-    """Jobs that ran longer than their plan allowed, and are gone."""
+    """Jobs that ran longer than their plan allowed, or failed and are not tried again."""
     interrupted: _Count
-    """Jobs that failing nodes stopped."""
+    """Jobs that failing nodes stopped, or that failed and wait again."""
     started: _Count
     """Jobs that this epoch's plan starts."""
     preempted: _Count

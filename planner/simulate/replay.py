@@ -115,7 +115,7 @@ class _Mark:
 
 def _over(world: SimulatedWorld, busy: _Mark) -> Stopped | None:
     """Why the replay ends; None if it continues."""
-    if not world.coming and all(task.job.held for task in world.tasks.values()):
+    if not world.coming and all(task.job.withheld for task in world.tasks.values()):
         return "finished"
     return "stuck" if world.now - busy.world.now >= QUIET and not world.outages else None
 
@@ -136,7 +136,7 @@ def _figures(decided: EpochDecision, happened: Iterable[JobEvent], *, number: in
     world = decided.world
     count = Counter(each.kind for each in happened)
     running = sum(task.interval is not None for task in world.tasks.values())
-    held = sum(task.interval is None and task.job.held for task in world.tasks.values())
+    held = sum(task.interval is None and task.job.withheld for task in world.tasks.values())
     return EpochFigures(
         number=number,
         at=world.now,

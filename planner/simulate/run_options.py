@@ -65,6 +65,8 @@ def _events(world: SimulatedWorld) -> Iterator[datetime]:
     for task in world.tasks.values():
         if task.interval is not None:
             yield task.ends_at()
+        elif (again := task.job.retry_at) is not None and again > world.now:
+            yield again
     for coming in world.coming[:1]:
         yield coming.job.submitted_at
     for outage in world.outages[:1]:

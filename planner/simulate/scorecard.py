@@ -72,7 +72,7 @@ class ScoreKeeper:
 
     def __post_init__(self) -> None:
         for name, task in self.world.tasks.items():
-            if task.job.running is None and not task.job.held:
+            if task.job.running is None and not task.job.withheld:
                 self.lives[name] = JobLife(task.job, task.need // (MILLI * task.job.gang.maximum))
         self._coming = {each.job.name: each for each in self.trace.coming}
 
@@ -111,7 +111,7 @@ class ScoreKeeper:
             killed=len(lives) - len(over),
             running=running,
             waiting=len(over) - finished - running,
-            held=sum(task.job.held and task.interval is None for task in world.tasks.values()),
+            held=sum(task.job.withheld and task.interval is None for task in world.tasks.values()),
             not_submitted=len(world.coming),
             finished_per_hour=round(finished / hours, 3) if hours else 0.0,
             wait=distribution(_until(life, life.started_at, world.now) for life in lives),
@@ -151,7 +151,7 @@ class ScoreKeeper:
         ended = [(life, life.ended_at) for life in lives if life.ended_at is not None]
         if not lives:
             return None, None
-        start = (task.job for task in self.world.tasks.values() if task.job.running or not task.job.held)
+        start = (task.job for task in self.world.tasks.values() if task.job.running or not task.job.withheld)
         jobs = [*start, *(each.job for name, each in self._coming.items() if name in self.lives)]
         stays = ((max(began, job.submitted_at), self.ends.get(job.name), demand_of(job)) for job in jobs)
         seconds = (world.now - began).total_seconds()

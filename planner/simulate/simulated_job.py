@@ -39,6 +39,8 @@ class RunInterval:
     gpu_milli: int
     gpu_model: str | None
     """The slowest GPU model that it runs on."""
+    fails: datetime | None = None
+    """Time at which the job fails if it still runs there; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,24 @@ class SimulatedJob:
         return self.given + held
 
     def ends_at(self) -> datetime:
-        """Time when it ends without further changes: its work is done, or it is killed before."""
-        end, running = self.ends(), self.job.running
-        return end if running is None or running.kill_at is None else min(end, running.kill_at)
+        """Time when it ends without further changes: its work is done, or it is killed or fails before."""
+        running = self.job.running
+        early = (None if running is None else running.kill_at, self.begun.fails)
+        return min((self.ends(), *(each for each in early if each is not None)))
+
+    def end_kind(self) -> JobEventKind:
+        """Kind of the event at `ends_at`; a job that may be tried again is interrupted by its failure."""
+        at = self.ends_at()
+        if at == self.ends():
+            return JobEventKind.FINISHED
+        again = self.job.retry is not None and not self.job.retry.is_used_up(self.job.failures + 1)
+        return JobEventKind.INTERRUPTED if at == self.begun.fails and again else JobEventKind.KILLED
+
+    def failed(self, at: datetime, physics: Physics) -> tuple[SimulatedJob, IntervalOutcome]:
+        """The job as pending after a failure, and its ended stretch."""
+        task, held = self.stopped(at, physics)
+        update = {"failures": task.job.failures + 1, "failed_at": at}
+        return replace(task, job=task.job.model_copy(update=update)), held
 
     def ended(self, at: datetime) -> IntervalOutcome:
         """Its stretch, ended at a time without lost work."""
@@ -183,12 +200,12 @@ class JobEventKind(StrEnum):
     PREEMPTED = "preempted"
     """A plan stopped the job; it is pending again."""
     INTERRUPTED = "interrupted"
-    """One of its nodes failed; it is pending again."""
+    """One of its nodes failed, or it failed itself; it is pending again."""
     MOVED = "moved"
     RESIZED = "resized"
     FINISHED = "finished"
     KILLED = "killed"
-    """It reached its kill time, and is removed."""
+    """It reached its kill time, or failed and is not tried again, and is removed."""
 
 
 @dataclass(frozen=True, slots=True)

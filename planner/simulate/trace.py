@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ from gpuplan.models.validation.checks import inconsistencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -35,12 +37,30 @@ class Physics:
     """Seconds to save the state of a job that is stopped or migrated, unless the job has its own value."""
     restart: int = 300
     """Seconds to restore a job from its last checkpoint, unless the job has its own value."""
+    mean_to_failure: int = 0
+    """Mean seconds of work until a replica, and with it its job, fails; 0 is never."""
+    seed: int = 0
+    """Of the failures."""
 
     @staticmethod
-    def of(policy: Policy, checkpoint_every: int) -> Physics:
+    def of(policy: Policy, checkpoint_every: int, *, mean_to_failure: int = 0, seed: int = 0) -> Physics:
         """The delays of a policy."""
         rules = policy.disruption
-        return Physics(checkpoint_every, rules.checkpoint, rules.restart)
+        return Physics(checkpoint_every, rules.checkpoint, rules.restart, mean_to_failure, seed)
+
+    def failure_after(self, job: Job, works: datetime, replicas: int) -> datetime | None:
+        """
+        Time at which a job fails that works from a time on; None if it never does.
+
+        The time to a failure is exponential, so that work done before does not matter. Jobs fail by
+        themselves only.
+        """
+        if not self.mean_to_failure:
+            return None
+        # A text seed and `random()` give the same value on every machine.
+        chance = random.Random(f"{self.seed} {job.name} {works.isoformat()}").random()  # noqa: S311
+        seconds = -math.log(1 - chance) * self.mean_to_failure / replicas
+        return works + timedelta(seconds=max(1, round(seconds)))
 
     def recovery_of(self, job: Job) -> int:
         """Seconds from the restart of a stopped job to its next work."""

@@ -115,6 +115,9 @@ def _task(job: Job, trace: Trace, durations: Durations) -> SimulatedJob:
         job, running.replicas, nodes, begins=begins, delay=int((safe - begins).total_seconds())
     )
     kept += stretch.rate * int((safe - works).total_seconds())
+    # A stretch that began before the simulation fails only after its start.
+    fails = trace.physics.failure_after(job, max(now, stretch.works), len(running.replicas))
+    stretch = replace(stretch, fails=fails)
     # Remaining time without the kill time.
     unbound = job.model_copy(update={"running": running.model_copy(update={"kill_at": None})})
     left = durations.remaining(unbound) - recovering_seconds(job, now) + unsaved_seconds(job, now)
@@ -161,33 +164,31 @@ def _moments(world: SimulatedWorld, until: datetime) -> list[datetime]:
 
 def _work(world: SimulatedWorld, until: datetime) -> Elapsed:
     """Advance all jobs in a span without node changes; jobs that end or are killed are removed."""
-    ended: list[tuple[datetime, str, bool]] = []
+    ended: list[tuple[datetime, str, JobEventKind]] = []
     held = 0
     for name, task in world.tasks.items():
         if task.interval is None or task.job.running is None:
             continue
-        killed = (at := task.ends_at()) < task.ends()
-        at = max(at, world.now)
+        at = max(task.ends_at(), world.now)
         if at <= until:
-            ended.append((at, name, killed))
+            ended.append((at, name, task.end_kind()))
         held += task.interval.gpu_milli * _overlap(max(task.interval.begins, world.now), min(at, until))
     seconds = _overlap(world.now, until)
     up = tuple(node for node in world.cluster.nodes if node.ready_at is None or node.ready_at <= world.now)
     _, usable = gpus_in_use(world.cluster.model_copy(update={"nodes": up}), ())
     cost = hourly_cost(world.cluster) * seconds / _SECONDS_PER_HOUR
-    happened = tuple(
-        JobEvent(
-            at, JobEventKind.KILLED if killed else JobEventKind.FINISHED, name, world.tasks[name].ended(at)
-        )
-        for at, name, killed in sorted(ended)
-    )
-    gone = {each.job for each in happened}
-    finished = (*world.finished, *(_over(world.tasks[each.job], each) for each in happened))
-    later = replace(
-        world, now=until, tasks={name: task for name, task in world.tasks.items() if name not in gone}
-    )
-    later = replace(later, finished=_remembered(later, finished))
-    return Elapsed(later, happened, GpuTimeFlow(held=held, usable=usable.total() * seconds, cost=cost))
+    tasks, happened, finished = dict(world.tasks), list[JobEvent](), list(world.finished)
+    for at, name, kind in sorted(ended):
+        task = tasks.pop(name)
+        if kind is JobEventKind.INTERRUPTED:
+            tasks[name], stretch = task.failed(at, world.physics)
+            happened.append(JobEvent(at, kind, name, stretch))
+        else:
+            happened.append(JobEvent(at, kind, name, task.ended(at)))
+            finished.append(_over(task, happened[-1]))
+    later = replace(world, now=until, tasks=tasks)
+    later = replace(later, finished=_remembered(later, tuple(finished)))
+    return Elapsed(later, tuple(happened), GpuTimeFlow(held=held, usable=usable.total() * seconds, cost=cost))
 
 
 def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:

@@ -21,6 +21,7 @@ from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes, power_left
+from gpuplan.planner.waiting.budget_blocks import BudgetBlocks, with_budgets
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import (
     ClusterFreeCapacity,
@@ -118,6 +119,7 @@ class _Examiner:
         self._room = QuotaHeadroom.holding(snapshot.queues, changes.allocations_after.usage)
         self._barriers = BlockedNodes(changes, policy)
         self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
+        self._budgets = BudgetBlocks(snapshot, policy, target)
         self._outlook = TimeBlockers(snapshot, policy, target)
         self._ahead = FutureStarts(changes, policy)
         self._free_pools: dict[Any, list[FreeCapacity]] = {}
@@ -129,7 +131,10 @@ class _Examiner:
             job.requirements_key,
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority
-            if self._barriers.by_priority or self._ways_out.by_priority or self._ahead.by_priority
+            if self._barriers.by_priority
+            or self._ways_out.by_priority
+            or self._ahead.by_priority
+            or self._budgets.by_priority
             else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
@@ -139,6 +144,8 @@ class _Examiner:
         """Return the most severe reason."""
         if job.held:
             return messages.held_by_user()
+        if job.retry is not None and job.retries_used_up:
+            return messages.retries_used_up(job.failures, job.retry.retries)
         if (never := self._outlook.never(job)) is not None:
             return never
         match = self._matcher.match(job)
@@ -166,7 +173,7 @@ class _Examiner:
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             found = messages.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
-            return with_remarks(found, self._ahead.in_queues(job))
+            return with_budgets(with_remarks(found, self._ahead.in_queues(job)), self._budgets.in_queues(job))
         return self._no_room(job, needs, match, now.gpu_models)
 
     def _no_room(
@@ -189,7 +196,9 @@ class _Examiner:
             )
             forbidden = self._ways_out.forbidden_by_policy(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
-            return with_remarks(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
+            found = with_remarks(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
+            names = [place.node.name for place in pool.places] if self._budgets.by_priority else []
+            return with_budgets(found, self._budgets.on_nodes(job, names))
         apart = [replicas_in_one_domain(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return messages.too_far_apart(job, *max(apart))

@@ -46,6 +46,13 @@ def held_by_user() -> Reason:
     return make_reason(ReasonCode.HELD, "held by its user or an operator")
 
 
+def retries_used_up(failures: int, retries: int) -> Reason:
+    """The job has failed more often than it may be tried again."""
+    allowed = f"{retries:,} {'retry' if retries == 1 else 'retries'}" if retries else "no retry"
+    text = f"failed {format_count(failures, 'time')}, {allowed} allowed"
+    return make_reason(ReasonCode.RETRIES_USED_UP, text, failures=failures, retries=retries)
+
+
 def preempted(followers: Sequence[str]) -> Reason:
     """The plan preempts the job; `followers` are the jobs that take its place."""
     text = f"stopped to make room for {join_first_names(followers)}" if followers else "stopped by this plan"

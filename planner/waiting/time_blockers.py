@@ -38,12 +38,12 @@ class TimeBlockers:
         for job in snapshot.jobs if "co_start" in snapshot.stated else ():
             if job.co_start and job.running:
                 self._runs_already.add(job.co_start)
-            elif job.co_start and not job.held:
+            elif job.co_start and not job.withheld:
                 self._groups[job.co_start].append(job.name)
 
     def kind(self, job: Job) -> tuple[object, ...] | None:
         """Everything about a job that time-related reasons depend on; None if they cannot affect it."""
-        if job.depends_on or job.not_before or job.hard_deadline or job.co_start:
+        if job.depends_on or job.begins_at or job.hard_deadline or job.co_start:
             return (job.name,)
         if job.datasets and self._prerequisites.data(job):
             return (job.name,)
@@ -85,6 +85,8 @@ class TimeBlockers:
         moment, data = self._prerequisites.not_before(job), self._prerequisites.data(job)
         if data is not None and (moment is None or data[1] > moment):
             return time_messages.data_to_come(*data, now)
+        if moment is not None and moment == job.retry_at:
+            return time_messages.backing_off(moment, now, job.failures)
         return time_messages.not_before(moment, now) if moment is not None else None
 
     def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, ReservationWindow]:

@@ -100,6 +100,16 @@ def not_before(moment: datetime, now: datetime) -> Reason:
     )
 
 
+def backing_off(moment: datetime, now: datetime, failures: int) -> Reason:
+    """The job failed and is tried again only after its back-off."""
+    return make_reason(
+        ReasonCode.BEGIN_TIME,
+        f"is tried again at {format_time(moment, now)}, after {format_count(failures, 'failure')}",
+        seconds=int((moment - now).total_seconds()),
+        failures=failures,
+    )
+
+
 def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
     """The job reads a dataset that is not available yet."""
     return make_reason(

@@ -139,7 +139,7 @@ class _PlanFacts:
         self.used, self.usable = self.used_of.total(), self.usable_of.total()
         jobs = plan.snapshot.job_by_name
         self.started = [jobs[action.job] for action in plan.actions if isinstance(action, Start)]
-        self.waiting = [jobs[each.job] for each in plan.waiting if not jobs[each.job].held]
+        self.waiting = [jobs[each.job] for each in plan.waiting if not jobs[each.job].withheld]
 
     def waited(self, jobs: Sequence[Job]) -> int | None:
         """Mean time that jobs have waited; None without jobs."""

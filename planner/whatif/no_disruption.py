@@ -83,6 +83,7 @@ def _worth(job: Job, points: int) -> Job:
             "preferred_nodes": (),
             "datasets": (),
             "not_before": None,
+            "retry": None,
             "deadline": None,
             "hard_deadline": False,
             "depends_on": (),

@@ -218,6 +218,8 @@ class MarketPrices:
         incumbent = self._ledger.problem.incumbents[index]
         if incumbent.stop_points is None or self._ledger.fates[index] is not None:
             return False
+        if not self._ledger.fates.within_budgets(index, len(incumbent.holds)):
+            return False
         order = incumbent.rank, frozenset(incumbent.claims)
         return any(may_use_freed(taker, order) for taker in self._takers)
 

@@ -253,6 +253,7 @@ class PreemptionSearch:
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
         plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and self._in_sight
+        plain = plain and not ledger.fates.budgets.any
         if not plain or any(each.shrinks for each in there):
             return self.loss_by_trial(index, node, there)
         paper, gone = HypotheticalNode(ledger.capacity, node), list[PreemptionCandidate]()

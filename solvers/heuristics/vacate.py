@@ -42,7 +42,9 @@ def may_stop_incumbent(ledger: Ledger, index: int) -> bool:
         return False
     if fate is not None and fate.leave is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move):
         return False
-    return _may_preempt(ledger, index, _preempted(ledger, index))
+    return _may_preempt(ledger, index, _preempted(ledger, index)) and ledger.fates.within_budgets(
+        index, len(incumbent.holds)
+    )
 
 
 def _all_positions(ledger: Ledger, index: int) -> frozenset[int]:
@@ -61,6 +63,8 @@ def vacate_for_move(ledger: Ledger, index: int) -> bool:
     if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
         return False
     everything = _all_positions(ledger, index)
+    if not ledger.fates.within_budgets(index, len(everything)):
+        return False
     _vacate_positions(ledger, index, everything)
     _count_move(ledger, index, 1)
     _set(ledger, index, JobDisruption(DisruptionKind.MOVE, everything))
@@ -77,6 +81,8 @@ def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bo
     if not more or len(incumbent.holds) - len(before | more) < incumbent.min_replicas:
         return False
     if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
+        return False
+    if not ledger.fates.within_budgets(index, len(before | more)):
         return False
     _vacate_positions(ledger, index, more)
     _preempt(ledger, index, more, 1)

@@ -57,7 +57,9 @@ def partition_cluster(ledger: Ledger, parts: int, chance: np.random.Generator) -
     return [
         Partition(
             tuple(sorted(those)),
-            ResourceShare(tuple(all_of - dealt[index] for index, all_of in enumerate(left)), budgets, met),
+            ResourceShare(
+                tuple(all_of - dealt[index] for index, all_of in enumerate(left)), budgets, met, parts
+            ),
         )
         for those, dealt in zip(nodes, jobs, strict=True)
     ]

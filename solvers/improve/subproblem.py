@@ -47,6 +47,8 @@ class ResourceShare:
     """Budgets with limits that leave the other parts their room."""
     met_elsewhere: tuple[int, ...]
     """By guarantee, thousandths of GPUs that the other parts must win; negative for what they may lose."""
+    parts: int = 1
+    """Number of parts, which share what disruption budgets leave."""
 
 
 def build_subproblem(
@@ -114,6 +116,10 @@ class _SubproblemBuilder:
             domains=tuple((level, tuple(of[node] for node in self.nodes)) for level, of in problem.domains),
             charges=problem.charges,
             edges=problem.edges,
+            disruption_limits=ledger.fates.budgets.remaining(
+                {index: position for position, index in enumerate(incumbents)},
+                1 if self.share is None else self.share.parts,
+            ),
             floors=tuple(
                 (priority, floor - ledger.served[priority])
                 for priority, floor in problem.floors

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityTraits
+from gpuplan.solvers.state.constraints.disruption_budgets import DisruptionBudgets
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
@@ -41,6 +42,7 @@ class Disruptions:
     def __init__(self, problem: Problem, company: AffinityIndex) -> None:
         self._incumbents = problem.incumbents
         self._company = company
+        self.budgets = DisruptionBudgets(problem)
         self._fates: dict[int, JobDisruption] = {}
         self._standing: dict[int, list[TraitsOnNodes]] = defaultdict(list)
         """By running job that matters to others: its affinity attributes and its nodes."""
@@ -77,8 +79,16 @@ class Disruptions:
         """Running jobs that leave in one of these ways."""
         return [index for index, fate in sorted(self._fates.items()) if fate.leave in leaves]
 
-    def set(self, incumbent: int, fate: JobDisruption | None) -> None:
-        """Set the fate of a running job; with None it stays."""
+    def within_budgets(self, incumbent: int, given_up: int) -> bool:
+        """True if disruption budgets let a running job give up so many replicas in total."""
+        return self.budgets.admits(incumbent, _given_up(self[incumbent]), given_up)
+
+    def set(self, incumbent: int, fate: JobDisruption | None) -> list[int]:
+        """
+        Set the fate of a running job; with None it stays.
+
+        It returns the running jobs of which disruption budgets may now say otherwise than before.
+        """
         old = self._fates.pop(incumbent, None)
         self.points += self._worth(incumbent, fate) - self._worth(incumbent, old)
         if fate is not None:
@@ -88,6 +98,7 @@ class Disruptions:
         for manners, nodes in self._standing.get(incumbent, ()):
             self._company.count(manners, self._left(incumbent, (manners, nodes), old), -1)
             self._company.count(manners, self._left(incumbent, (manners, nodes), fate), 1)
+        return self.budgets.count(incumbent, _given_up(old), _given_up(fate))
 
     def gpus_left_by_moves(self, node: int) -> frozenset[int]:
         """GPUs of a node that migrating jobs have left."""
@@ -138,3 +149,8 @@ class Disruptions:
                 return incumbent.resize_points + sum(incumbent.shrink_points[: len(fate.given_up)])
             case _:
                 return 0
+
+
+def _given_up(fate: JobDisruption | None) -> int:
+    """Number of replicas that leave their places."""
+    return 0 if fate is None else len(fate.given_up)

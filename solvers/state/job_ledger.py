@@ -18,6 +18,7 @@ from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import JobAssignment
 from gpuplan.solvers.state.capacity_ledger import CapacityLedger
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityTraits
+from gpuplan.solvers.state.constraints.disruption_budgets import nodes_of
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
@@ -406,7 +407,8 @@ class JobLedger(CapacityLedger):
     def set_disruption(self, index: int, fate: JobDisruption | None) -> None:
         """Set the fate of a running job without its places; `heuristics.vacate` does what else that means."""
         minded = self.fates.standing(index)
-        self.fates.set(index, fate)
+        for node in nodes_of(self.problem, self.fates.set(index, fate)):
+            self.capacity.touch(node)
         for manners, nodes in (*minded, *self.fates.standing(index)):
             for concerned in self.company.affected_nodes(manners, nodes):
                 self.capacity.touch(concerned)

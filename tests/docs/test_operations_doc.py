@@ -25,9 +25,10 @@ def test_policies_shown_look_ahead_or_say_how_plans_are_applied():
     assert [(each.model_fields_set, each.timeouts) for each in applying] == [
         (set(ApplyPolicy.model_fields), {ActionKind.PREEMPT: 20 * 60})
     ]
-    # Except for the timeout it shows the defaults.
-    assert applying[0].model_copy(update={"timeouts": {}}) == ApplyPolicy()
-    assert all(policy.horizon.slots > 1 for policy in shown if "apply" not in policy.model_fields_set)
+    # Except for the timeout and the slots it shows the defaults.
+    assert applying[0].model_copy(update={"timeouts": {}, "checkpoints": {}}) == ApplyPolicy()
+    about = [policy for policy in shown if not {"apply", "disruption"} & policy.model_fields_set]
+    assert all(policy.horizon.slots > 1 for policy in about)
 
 
 def test_the_timeouts_told_are_those_of_the_actions():

@@ -19,6 +19,7 @@ from gpuplan.models.formulation.rows import Formulation, Row
 from tests.oracle import capacity, jobs
 from tests.oracle import objective as terms
 from tests.oracle.columns import ReferenceColumns
+from tests.oracle.disruption_budget import disruption_budget
 from tests.oracle.preemption import preemption
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ FAMILIES: Final[tuple[Callable[[Problem, ReferenceColumns], Iterator[Row]], ...]
     jobs.locality,
     jobs.spread,
     preemption,
+    disruption_budget,
     jobs.anti_affinity,
     capacity.gpus,
     capacity.mig,

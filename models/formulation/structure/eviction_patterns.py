@@ -49,6 +49,11 @@ class EvictionPatterns:
 
     def __init__(self, problem: Problem, params: FormulationParams = FormulationParams()) -> None:
         self.problem, self._params = problem, params
+        self._budgets: dict[int, list[str]] = defaultdict(list)
+        """Disruption budgets of each running job that has some."""
+        for limit in problem.disruption_limits:
+            for index in limit.members:
+                self._budgets[index].append(limit.name)
         self.holds: dict[int, dict[int, tuple[int, ...]]] = _holds(problem)
         """By node and running job: positions in the `holds` of the job."""
         self.pinned_nodes = {
@@ -136,7 +141,7 @@ class EvictionPatterns:
             # Whole GPUs of a node are interchangeable, shares only within one GPU.
             tuple(sorted(hold.gpus for hold in incumbent.holds)) if shape.gpu_milli else len(incumbent.holds),
             sum(len(hold.gpus) for hold in incumbent.holds),
-            incumbent.queue,
+            (incumbent.queue, tuple(self._budgets.get(index, ()))),
             (incumbent.rank, incumbent.claims),
             # A job that ends before a later slot frees nothing there when it is evicted now.
             incumbent.until,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import DependencyKind, JobOutcome
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.messages import truncated_names
+from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from gpuplan.models.dependency import Dependency
+    from gpuplan.models.job import Job
     from gpuplan.models.verifier.context import Context, Interval
 
 _HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
@@ -41,7 +44,7 @@ def co_start_groups(case: Context) -> dict[str, list[str]]:
     """Pending jobs that are not held, by the name of their co-start group."""
     groups: dict[str, list[str]] = defaultdict(list)
     for job in case.snapshot.waiting:
-        if job.co_start and not job.held:
+        if job.co_start and not job.withheld:
             groups[job.co_start].append(job.name)
     over = {job.co_start for job in case.running} if groups else set()
     return {name: members for name, members in groups.items() if name not in over}
@@ -53,6 +56,8 @@ def unmet_start_conditions(
     """Unmet conditions of a start as (found, allowed), if the jobs in `starts` start."""
     job, time = stay.job, case.time
     earliest = [("", job.not_before)] if job.not_before else []
+    if (again := _end_of_backoff(job)) is not None:
+        earliest.append((f", after {format_count(job.failures, 'failure')}", again))
     earliest += [
         (f", when dataset {dataset.name} is available", dataset.available_at)
         for dataset in (case.snapshot.cluster.datasets if job.datasets else ())
@@ -70,6 +75,19 @@ def unmet_start_conditions(
         if (held := len(job.depends_on) - len(missing)) < needed:
             names = truncated_names(f"{each.job} {each.kind}" for each in missing)
             yield f"starts before {names}", f"after {needed - held} more of them"
+
+
+def _end_of_backoff(job: Job) -> datetime | None:
+    """The time at which a job that failed may be tried again; a running job is tried already."""
+    rule, seconds = job.retry, 0
+    if rule is None or job.failed_at is None or job.running is not None:
+        return None
+    longest = max(rule.backoff, rule.longest_backoff)
+    for number in range(1, job.failures + 1):
+        seconds = rule.backoff if number == 1 else 2 * seconds
+        if not 0 < seconds < longest:
+            break
+    return job.failed_at + timedelta(seconds=min(seconds, longest))
 
 
 def _is_satisfied(case: Context, dependency: Dependency, slot: int, starts: Mapping[str, Interval]) -> bool:

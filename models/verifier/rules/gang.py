@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def assignment(case: Context) -> Iterator[Violation]:
-    """Each placement names a job of the snapshot, once, in slot 0; a held job does not start."""
+    """
+    Each placement names a job of the snapshot, once, in slot 0.
+
+    A held job does not start, and neither does a job that has failed more often than it may be tried again.
+    """
     for name, times in case.placement_counts.items():
         subject = f"job {name}"
         if name not in case.jobs:
@@ -42,6 +46,9 @@ def assignment(case: Context) -> Iterator[Violation]:
     for job, _ in case.with_change(Change.STARTED):
         if job.held:
             yield Violation(Rule.ASSIGNMENT, f"job {job.name}", "a held job that starts", "a held job waits")
+        if job.retry is not None and job.failures > (most := job.retry.retries):
+            found = f"a start after {format_count(job.failures, 'failure')}"
+            yield Violation(Rule.ASSIGNMENT, f"job {job.name}", found, f"at most {most} retries")
     for placement in case.placements:
         if placement.slot:
             yield Violation(Rule.ASSIGNMENT, f"job {placement.job}", f"slot {placement.slot}", "slot 0")

@@ -107,7 +107,7 @@ class _Order:
     def could_be_first(self, job: Job) -> bool:
         """True if a job does not start now, and its start does not depend on other jobs."""
         there = job.name in self._case.placement_counts
-        return not (there or job.held or job.co_start or job.request.mig or not job.weight_milli)
+        return not (there or job.withheld or job.co_start or job.request.mig or not job.weight_milli)
 
     def _below(self, priority: int) -> frozenset[str]:
         """Newcomers of lower priority."""

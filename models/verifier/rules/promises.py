@@ -110,7 +110,7 @@ class _PromiseBook:
 
         None without a promise, or with one after the horizon.
         """
-        if job.promise is None or job.running or job.held:
+        if job.promise is None or job.running or job.withheld:
             return None
         second = self._time.seconds_to(job.promise.start)
         if second >= self._time.slots.end:

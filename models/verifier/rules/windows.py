@@ -48,8 +48,8 @@ def _faults(case: Context, planned: LaterStart) -> Iterator[tuple[str, str]]:
     if job is None:
         yield "no such job in the snapshot", "a job of the snapshot"
         return
-    if job.held:
-        yield "a held job", "a held job waits"
+    if job.withheld:
+        yield ("a held job", "a held job waits") if job.held else ("no retry left", "it waits")
     if (count := len(planned.replicas)) != job.gang.minimum:
         yield format_count(count, "replica"), format_count(job.gang.minimum, "replica")
 

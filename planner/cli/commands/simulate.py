@@ -116,6 +116,14 @@ class _Every(DurationType):
     help="Time between checkpoints of running jobs; 0s is never.",
 )
 @click.option(
+    "--mean-to-failure",
+    type=DurationType(),
+    default="0s",
+    show_default=True,
+    help="Mean time until a replica fails, and with it its job; the job's retry rule says what then. 0s is "
+    "never.",
+)
+@click.option(
     "--policy",
     "policy_files",
     multiple=True,
@@ -252,6 +260,7 @@ def _trace(snapshot: Snapshot, cases: Sequence[RunCase], given: dict[str, Any]) 
         ),
         estimates=Estimates(None if factor > _WRONGEST else factor, seed),
         checkpoint_every=_seconds(given["checkpoint_every"]),
+        mean_to_failure=_seconds(given["mean_to_failure"]),
         seed=seed,
     )
 

@@ -85,6 +85,29 @@ def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> N
     say(f"{format_count(len(submission.jobs), 'job')} submitted to {state}.")
 
 
+@simulated_group.command("end", epilog="Example: gpuplan simulated end train-a --failed")
+@click.argument("job", type=EntityName("job"))
+@click.option("--failed", is_flag=True, help="It has failed: its retry rule says whether it waits again.")
+@state_option
+@json_option
+def simulated_end_command(job: str, state: Path, *, failed: bool, as_json: bool) -> None:
+    """
+    End the running JOB now.
+
+    A job with a `retry` rule waits again after a failure, or after every end, as the rule says.
+    """
+    from gpuplan.models.dependency import JobOutcome
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+    outcome = JobOutcome.FAILED if failed else JobOutcome.SUCCEEDED
+    with SimulatedCluster(state) as cluster:
+        again = cluster.end_job(job, outcome)
+    if as_json:
+        show_json({"state": str(state), "job": job, "outcome": outcome, "waits_again": again})
+        return
+    say(f"Job {job} has {outcome}{' and waits again' if again else ''}.")
+
+
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
 @click.argument("node", type=EntityName("node"))
 @click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU of the node becomes unhealthy.")

@@ -219,7 +219,7 @@ def capacity_command(
     question = read_undamaged_request(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     if waiting:
-        asked = [job for job in snapshot.jobs if job.running is None and not job.held]
+        asked = [job for job in snapshot.jobs if job.running is None and not job.withheld]
     else:
         asked = jobs_named(jobs, snapshot, source)
     with live_view("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:

@@ -30,7 +30,7 @@ from gpuplan.planner.executors.slurm.job_steps import Deed, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
 from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
-from gpuplan.planner.sources.slurm.slurm import read_slurm_live
+from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
 if TYPE_CHECKING:
@@ -44,12 +44,6 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-_CAN: Final = frozenset(
-    {
-        *(ActionKind.START, ActionKind.PREEMPT, ActionKind.MIGRATE, ActionKind.RELEASE),
-        *(ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN),
-    }
-)
 _OF_NODES: Final = frozenset(
     {ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
@@ -88,7 +82,7 @@ class SlurmCluster:
     @property
     def can(self) -> frozenset[ActionKind]:
         """All but to change the size of a job and the MIG layout of a GPU."""
-        return _CAN
+        return frozenset(SLURM_CAN)
 
     @property
     def pins(self) -> frozenset[Pin]:
@@ -125,7 +119,7 @@ class SlurmCluster:
 
     def begin(self, action: Change, key: str) -> ActionProgress:
         """See `ClusterWriter`."""
-        if ActionKind(action.type) not in _CAN:
+        if ActionKind(action.type) not in SLURM_CAN:
             raise ExecutionError(f"{action_subject(action)}: a Slurm cluster cannot {action.type} it.")
         if isinstance(action, NodeAction):
             return self._begin_node(action, key)

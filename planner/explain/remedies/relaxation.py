@@ -15,7 +15,7 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.job import Toleration
 from gpuplan.models.units import MILLI, print_milli, print_timestamp
 from gpuplan.planner.explain.answers.job import RemedyKind, RemedyPart
-from gpuplan.planner.text_format import format_cpus, format_gib, format_time, gang_size
+from gpuplan.planner.text_format import format_count, format_cpus, format_gib, format_time, gang_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,15 +98,24 @@ def _relaxations_of(question: Hypothesis) -> Iterator[Relaxation]:
             kind=RemedyKind.RELEASE, subject=job.name, before="held", after="", text="release it"
         )
         yield _switch({"held": False}, part)
-    if job.not_before is not None and job.not_before > question.plan.snapshot.taken_at:
-        begins = format_time(job.not_before, question.plan.snapshot.taken_at)
+    if job.retries_used_up:
+        failures = format_count(job.failures, "failure")
+        part = RemedyPart(
+            kind=RemedyKind.RELEASE,
+            subject=job.name,
+            before=failures,
+            after="",
+            text=f"forget its {failures}",
+        )
+        yield _switch({"failures": 0, "failed_at": None}, part)
+    if (begins := job.begins_at) is not None and begins > question.plan.snapshot.taken_at:
         part = RemedyPart(
             kind=RemedyKind.BEGIN,
-            subject="not_before",
-            before=print_timestamp(job.not_before),
-            text=f"let it begin now instead of at {begins}",
+            subject="failed_at" if begins == job.retry_at else "not_before",
+            before=print_timestamp(begins),
+            text=f"let it begin now instead of at {format_time(begins, question.plan.snapshot.taken_at)}",
         )
-        yield _switch({"not_before": None}, part)
+        yield _switch({"not_before": None, "failed_at": None}, part)
     yield from _gpu_models(question)
     yield from _conditions(job)
     yield from _taints(question)

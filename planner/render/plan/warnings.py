@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
+from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_with_and
@@ -18,6 +21,7 @@ from gpuplan.planner.waiting.time_messages import window_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
@@ -84,8 +88,13 @@ def _kind_row(kinds: str, outcome: FindingOutcome, found: Sequence[DamageFinding
 
 
 def unmet_commitments(plan: Plan) -> list[str]:
-    """A sentence per missed guarantee, and per node that should be empty and is not."""
-    return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
+    """A sentence per missed guarantee, node that should be empty and is not, and busy checkpoint storage."""
+    return [
+        *missed_guarantees(plan),
+        *waiting_drains(plan),
+        *waiting_windows(plan),
+        *checkpoint_queues(plan),
+    ]
 
 
 def missed_guarantees(plan: Plan) -> list[str]:
@@ -115,7 +124,7 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
     for job in snapshot.jobs:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
         fits = job.request.total_gpu_milli * job.gang.minimum <= amount
-        if job.running is None and not job.held and usable and fits:
+        if job.running is None and not job.withheld and usable and fits:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     return demand
 
@@ -130,20 +139,29 @@ def waiting_drains(plan: Plan) -> list[str]:
     """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
     draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
     jobs = plan.snapshot.job_by_name
-    left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    keeper = BudgetKeeper(plan.snapshot, plan.policy, plan.target)
+    left: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         for node in {replica.node for replica in placement.replicas} & draining:
-            left[node][jobs[placement.job].preemptible].append(placement.job)
+            left[node][_why_it_stays(jobs[placement.job], keeper)].append(placement.job)
     found = []
     for node, names in sorted(left.items()):
-        # A preemptible job stays if there is no room for it elsewhere or if staying gives more points.
-        told = [
-            f"{join_first_names(names[preemptible])} ({why})"
-            for preemptible, why in ((False, "not preemptible"), (True, "stays"))
-            if names[preemptible]
-        ]
+        order = sorted(names, key=lambda why: (why != _FIXED, why == _STAYS, why))
+        told = [f"{join_first_names(names[why])} ({why})" for why in order]
         found.append(f"node {node}: drain waits for {join_with_and(told)}")
     return found
+
+
+_FIXED: Final = "not preemptible"
+
+_STAYS: Final = "stays"
+"""There is no room for the job elsewhere, or staying gives more points."""
+
+
+def _why_it_stays(job: Job, keeper: BudgetKeeper) -> str:
+    if not job.preemptible:
+        return _FIXED
+    return budget_text(use) if (use := keeper.against(job)) is not None else _STAYS
 
 
 def waiting_windows(plan: Plan) -> list[str]:
@@ -163,3 +181,12 @@ def waiting_windows(plan: Plan) -> list[str]:
             why = "stays" if job.preemptible else "not preemptible"
             found.append(f"{window_name(window)}: {job.name} is still on {join_first_names(left)} ({why})")
     return sorted(found)
+
+
+def checkpoint_queues(plan: Plan) -> list[str]:
+    """`storage lustre: 6 jobs save their state, 2 at a time`: applies wait there for a checkpoint slot."""
+    queues = CheckpointSlots(plan).queues(changes_of(plan.actions))
+    return [
+        f"storage {storage}: {format_count(count, 'job')} save their state, {slots} at a time"
+        for storage, (count, slots) in queues.items()
+    ]

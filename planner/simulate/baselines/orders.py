@@ -67,14 +67,22 @@ class Contender:
 
 
 def contenders(snapshot: Snapshot, policy: Policy, attained: Mapping[str, int]) -> tuple[Contender, ...]:
-    """Jobs of a snapshot that are not held, by submission time; jobs missing in `attained` have 0."""
+    """
+    Running jobs of a snapshot and those that may start, by submission time.
+
+    Jobs missing in `attained` have 0. Held jobs and jobs in their back-off after a failure may not start.
+    """
     durations = Durations(snapshot, policy)
     found = (
         _contender(job, snapshot, durations, attained.get(job.name, 0))
         for job in snapshot.jobs
-        if job.running is not None or not job.held
+        if job.running is not None or not (job.withheld or _backs_off(job, snapshot.taken_at))
     )
     return tuple(sorted(found, key=lambda each: each.first_come))
+
+
+def _backs_off(job: Job, now: datetime) -> bool:
+    return job.retry_at is not None and job.retry_at > now
 
 
 def _contender(job: Job, snapshot: Snapshot, durations: Durations, attained: int) -> Contender:

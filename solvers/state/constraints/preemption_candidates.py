@@ -178,10 +178,20 @@ class PreemptionCandidates:
         self._seen = len(changes)
 
     def _stays(self, victim: PreemptionCandidate) -> bool:
+        fates = self._ledger.fates
+        fate = fates[victim.incumbent]
+        if fate is not None and not (
+            fate.leave is DisruptionKind.SHRINK and fate.given_up.isdisjoint(victim.positions)
+        ):
+            return False
+        return not fates.budgets.any or fates.within_budgets(victim.incumbent, self._given_up(victim))
+
+    def _given_up(self, victim: PreemptionCandidate) -> int:
+        """Replicas that the running job gives up in total if the victim leaves as well."""
+        if not victim.shrinks:
+            return len(self._ledger.problem.incumbents[victim.incumbent].holds)
         fate = self._ledger.fates[victim.incumbent]
-        if fate is None:
-            return True
-        return fate.leave is DisruptionKind.SHRINK and fate.given_up.isdisjoint(victim.positions)
+        return len(victim.positions) + (len(fate.given_up) if fate is not None else 0)
 
 
 def resumption_points(problem: Problem) -> dict[int, int]:

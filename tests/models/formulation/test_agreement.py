@@ -29,7 +29,7 @@ from gpuplan.solvers.interface import Budget
 from tests.oracle import reference
 from tests.support.builders import build
 from tests.support.oracles.overcommitted import overfull
-from tests.support.strategies import instances
+from tests.support.strategies import budget_worlds, instances
 from tests.support.strategies.random_targets import judged, legal_target, random_target
 
 pytestmark = pytest.mark.slow
@@ -40,6 +40,7 @@ COMPARED = {
     "locality": "locality",
     "spread": "spread",
     "preemption": "preemption",
+    "disruption_budget": "disruption_budget",
     "anti_affinity": "anti_affinity",
     "gpu_capacity": "GPUs",
     "fractional_gpu": "GPUs",
@@ -75,12 +76,18 @@ its GPUs are held, a job of one replica none for the domains of two, and a repli
 GPU model.
 """
 
-SAMPLES, RANDOM_TARGETS, LEGAL_TARGETS = 320, 4, 2
+SAMPLES, RANDOM_TARGETS, LEGAL_TARGETS = 380, 4, 2
+
+WITH_BUDGETS = 320
+"""From this instance on, disruption budgets often bind."""
 
 
 @cache
 def posed(number):
     """(snapshot, policy, problem) of one instance: every fourth one plain."""
+    if number >= WITH_BUDGETS:
+        snapshot, policy = budget_worlds.world(number)
+        return snapshot, policy, build_problem(snapshot, policy)
     if number % 4 == 0:
         snapshot = (instances.mixed if number % 8 else instances.divisible)(number)
         return snapshot, instances.POLICY, build_problem(snapshot, instances.POLICY)

@@ -10,7 +10,7 @@ import pytest
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Progress
 from gpuplan.models.placement import Running
-from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy, RequeueBoost, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.value.job_value import job_points
 from gpuplan.models.value.start_value import StartValue
@@ -350,3 +350,33 @@ def test_by_fairness_of_two_jobs_the_one_that_had_less_is_worth_more_for_the_sam
     shares = [earnings.worth.share(each, 8 * HOUR, 100 * HOUR) for each in jobs]
 
     assert shares[0][0] / shares[0][1] > 2 * shares[1][0] / shares[1][1]
+
+
+# --- the boost of preempted jobs ----------------------------------------------------------------------------
+
+
+def boosted(job, goal, **requeue):
+    policy = Policy(objective=Objective(goal=goal), weights=Weights(requeue=RequeueBoost(**requeue)))
+    return StartValue(build.snapshot(nodes=build.cluster(1), jobs=[job]), policy).full_points(job)
+
+
+@pytest.mark.parametrize(("preemptions", "doublings"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (90, 3)])
+def test_each_preemption_is_worth_a_doubling_of_age_up_to_the_cap(preemptions, doublings):
+    stopped = job("a", 24, preemptions=preemptions)
+
+    assert boosted(stopped, "completion", gain=1, cap=3) == round(100 * 2 ** (doublings / 4))
+    assert boosted(job("a", 24, waited=12 * doublings), "completion") == round(100 * 2 ** (doublings / 4))
+
+
+@pytest.mark.parametrize(("preemptions", "points"), [(0, 200), (1, 400), (2, 600), (3, 700), (9, 700)])
+def test_by_value_it_is_a_point_of_priority(preemptions, points):
+    assert boosted(job("a", preemptions=preemptions, priority=1), "value", gain=2, cap=5) == points
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_by_default_preemptions_do_not_matter(goal):
+    assert boosted(job("a", preemptions=5), goal) == boosted(job("a"), goal)
+
+
+def test_with_fairness_there_is_no_boost():
+    assert boosted(job("a", preemptions=5), "fairness", gain=3) == boosted(job("a"), "fairness")

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Progress
+from gpuplan.models.retry import Retry
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
@@ -149,3 +151,90 @@ def test_a_node_fails_once(live):
 
     with pytest.raises(PlannerError, match="found n0 down already"):
         live.fail_node("n0")
+
+
+# --- jobs that end ------------------------------------------------------------------------------------------
+
+
+def tried(**rule):
+    """A cluster with one running job that is tried again by a rule, an hour after it began."""
+    again = Retry(**rule) if rule else None
+    saved = NOW - timedelta(minutes=10)
+    runs = job("a", gpus=1, at=[replica("n0", gpus=[0])], expected_duration="3h", retry=again)
+    runs = runs.model_copy(
+        update={"running": runs.running.model_copy(update={"last_checkpoint_at": saved}), "failures": 1}
+    )
+    return snapshot(nodes=cluster(1), jobs=[runs])
+
+
+@pytest.fixture
+def of(tmp_path):
+    """Make a cluster in the state of a snapshot."""
+    opened = []
+
+    def make(world):
+        opened.append(SimulatedCluster.create(tmp_path / f"{len(opened)}.db", world))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def test_a_job_that_fails_waits_again_with_what_it_saved(of):
+    live = of(tried(max=2, backoff="1m"))
+
+    assert live.end_job("a", JobOutcome.FAILED)
+
+    waits, now = live.snapshot().job_by_name["a"], NOW + timedelta(seconds=1)
+    assert (waits.running, waits.failures, waits.failed_at, waits.preemptions) == (None, 2, now, 0)
+    assert waits.progress.completed_milli == 50 * 60 * 1000
+    assert waits.begins_at == now + timedelta(minutes=2)
+    with pytest.raises(ExecutionError, match="its back-off, which ends at 2026-11-20T12:02:01Z"):
+        live.begin(start("a", placement("a", replica(gpus=[0]))), "k")
+    live.advance(120)
+    live.begin(start("a", placement("a", replica(gpus=[0]))), "k")
+
+
+@pytest.mark.parametrize("rule", [{}, {"when": "never"}, {"max": 1}, {"when": "always", "max": 1}])
+def test_a_job_without_a_retry_left_has_failed(of, rule):
+    live = of(tried(**rule))
+
+    assert not live.end_job("a", JobOutcome.FAILED)
+    assert [(each.name, each.outcome) for each in live.snapshot().finished] == [("a", JobOutcome.FAILED)]
+
+
+@pytest.mark.parametrize(("rule", "again"), [({}, False), ({"max": 9}, False), ({"when": "always"}, True)])
+def test_after_a_success_only_a_job_that_always_runs_begins_anew(of, rule, again):
+    live = of(tried(**rule))
+
+    assert live.end_job("a", JobOutcome.SUCCEEDED) is again
+
+    there = live.snapshot().job_by_name.get("a")
+    assert (there is not None) is again
+    if there:
+        now = NOW + timedelta(seconds=1)
+        assert (there.progress, there.failures, there.submitted_at) == (None, 0, now)
+
+
+def test_a_job_that_always_runs_begins_anew_when_its_time_is_over(of):
+    live = of(tried(when="always"))
+
+    live.advance(3 * 3600)
+
+    waits = live.snapshot().job_by_name["a"]
+    assert (waits.running, waits.submitted_at) == (None, NOW + timedelta(hours=2))
+
+
+def test_a_job_without_a_retry_left_does_not_start(of):
+    used_up = job("a", gpus=1, retry=Retry(max=1), failures=2)
+    live = of(snapshot(nodes=cluster(1), jobs=[used_up]))
+
+    with pytest.raises(ExecutionError, match="found 2 failures"):
+        live.begin(start("a", placement("a", replica(gpus=[0]))), "k")
+
+
+@pytest.mark.parametrize(("name", "found"), [("none", "no such job"), ("waits", "it waiting")])
+def test_only_a_job_that_runs_ends(live, name, found):
+    with pytest.raises(PlannerError, match=f"expected job {name} to run, found {found}"):
+        live.end_job(name, JobOutcome.FAILED)

@@ -9,6 +9,7 @@ import pytest
 
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.placement import Running
+from gpuplan.models.retry import Retry
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import REMEMBERED, advance_world, initial_world
@@ -158,3 +159,45 @@ def test_a_planner_sees_the_last_checkpoint_of_a_running_job_and_not_its_true_du
         last_checkpoint_at=NOW + timedelta(seconds=600),
         replicas=(replica("n0", gpus=(0,)),),
     )
+
+
+# --- jobs that fail -----------------------------------------------------------------------------------------
+
+FRAIL = Physics(checkpoint_every=600, mean_to_failure=1800, seed=3)
+
+
+def failure_of(name, **about):
+    """The second at which a job fails, and the world at that second, of jobs that would run for days."""
+    began = world(runs(name, 0, left=10**6, **about), physics=FRAIL)
+    at = began.tasks[name].begun.fails
+    return seconds(at), advance_world(began, at)
+
+
+def test_a_job_that_fails_is_gone_unless_it_is_tried_again():
+    second, passed = failure_of("a")
+
+    assert 0 < second < 6 * 3600
+    assert told(passed) == [(second, JobEventKind.KILLED, "a")]
+    assert [(each.name, each.outcome) for each in passed.world.finished] == [("a", JobOutcome.FAILED)]
+
+
+def test_a_job_that_is_tried_again_waits_with_what_it_saved():
+    second, passed = failure_of("a", retry=Retry(max=1, backoff="5m"))
+
+    waits = passed.world.tasks["a"].job
+    assert told(passed) == [(second, JobEventKind.INTERRUPTED, "a")]
+    assert (waits.running, waits.failures, seconds(waits.failed_at)) == (None, 1, second)
+    assert waits.progress.completed_milli == (3600 + second) // 600 * 600 * 1000
+    assert passed.happened[0].held.lost == (3600 + second) % 600
+    _, over = failure_of("a", retry=Retry(max=1), failures=1)
+    assert over.world.tasks == {}
+
+
+def test_failures_are_drawn_from_the_seed_and_more_replicas_fail_sooner():
+    frail = [FRAIL.failure_after(job(f"j{n}"), NOW, 1) for n in range(400)]
+    mean = sum(map(seconds, frail)) / len(frail)
+
+    assert frail == [FRAIL.failure_after(job(f"j{n}"), NOW, 1) for n in range(400)]
+    assert 1500 < mean < 2100
+    assert FRAIL.failure_after(job("a"), NOW, 9) < FRAIL.failure_after(job("a"), NOW, 1)
+    assert Physics().failure_after(job("a"), NOW, 1) is None

@@ -22,6 +22,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.waiting import messages
@@ -72,6 +73,11 @@ def told(waiting, *others, **more):
     """Code and figures of that reason, where the sentence has more of them than the numbers."""
     reason = reason_of(waiting, *others, **more)
     return reason.code, figures(reason.text)
+
+
+def budgets(*given):
+    """A policy with these disruption budgets."""
+    return MAY_DO_NOTHING.model_copy(update={"disruption": Disruption(budgets=given)})
 
 
 def remarks(reason):
@@ -890,3 +896,43 @@ def test_thousands_of_equal_jobs_share_one_reason():
     reasons = waiting_reasons(world, Policy(), target(world))
 
     assert len({id(reason) for reason in reasons.values()}) == 1
+
+
+# --- disruption budgets -------------------------------------------------------------------------------------
+
+
+def kept_by(policy, *, priority=5, **more):
+    """Names of the budgets in the reason of a job that could take the places of two others."""
+    running = [
+        job(f"r{index}", gpus=4, at=[replica(gpus=range(4 * index, 4 * index + 4))], **more)
+        for index in range(2)
+    ]
+    reason = reason_of(job("w", gpus=4, priority=priority), *running, nodes=cluster(1), policy=policy)
+    return reason.code, reason.numbers.get("disruption_budgets")
+
+
+NONE_LEFT = DisruptionBudget(name="b", max_unavailable=0)
+
+
+def test_a_job_names_the_budget_that_keeps_others_in_its_place():
+    assert kept_by(budgets(NONE_LEFT)) == (ReasonCode.RESOURCES, "b")
+    both = budgets(NONE_LEFT, DisruptionBudget(name="a", labels={"app": "x"}, min_available=2))
+    assert kept_by(both, labels={"app": "y"}) == (ReasonCode.RESOURCES, "b")
+
+
+def test_a_budget_that_leaves_enough_or_keeps_what_the_job_may_not_replace_is_not_named():
+    assert kept_by(budgets(DisruptionBudget(name="b", max_unavailable=1))) == (ReasonCode.RESOURCES, None)
+    assert kept_by(budgets(NONE_LEFT), priority=0) == (ReasonCode.RESOURCES, None)
+    assert kept_by(budgets(NONE_LEFT), preemptible=False) == (ReasonCode.RESOURCES, None)
+
+
+def test_a_job_that_waits_for_quota_names_the_budget_that_keeps_jobs_of_its_queues():
+    running = job("r", gpus=4, at=[replica(gpus=range(4))])
+    queues = [queue("q", nominal=4)]
+
+    reason = reason_of(
+        job("w", gpus=4, priority=5), running, nodes=cluster(1), queues=queues, policy=budgets(NONE_LEFT)
+    )
+
+    assert reason.code is ReasonCode.WAITING_FOR_QUOTA
+    assert reason.numbers["disruption_budgets"] == "b"

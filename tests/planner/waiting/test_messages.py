@@ -124,6 +124,9 @@ def nodes_and_quotas():
     """No node matches, a quota, a domain, or what the plan prefers."""
     wants = job(gpus=1, gpu_models=["H200", "B200"])
     yield messages.held_by_user()
+    yield messages.retries_used_up(7, 6)
+    yield messages.retries_used_up(1, 0)
+    yield time_messages.backing_off(at(1), NOW, 2)
     yield messages.preempted([])
     yield messages.preempted(["b", "c", "d", "e"])
     yield messages.no_match(wants, refused(), {"T4", "L4"})

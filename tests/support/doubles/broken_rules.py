@@ -7,6 +7,7 @@ from gpuplan.models.verifier import quota_usage as USAGE
 from gpuplan.models.verifier import snapshot_facts as FACTS
 from gpuplan.models.verifier.rules import capacity as CAPACITY
 from gpuplan.models.verifier.rules import disruption as DISRUPTION
+from gpuplan.models.verifier.rules import disruption_budget as BUDGET
 from gpuplan.models.verifier.rules import gang as JOB
 from gpuplan.models.verifier.rules import mig as MIG
 from gpuplan.models.verifier.rules import migration_order as ORDER
@@ -20,6 +21,7 @@ PLANTED = (
     ("assignment", JOB, "if times > 1:", "if times > 2:"),
     ("assignment", JOB, "if name not in case.jobs:", "if False:"),
     ("assignment", JOB, "if job.held:", "if False:"),
+    ("assignment", JOB, "if job.retry is not None and job.failures > (most", "if job.retry is not None and job.failures >= (most"),
     ("assignment", JOB, "if placement.slot:", "if placement.slot > 1:"),
     ("assignment", JOB, "case.with_change(Change.STARTED)", "((one.job, one) for one in case.judged_placements if one.job)"),
     ("damage", DISRUPTION, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
@@ -36,6 +38,28 @@ PLANTED = (
     ("damage", DISRUPTION, "set(named) - damaged.keys() - left", "set()"),
     ("damage", DISRUPTION, "job.name not in damaged and before", "False and before"),
     ("damage", DISRUPTION, "before.keys() ^ sound.job_by_name.keys()", "set()"),
+    ("disruption_budget", BUDGET, "return not budget.windows or any(", "return any("),
+    ("disruption_budget", BUDGET, "for job in case.stopped if job.running", "for job in () if job.running"),
+    ("disruption_budget", BUDGET, "(Change.MOVED, Change.REPLACED)", "(Change.REPLACED,)"),
+    ("disruption_budget", BUDGET, "held - len(occupant.placement.replicas)", "held"),
+    ("disruption_budget", BUDGET, "if any(job.labels.get(key) != value", "if any(job.labels.get(key, value) != value"),
+    ("disruption_budget", BUDGET, "        queue = parents.get(queue)", "        queue = None"),
+    ("disruption_budget", BUDGET, "if job.name in lost and not _must_leave(job, case)", "if job.name in lost"),
+    ("disruption_budget", BUDGET, "count, down = len(job.running.replicas), _must_leave(job, case)", "count, down = len(job.running.replicas), False"),
+    ("disruption_budget", BUDGET, "interrupted = job.progress is not None or job.preemptions > 0", "interrupted = job.progress is not None"),
+    ("disruption_budget", BUDGET, "interrupted = job.progress is not None or job.preemptions > 0", "interrupted = job.preemptions > 0"),
+    ("disruption_budget", BUDGET, "elif interrupted and not job.withheld:", "elif interrupted:"),
+    ("disruption_budget", BUDGET, "elif interrupted and not job.withheld:", "elif not job.held:"),
+    ("disruption_budget", BUDGET, "            if interrupted:\n", "            if True:\n"),
+    ("disruption_budget", BUDGET, "< budget.min_ready", "<= budget.min_ready"),
+    ("disruption_budget", BUDGET, "< budget.min_ready", "< 0"),
+    ("disruption_budget", BUDGET, "count, down = job.gang.minimum, True", "count, down = job.gang.maximum, True"),
+    ("disruption_budget", BUDGET, "running.resized_at < began", "True"),
+    ("disruption_budget", BUDGET, "running.resized_at < began", "False"),
+    ("disruption_budget", BUDGET, "exact // 100 + (exact % 100 > 0)", "exact // 100"),
+    ("disruption_budget", BUDGET, "return expected - _number(budget.min_available or 0, expected)", "return _number(budget.min_available or 0, expected)"),
+    ("disruption_budget", BUDGET, "missing += count if down else 0", "missing += 1 if down else 0"),
+    ("disruption_budget", BUDGET, "        if not taken:\n            continue\n", ""),
     ("disruption", IDENTITY, "return one == other or Counter", "return len(one) == len(other) or Counter"),
     ("disruption", IDENTITY, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
     ("disruption", IDENTITY, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),

@@ -59,11 +59,16 @@ def apply_at_once(plan, folder):
     return apply_in_pieces(plan, folder, steps=len(steps_of(plan)) + 1)
 
 
-def preempting(stops, starts):
-    """A plan that stops so many jobs of one GPU, and starts so many that are more important."""
+def preempting(stops, starts, storages=()):
+    """
+    A plan that stops so many jobs of one GPU, and starts so many that are more important.
+
+    `storages` names where each of the jobs saves its checkpoints.
+    """
     count = max(stops, starts)
     held = [replica(f"n{number // 8}", gpus=[number % 8]) for number in range(count)]
-    jobs = [job(f"old{number:03}", gpus=1, at=[held[number]]) for number in range(stops)]
+    saves = [{"checkpoint_storage": name} for name in storages] or [{}] * stops
+    jobs = [job(f"old{number:03}", gpus=1, at=[held[number]], **saves[number]) for number in range(stops)]
     jobs += [job(f"new{number:03}", gpus=1, priority=5) for number in range(starts)]
     world = snapshot(nodes=cluster(-(-count // 8)), jobs=jobs)
     stopping = [preempt(world, f"old{number:03}") for number in range(stops)]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.retry import Retry
 from tests.support.builders.build import node, placement, replica, snapshot
 from tests.support.builders.time_builders import ahead, at, later, runs, waits
 from tests.support.harness.verify_helpers import broken, judge
@@ -263,3 +264,42 @@ def test_a_later_start_never_misses_what_an_earlier_one_met(kinds, data):
     job = waits(depends_on=depends, depends_on_at_least=least)
 
     earliest([*jobs, job], *others)  # asserts it
+
+
+# --- on a back-off -----------------------------------------------------------------------------------------
+
+
+def failed(failures, ago=0, **rule):
+    rule = Retry(**{"max": 99, "backoff": "30m", "max_backoff": "3h"} | rule)
+    return waits("a", retry=rule, failures=failures, failed_at=at(-ago))
+
+
+def test_a_job_that_failed_starts_after_its_back_off():
+    assert earliest([failed(0)]) == 0
+    assert earliest([failed(1)]) == 1
+    assert earliest([failed(2)]) == 1
+    assert earliest([failed(3)]) == 2
+    assert earliest([failed(3, ago=1)]) == 1
+    assert earliest([failed(3, ago=2)]) == 0
+    assert earliest([failed(4)]) == earliest([failed(90)]) == 3
+    assert earliest([failed(9, backoff="0s")]) == 0
+    assert earliest([failed(9, backoff="3h")]) == 3
+    assert earliest([failed(9, backoff="2h", max_backoff="1h")]) == 2
+
+
+def test_the_back_off_is_told():
+    assert judged([failed(1, backoff="20m")], 0) == wrong(
+        "starts at 2026-11-20T12:00:00Z", "from 2026-11-20T12:20:00Z on, after 1 failure"
+    )
+
+
+def test_a_job_without_a_retry_left_starts_in_no_slot():
+    assert earliest([failed(2, max=1)]) is None
+
+
+def test_a_job_that_is_tried_again_already_has_no_back_off():
+    tried = runs("a", ONE).model_copy(
+        update={"retry": Retry(backoff="9h"), "failures": 1, "failed_at": at(-2)}
+    )
+
+    assert judged([tried], 1, gone=["a"]) == ()

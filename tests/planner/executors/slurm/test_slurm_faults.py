@@ -1,4 +1,4 @@
-"""Random faults between gpuplan and a real Slurm: commands that do not arrive, or are done without an answer."""
+"""Random faults between gpuplan and a real Slurm: commands that are lost, or done without an answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Faulty:
         if drawn < 0.12:
             self.lost += 1
             return subprocess.CompletedProcess(words, 1, b"", NO_ANSWER)
-        done = subprocess.run(words, **how)
+        done = subprocess.run(words, **how)  # noqa: PLW1510 - `check` is in `how`
         if drawn < 0.24:
             self.unanswered += 1
             return subprocess.CompletedProcess(words, 1, b"", NO_ANSWER)
@@ -65,7 +65,9 @@ def test_a_plan_is_carried_out_once_whatever_is_lost_on_the_way(slurm, tmp_path,
     states = slurm.states()
     expected = {each.job: each.nodes for each in plan.target.placements}
     assert {job for job, (state, _) in states.items() if state == "RUNNING"} == expected.keys()
-    assert {job for job, (state, _) in states.items() if state == "PENDING"} == states.keys() - expected.keys()
+    assert {
+        job for job, (state, _) in states.items() if state == "PENDING"
+    } == states.keys() - expected.keys()
     assert {each.job: each.nodes for each in cluster.snapshot().running_placements} == expected
     restarts = {job: slurm.command("scontrol", "show", "job", job) for job in (*victims, large, small)}
     assert {job for job, text in restarts.items() if "Restarts=1" in text} == set(stopped)

@@ -8,9 +8,21 @@ import pytest
 
 from gpuplan.models.plan.solution import Fallback, RejectedAnswer, SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.policy.disruption_budget import DisruptionBudget
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Disruption, Policy
 from gpuplan.planner.diff.diff import diff
-from tests.support.builders.build import cluster, job, node, placement, pool, queue, replica, snapshot
+from tests.support.builders.build import (
+    by_value,
+    cluster,
+    job,
+    node,
+    placement,
+    pool,
+    queue,
+    replica,
+    snapshot,
+)
+from tests.support.builders.solution_builders import drafted
 from tests.support.harness.verify_helpers import broken
 from tests.support.output.golden import golden_section
 from tests.support.output.plan_texts import HEAD, crowd, shown, text, text_of_diff
@@ -108,6 +120,16 @@ def test_a_drain_that_has_to_wait_names_the_jobs_and_why():
     assert [line for line in lines if "drain waits" in line] == [
         "node n0: drain waits for fixed (not preemptible) and other (stays)"
     ]
+
+
+def test_a_drain_names_the_budget_that_it_waits_for():
+    jobs = [job(name, gpus=1, at=[replica(gpus=[index])]) for index, name in enumerate("abc")]
+    world = snapshot(nodes=[node(drain=True), node("n1")], jobs=jobs)
+    policy = by_value(disruption=Disruption(budgets=(DisruptionBudget(name="x", max_unavailable=1),)))
+
+    found = " ".join(text(drafted(world, placement("a", replica("n1", gpus=[0])), policy=policy)).split())
+
+    assert "node n0: drain waits for b and c (disruption budget x: 1 of at most 1 replica unavail" in found
 
 
 def test_where_no_gpu_is_free_nothing_is_said_about_whole_nodes():

@@ -1,4 +1,5 @@
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.retry import Retry
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge
 
@@ -50,6 +51,30 @@ def test_a_held_job_waits():
 
 def test_a_held_job_that_runs_goes_on():
     runs = job("a", gpus=1, held=True, at=[replica(gpus=(0,))])
+
+    assert judge(snapshot(jobs=[runs]), runs.placement) == ()
+
+
+def failed(failures, most=2, when="on-failure", **more):
+    return job("a", gpus=1, retry=Retry(when=when, max=most), failures=failures, **more)
+
+
+def test_a_job_without_a_retry_left_waits():
+    def start(waits):
+        return judge(snapshot(jobs=[waits]), placement("a", replica(gpus=(0,))))
+
+    def wrong(found, allowed):
+        return broken(Rule.ASSIGNMENT, "job a", found, allowed)
+
+    assert start(failed(2)) == ()
+    assert start(failed(3)) == wrong("a start after 3 failures", "at most 2 retries")
+    assert start(failed(1, when="never")) == wrong("a start after 1 failure", "at most 0 retries")
+    assert start(failed(1, when="always", most=0)) == wrong("a start after 1 failure", "at most 0 retries")
+    assert start(job("a", gpus=1, failures=9)) == ()
+
+
+def test_a_job_that_runs_for_the_last_time_goes_on():
+    runs = failed(9, at=[replica(gpus=(0,))])
 
     assert judge(snapshot(jobs=[runs]), runs.placement) == ()
 

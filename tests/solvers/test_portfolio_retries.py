@@ -1,0 +1,121 @@
+"""Jobs that have failed: none starts in its back-off or without a retry left, and nothing else is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.retry import Retry
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers import exact_run, pipeline, portfolio
+from gpuplan.solvers.portfolio import Limits
+from tests.support.builders import build
+from tests.support.builders.time_builders import ahead
+from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.strategies import instances
+from tests.support.strategies.random_targets import judged
+
+pytestmark = pytest.mark.slow
+
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+CHUNKS = 4
+SEEDS = 100 if EVERY_SEED else 12
+"""Instances a chunk."""
+
+
+def with_failures(snapshot, seed):
+    """The snapshot, where most waiting jobs have failed before."""
+    draw = random.Random(f"retries {seed}")
+
+    def failed(job):
+        if draw.random() < 0.3:
+            return job
+        rule = Retry(
+            when=draw.choice(("never", "on-failure", "on-failure", "always")),
+            max=draw.choice((0, 2, 3, 3)),
+            backoff=draw.choice((0, 60, 600)),
+            max_backoff=draw.choice((600, 1800)),
+        )
+        ago = timedelta(minutes=draw.choice((0, 0, 5, 20, 90)))
+        failures = draw.choice((0, 1, 1, 1, 2, 4))
+        update = {"retry": draw.choice((rule, rule, rule, None)), "failures": failures}
+        return job.model_copy(update=update | {"failed_at": build.NOW - ago if failures else None})
+
+    return snapshot.model_copy(update={"jobs": tuple(map(failed, snapshot.jobs))}).canonical()
+
+
+def may_start(job):
+    """By hand: not without a retry left, not before its back-off is over."""
+    if job.retry is None or not job.failures:
+        return True
+    left = 0 if job.retry.when == "never" else job.retry.most
+    pause = min(job.retry.longest_backoff, job.retry.backoff * 2 ** (job.failures - 1))
+    return job.failures <= left and job.failed_at + timedelta(seconds=pause) <= build.NOW
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_best_plan_starts_whatever_may_start(monkeypatch, chunk):
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+    tally = Counter()
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        instance = instances.tiny(seed)
+        snapshot, policy = with_failures(instance.snapshot, seed), instance.policy
+        problem = build_problem(snapshot, policy)
+        try:
+            best = best_of_all(snapshot, policy, fates=offered(problem))
+        except TooLargeError:
+            tally["too large"] += 1
+            continue
+
+        solution = portfolio.solve(
+            problem,
+            snapshot.running_placements,
+            Limits(60.0, ("cpsat",)),
+            partial(judged, snapshot, policy),
+        )
+
+        assert solution.rejected == (), seed
+        assert solution.objective <= best.objective, seed
+        assert solution.bound is None or solution.bound >= best.objective, seed
+        if solution.status is SolveStatus.OPTIMAL:
+            assert solution.objective == best.objective, seed
+        jobs = snapshot.job_by_name
+        for target in (solution.target, best.target):
+            started = [jobs[each.job] for each in target.placements if jobs[each.job].running is None]
+            assert all(map(may_start, started)), seed
+        tally["kept"] += sum(not may_start(job) for job in snapshot.waiting)
+        tally["started"] += len(best.target.placements) > len(snapshot.running_placements)
+    assert tally["kept"] >= SEEDS // 2, tally
+    assert tally["started"] >= SEEDS // 8, tally
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_plans_that_look_ahead_start_them_after_their_back_off(chunk):
+    tally = Counter()
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        snapshot = with_failures(instances.divisible(seed), seed)
+        policy = ahead(slots=6, length=1200).model_copy(update={"solvers": ()})
+
+        plan = plan_epoch(snapshot, policy, seed=0, created_at=build.NOW)
+
+        jobs = snapshot.job_by_name
+        for each in plan.planned:
+            assert jobs[each.job].begins_at is None or each.start >= jobs[each.job].begins_at, seed
+            assert not jobs[each.job].retries_used_up, seed
+        for each in plan.waiting:
+            used_up = jobs[each.job].retries_used_up and not jobs[each.job].running
+            assert (each.reason.code is ReasonCode.RETRIES_USED_UP) is used_up, seed
+            tally[each.reason.code] += 1
+        tally["later"] += sum(jobs[each.job].begins_at is not None for each in plan.planned)
+    assert tally["later"] >= SEEDS // 25, tally
+    assert tally[ReasonCode.RETRIES_USED_UP] >= SEEDS // 2, tally
