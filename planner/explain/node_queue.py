@@ -140,6 +140,7 @@ def _gpus(node: Node, ground: PlanFeasibility, place: NodeRoom | None) -> Iterat
         yield GpuUse(
             index=index,
             healthy=gpu.healthy,
+            fault=gpu.fault,
             layout=None if gpu.mig is None else format_mig_layout(gpu.mig),
             holders=tuple(sorted(holders[index], key=lambda each: (each.job, each.holds))),
             free_milli=print_milli(max(0, milli)),

@@ -99,6 +99,8 @@ class GpuUse(Noun):
 
     index: Count
     healthy: bool
+    fault: str = ""
+    """What makes it unhealthy; empty if it is healthy or the cause is unknown."""
     layout: str | None
     """MIG layout in words; None if the GPU is not in MIG mode."""
     holders: tuple[GpuHolder, ...]

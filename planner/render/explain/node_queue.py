@@ -100,7 +100,7 @@ def _node_entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
 def _gpu(gpu: GpuUse) -> str:
     """The state of one GPU; adjacent GPUs with equal text share a line."""
     if not gpu.healthy:
-        return "unhealthy"
+        return f"unhealthy: {gpu.fault}" if gpu.fault else "unhealthy"
     held = ", ".join(f"{each.job} ({each.holds})" for each in gpu.holders)
     if gpu.layout is not None:
         return f"MIG {gpu.layout}; {held or 'no job'}"

@@ -31,7 +31,7 @@ def test_holders_of_each_gpu():
             "n0",
             gpus=4,
             mig={2: [("3g.40gb", 0), ("3g.40gb", 4)]},
-            details=(Gpu(index=3, healthy=False),),
+            details=(Gpu(index=3, healthy=False, fault="XID 79"),),
             rack="r7",
             price_per_hour=2.5,
             cordoned=True,
@@ -46,6 +46,7 @@ def test_holders_of_each_gpu():
     assert found.state == ("cordoned",)
     assert found.tenants[-1].ends_at == NOW + timedelta(hours=1)
     text = node_text(found, LAYOUT)
+    assert "unhealthy: XID 79" in text
     assert "b (0.4 GPU), c (0.4 GPU); 0.2 GPU free" in text
     assert "in r7; 2.50/h" in text
 
