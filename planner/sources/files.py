@@ -106,6 +106,31 @@ def inspect_snapshot(
     return snapshot.canonical(), locate_problems(damages, files, source)
 
 
+def load_snapshots(paths: Iterable[Path]) -> list[tuple[str, Snapshot]]:
+    """
+    Snapshots of several files, each with its path; a folder stands for the documents in it.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of all files, or if a folder has no documents.
+    """
+    problems: list[InputProblem] = []
+    found = []
+    for path in paths:
+        files = _documents_in(str(path)) if path.is_dir() else [path]
+        if not files:
+            problems.append(InputProblem(str(path), f"the folder is empty; expected {_DOCUMENTS}."))
+        for file in files:
+            try:
+                found.append((str(file), load_snapshot(str(file))))
+            except BadInputError as error:
+                problems += error.problems
+    if problems:
+        raise BadInputError(tuple(problems))
+    return found
+
+
 def load_policy(path: str | None) -> Policy:
     """
     Read a policy file; without a path, return the default policy.
