@@ -26,6 +26,8 @@ UNKNOWN_MODEL: Final = "gpu"
 """Model of GPUs that do not tell it; that of Slurm's GRES without a type."""
 
 _MIB: Final = 2**20
+_HIDDEN_MIB: Final = 1024
+"""Memory in use from which a GPU has a process, visible or not; a screen or a driver takes less."""
 _NUMA_WORDS: Final = 1
 """64-bit words for the set of NUMA nodes: a snapshot has up to 64 of them."""
 
@@ -53,14 +55,16 @@ class GpuReading:
     watts: int = 0
     instances: dict[int, MigInstance] | None = None
     """MIG instances by NVML's id; None if MIG mode is off, or if the layout is not understood."""
-    strange_layout: bool = False
-    """In MIG mode, with a layout that a snapshot cannot express."""
+    unclear: bool = False
+    """Its MIG layout cannot be expressed, or its processes cannot be read: what is free is not known."""
     numa: int | None = None
     links: frozenset[str] = frozenset()
     """PCI bus ids of the GPUs at the other ends of its NVLinks, or `SWITCH`."""
     clique: str = ""
     """Fabric of NVLink beyond the host: UUID of the fabric and number of the clique."""
     processes: tuple[GpuProcess, ...] = ()
+    hidden_mib: int = 0
+    """Memory in use although no process is visible, as from within a container; 0 if it is little."""
     vitals: Vitals = field(default_factory=Vitals)
 
 
@@ -82,6 +86,7 @@ def read_gpu(index: int, note: Note) -> GpuReading:
         _read_places(found, ask)
         _read_vitals(found, ask)
         found.vitals.samples.append(sample(found, note))
+        _read_hidden(found, ask, note)
     except GpuGoneError as error:
         found.vitals.gone = str(error)
     return found
@@ -102,14 +107,26 @@ def sample(gpu: GpuReading, note: Note) -> Sample:
 
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
     reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu.handle) or 0
-    running = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle) or ()
-    gpu.processes = tuple(GpuProcess(each.pid, _set(each.gpuInstanceId)) for each in running)
+    running = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, gpu.handle)
+    if running is None and not gpu.unclear:
+        gpu.unclear = True
+        note(f"GPU {gpu.index}", "its processes cannot be read")
+    gpu.processes = tuple(GpuProcess(each.pid, _set(each.gpuInstanceId)) for each in running or ())
     return Sample(
         temperature=ask(pynvml.nvmlDeviceGetTemperature, gpu.handle, pynvml.NVML_TEMPERATURE_GPU),
         slowed_by_heat=bool(reasons & pynvml.nvmlClocksEventReasonHwThermalSlowdown),
         utilization=None if rates is None else rates.gpu,
         processes=frozenset(each.pid for each in gpu.processes),
     )
+
+
+def _read_hidden(found: GpuReading, ask: Callable[..., Any], note: Note) -> None:
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, found.handle, pynvml.nvmlMemory_v2)
+    used = 0 if memory is None else int(memory.used) // _MIB
+    if found.processes or found.instances or used < _HIDDEN_MIB:
+        return
+    found.hidden_mib = used
+    note(f"GPU {found.index}", f"{used:,} MiB are in use, and no process is visible here")
 
 
 def _set(number: int | None) -> int | None:
@@ -158,19 +175,19 @@ def _read_layout(found: GpuReading, ask: Callable[..., Any], note: Note) -> None
             continue
         listed = _instances(found, profile, ask)
         if listed is None:
-            found.strange_layout = True
+            found.unclear = True
             note(f"GPU {found.index}", "its MIG instances cannot be read; run this as root")
             return
         for each in listed:
             name = _profile_name(geometry, profile, each)
             if name is None:
-                found.strange_layout = True
+                found.unclear = True
                 text = f"{_text(profile.name)} at slice {each.placement.start}"
                 note(f"GPU {found.index}", f"MIG instance {text} is not known of model {found.model}")
                 return
             instances[each.id] = MigInstance(profile=name, start=each.placement.start)
     if geometry is None:
-        found.strange_layout = True
+        found.unclear = True
         note(
             f"GPU {found.index}", f"it is in MIG mode, and the profiles of model {found.model} are not known"
         )

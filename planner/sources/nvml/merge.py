@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.errors import BadInputError
+from gpuplan.models.errors import BadInputError, Suggestions
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import print_seconds
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 _OLD: Final = timedelta(minutes=10)
 """Difference of time from which a reading is noted to be of another time than the snapshot."""
-
-_NEAR_NAMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +70,7 @@ class _Merge:
 
     def __init__(self, base: Snapshot) -> None:
         self._base = base
+        self._near = Suggestions()
         self._nodes = dict(base.cluster.node_by_name)
         self._jobs = dict(base.job_by_name)
         self._merged_from: dict[str, str] = {}
@@ -136,9 +134,8 @@ class _Merge:
             return host
         if len(alike := self._names[_short(host)]) == 1:
             return alike[0]
-        near = get_close_matches(host, self._nodes, n=_NEAR_NAMES)
-        hint = f"\n  Near: {', '.join(near)}." if near else ""
         count = format_count(len(self._nodes), "node")
+        hint = self._near.hint(host, self._nodes)
         told.wrong(f"host '{host}'", f"is no node of the snapshot; expected one of its {count}.{hint}")
         return None
 
@@ -194,7 +191,9 @@ def _merged_node(node: Node, found: Node, told: Told) -> Node:
         memory = stated.memory_mib or gpus.memory_mib
         gpus = stated.model_copy(update={"details": details, "memory_mib": memory})
     if found.cordoned:
-        told.note(f"node {node.name}", "its reading does not tell a MIG layout, so no job starts there")
+        told.note(
+            f"node {node.name}", "its reading does not tell what is free on its GPUs, so no job starts there"
+        )
     return node.model_copy(
         update={
             "gpus": gpus,

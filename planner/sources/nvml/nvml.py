@@ -102,8 +102,8 @@ def read_host(host: Host, *, watch_seconds: float = 0.0, rules: HealthRules | No
     for gpu in gpus:
         for warning in warnings(gpu.vitals, rules or HealthRules(), watched_seconds=watch_seconds):
             found.add(f"GPU {gpu.index}: {warning}")
-    if any(gpu.strange_layout for gpu in gpus):
-        note(host.name, "a MIG layout is not understood, so no job starts there")
+    if any(gpu.unclear for gpu in gpus):
+        note(host.name, "what is free on its GPUs is not known, so no job starts there")
     jobs = tuple(foreign_jobs(host.name, gpus, taken_at, note, owner=host.owner))
     snapshot = Snapshot(
         taken_at=taken_at,
@@ -143,7 +143,7 @@ def _node(host: Host, gpus: list[GpuReading], unhealthy: dict[int, str]) -> Node
         cpu_milli=host.cpus,
         memory_mib=host.memory_mib,
         nvlink_island=cliques.pop() if len(cliques) == 1 else "",
-        cordoned=any(gpu.strange_layout for gpu in gpus),
+        cordoned=any(gpu.unclear for gpu in gpus),
     )
 
 

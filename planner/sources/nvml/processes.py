@@ -51,7 +51,8 @@ def foreign_jobs(
     """
     One running job for all processes that share GPUs or MIG instances, named after the lowest pid.
 
-    It holds whole GPUs or whole instances: what a process leaves of them is not known to be free.
+    It holds whole GPUs or whole instances: what a process leaves of them is not known to be free. A GPU with
+    memory in use and no visible process is held by a job of its own.
     """
     readings = {gpu.index: gpu for gpu in gpus}
     users: dict[_Place, set[int]] = {}
@@ -67,6 +68,11 @@ def foreign_jobs(
         for places, pids in _shared(there):
             name = f"{host}/pid-{min(pids)}{'-mig' if sliced else ''}"
             yield _job(name, _held(places, readings), _owner(pids, taken_at, note, owner))
+    for gpu in readings.values():
+        if gpu.hidden_mib:
+            yield _job(
+                f"{host}/gpu-{gpu.index}", [{"index": gpu.index, "milli": MILLI}], ("unknown", taken_at)
+            )
 
 
 def _shared(users: dict[_Place, set[int]]) -> list[tuple[list[_Place], set[int]]]:

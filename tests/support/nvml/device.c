@@ -84,7 +84,7 @@ typedef struct {
 } Memory2;
 
 static long long used_bytes(const Gpu *gpu) {
-    long long used = 0;
+    long long used = gpu->hidden_mib << 20;
     for (int at = 0; at < gpu->processes; at++) used += gpu->process[at].bytes;
     return used;
 }

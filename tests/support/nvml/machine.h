@@ -67,7 +67,8 @@ typedef struct {
 /* Numbers of a GPU that tests may set by their names. */
 #define GPU_NUMBERS(X)                                                                                       \
     X(model) X(lost) X(mig) X(mig_pending) X(temperature) X(utilization) X(milliwatts) X(clock_reasons)      \
-    X(ecc_uncorrected) X(rows_pending) X(rows_failed) X(links_down) X(link_to) X(numa) X(clique)
+    X(ecc_uncorrected) X(rows_pending) X(rows_failed) X(links_down) X(link_to) X(numa) X(clique)     \
+    X(hidden_mib)
 
 typedef struct {
 #define NUMBER(name) long long name;

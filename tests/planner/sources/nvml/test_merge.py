@@ -139,7 +139,7 @@ def test_every_contradiction_of_every_host_is_told_at_once(machine, read):
     assert "no GPUs in the snapshot, and 8 GPUs" in said["gpu04.json"]
     assert "40,960 MiB in the snapshot, and of 81,559" in said["gpu05.json"]
     assert "more.json too" in said["again.json"]
-    assert said["strange.json"].splitlines()[1] == "  Near: gpu06, gpu05, gpu04."
+    assert said["strange.json"].splitlines()[1] == "  Maybe 'gpu06' was meant."
 
 
 def test_a_layout_other_than_what_jobs_hold_is_a_contradiction(machine, read):

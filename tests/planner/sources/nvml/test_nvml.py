@@ -98,7 +98,7 @@ def test_a_fact_that_fails_is_noted_and_left_out(machine, read, call, field):
 def test_every_call_may_fail_and_the_host_is_still_read(make_machine, read):
     calls = [f"nvml{name}" for name in CALLS]
     for call in calls:
-        for code in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN, 15):
+        for code in (*range(1, 31), pynvml.NVML_ERROR_UNKNOWN):
             machine = make_machine(2)
             machine.cut(0, (9, 0))
             machine.fail(call, code)
@@ -128,6 +128,13 @@ def test_a_gpu_of_another_model_takes_no_jobs(machine, read):
     assert (gpus.model, gpus.memory_mib) == ("NVIDIA-H100-80GB-HBM3", 81_559)
     assert [gpu.index for gpu in gpus.details if not gpu.healthy] == [7]
     assert len(reading.findings) == 1
+
+
+def test_gpus_that_cannot_be_counted_are_an_error_with_its_cause(machine, read):
+    machine.fail("nvmlDeviceGetCount_v2", pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    with pytest.raises(PlannerError, match="NVML: nvmlDeviceGetCount fails: GPU is lost"):
+        read()
 
 
 def test_no_gpu_is_an_error(make_machine, read):

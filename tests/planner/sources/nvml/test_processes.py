@@ -81,6 +81,26 @@ def test_a_process_that_is_not_visible_has_no_user(machine, read):
     assert reading.notes == ("process 7: its user and its start are not visible here",)
 
 
+def test_memory_in_use_without_a_visible_process_is_held_too(machine, read):
+    machine.set(4, hidden_mib=20_000)
+    machine.set(5, hidden_mib=500)
+
+    reading = read()
+
+    assert held(reading) == {"gpu01/gpu-4": [(4, None)]}
+    assert reading.notes == ("GPU 4: 20,000 MiB are in use, and no process is visible here",)
+    assert not list(inconsistencies(reading.snapshot))
+
+
+def test_processes_that_cannot_be_read_close_the_node(machine, read):
+    machine.fail("nvmlDeviceGetComputeRunningProcesses_v3", 13)
+
+    reading = read(watch=0.03)
+
+    assert reading.snapshot.cluster.nodes[0].cordoned
+    assert len(reading.notes) == 9
+
+
 def test_a_job_of_others_on_an_unhealthy_gpu_stays(machine, read):
     machine.add_process(0, 7)
     machine.set(0, rows_failed=1)
