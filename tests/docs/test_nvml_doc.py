@@ -14,7 +14,8 @@ from tests.support.nvml.standin import Machine
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 
-TEXT = (Path(__file__).parents[2] / "docs" / "nvml.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "nvml.md").read_text(encoding="utf-8")
 
 
 def a_host(folder, monkeypatch):
@@ -40,12 +41,29 @@ def test_commands_print_what_is_shown(tmp_path, monkeypatch):
     cluster = snapshot(nodes=[node("gpu01"), node("gpu02")], jobs=[holder], queues=[queue("q")])
     (tmp_path / "cluster.json").write_text(snapshot_text(cluster))
 
+    run(tmp_path, "plan", ROOT / "scenarios" / "mig-repack", "--deterministic", "-o", "plan.json")
+
     for block in fenced(TEXT, "console"):
         for step in block.split("$ gpuplan ")[1:]:
             words, expected = step.split("\n", 1)
-            done = run_command(words.split(), folder=tmp_path)
-            assert done.returncode == 0, done.stderr
-            assert done.stderr + done.stdout == expected
+            assert run(tmp_path, *words.split()) == expected
+
+
+def test_a_difference_of_layouts_is_told_as_shown(tmp_path):
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (shown,) = fenced(TEXT, "text check")
+    words, expected = shown.removeprefix("$ gpuplan ").split("\n", 1)
+    (tmp_path / "mig.yaml").write_text(
+        next(each for each in fenced(TEXT, "console") if "mig export" in each).partition("\n")[2]
+    )
+
+    assert run(tmp_path, *words.split(), code=1) == expected
+
+
+def run(folder, *words, code=0):
+    done = run_command(words, folder=folder)
+    assert done.returncode == code, done.stderr
+    return done.stderr + done.stdout
 
 
 def test_every_fatal_xid_is_listed():
