@@ -199,6 +199,21 @@ class Node(Noun):
         return path[:depth] if path[depth - 1] else None
 
 
+class Measurement(Noun):
+    """What one GPU was seen to do. It changes no plan; a node that is not there has no effect."""
+
+    node: Name
+    """Node of the GPU."""
+    index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
+    """Index of the GPU on its node."""
+    utilization: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
+    """Part of the time in which it computed, in percent on average; absent means unknown."""
+    memory_mib: Mib | None = None
+    """Most memory in use, in MiB; absent means unknown."""
+    period: Seconds = 0
+    """Time for which it was watched; 0 is one look."""
+
+
 class NodePool(Noun):
     """Equal nodes that can be added and removed, such as a cloud autoscaling group."""
 

@@ -219,8 +219,9 @@ def snapshot_text(snapshot: Snapshot) -> str:
     sections["cluster"] = _cluster_text(document["cluster"])
     for key in ("queues", "jobs"):
         sections[key] = _one_a_line(document.get(key, []))
-    if "finished" in document:
-        sections["finished"] = _one_a_line(document["finished"])
+    for key in ("finished", "measured"):
+        if key in document:
+            sections[key] = _one_a_line(document[key])
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in sections.items()) + "\n}\n"
 
 
@@ -334,10 +335,11 @@ def scenario_files(snapshot: Snapshot) -> dict[str, str]:
     # A JSON mapping is also valid YAML, and a queue is easiest to read on one line.
     queues = "".join(f"\n- {_json(queue.document())}" for queue in snapshot.queues)
     finished = f', "finished": {_lines(snapshot.finished)}' if snapshot.finished else ""
+    measured = f', "measured": {_lines(snapshot.measured)}' if snapshot.measured else ""
     return {
         CLUSTER_FILE: f'{{{head}, "cluster": {{{cluster}}}}}\n',
         QUEUES_FILE: f"queues:{queues or ' []'}\n",
-        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}}}\n',
+        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}{measured}}}\n',
     }
 
 

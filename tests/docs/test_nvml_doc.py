@@ -22,8 +22,8 @@ def a_host(folder, monkeypatch):
     """A host with a lost GPU, a faulty one, one in MIG mode, and an idle one that is held."""
     machine = Machine(folder / "machine", monkeypatch)
     half, _ = machine.cut(3, (9, 4), (19, 0))
-    for gpu, pid, instance in ((0, 4711, -1), (1, 4711, -1), (3, 4720, half)):
-        machine.add_process(gpu, pid, instance=instance)
+    for gpu, pid, gib, instance in ((0, 4711, 61, -1), (1, 4711, 1, -1), (3, 4720, 12, half)):
+        machine.add_process(gpu, pid, mib=gib * 1024, instance=instance)
     machine.set(0, utilization=97)
     machine.set(2, rows_pending=1)
     machine.set(5, lost=1)

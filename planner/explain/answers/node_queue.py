@@ -105,6 +105,10 @@ class GpuUse(Noun):
     """MIG layout in words; None if the GPU is not in MIG mode."""
     holders: tuple[GpuHolder, ...]
     """Sorted by name."""
+    utilization: Count | None = None
+    """Measured utilization in percent; None if unknown."""
+    memory_mib: Mib | None = None
+    """Memory measured to be in use; None if unknown."""
     free_milli: Milli = Field(alias="free")
     """0 if the GPU is unhealthy or in MIG mode."""
 

@@ -63,8 +63,8 @@ class GpuReading:
     clique: str = ""
     """Fabric of NVLink beyond the host: UUID of the fabric and number of the clique."""
     processes: tuple[GpuProcess, ...] = ()
-    hidden_mib: int = 0
-    """Memory in use although no process is visible, as from within a container; 0 if it is little."""
+    hidden: bool = False
+    """Memory is in use and no process is visible, as from within a container."""
     vitals: Vitals = field(default_factory=Vitals)
 
 
@@ -86,7 +86,7 @@ def read_gpu(index: int, note: Note) -> GpuReading:
         _read_places(found, ask)
         _read_vitals(found, ask)
         found.vitals.samples.append(sample(found, note))
-        _read_hidden(found, ask, note)
+        _read_hidden(found, note)
     except GpuGoneError as error:
         found.vitals.gone = str(error)
     return found
@@ -105,6 +105,7 @@ def sample(gpu: GpuReading, note: Note) -> Sample:
     def ask(call: Callable[..., Any], *arguments: Any) -> Any:
         return asked(call, *arguments, subject=f"GPU {gpu.index}", note=note)
 
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, gpu.handle, pynvml.nvmlMemory_v2)
     rates = ask(pynvml.nvmlDeviceGetUtilizationRates, gpu.handle)
     reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu.handle) or 0
     running = ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, gpu.handle)
@@ -116,17 +117,16 @@ def sample(gpu: GpuReading, note: Note) -> Sample:
         temperature=ask(pynvml.nvmlDeviceGetTemperature, gpu.handle, pynvml.NVML_TEMPERATURE_GPU),
         slowed_by_heat=bool(reasons & pynvml.nvmlClocksEventReasonHwThermalSlowdown),
         utilization=None if rates is None else rates.gpu,
+        memory_mib=None if memory is None else int(memory.used) // _MIB,
         processes=frozenset(each.pid for each in gpu.processes),
     )
 
 
-def _read_hidden(found: GpuReading, ask: Callable[..., Any], note: Note) -> None:
-    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, found.handle, pynvml.nvmlMemory_v2)
-    used = 0 if memory is None else int(memory.used) // _MIB
-    if found.processes or found.instances or used < _HIDDEN_MIB:
-        return
-    found.hidden_mib = used
-    note(f"GPU {found.index}", f"{used:,} MiB are in use, and no process is visible here")
+def _read_hidden(found: GpuReading, note: Note) -> None:
+    used = found.vitals.samples[-1].memory_mib or 0
+    if used >= _HIDDEN_MIB and not found.processes and not found.instances:
+        found.hidden = True
+        note(f"GPU {found.index}", f"{used:,} MiB are in use, and no process is visible here")
 
 
 def _set(number: int | None) -> int | None:

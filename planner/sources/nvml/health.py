@@ -60,6 +60,8 @@ class Sample:
     """The hardware says that it lowers the clocks because of its temperature."""
     utilization: int | None
     """Percent of the time in which a kernel ran; unknown in MIG mode."""
+    memory_mib: int | None
+    """Memory in use."""
     processes: frozenset[int]
     """Pids of the processes that compute on it."""
 

@@ -24,7 +24,7 @@ from gpuplan.planner.text_format import format_count, format_mig_layout
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.cluster import Node
+    from gpuplan.models.cluster import Measurement, Node
     from gpuplan.models.errors import InputProblem
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
@@ -74,6 +74,7 @@ class _Merge:
         self._nodes = dict(base.cluster.node_by_name)
         self._jobs = dict(base.job_by_name)
         self._merged_from: dict[str, str] = {}
+        self._measured: list[Measurement] = []
         self._names: dict[str, list[str]] = defaultdict(list)
         for name in self._nodes:
             self._names[_short(name)].append(name)
@@ -113,6 +114,9 @@ class _Merge:
         if len(told.problems) > before:
             return
         self._nodes[name] = _merged_node(node, found, told)
+        self._measured += [
+            each.model_copy(update={"node": name}) for each in host.measured if each.node == found.name
+        ]
         self._replace_foreign_jobs(name, held, found.name, host, told)
 
     def result(self) -> Snapshot:
@@ -124,9 +128,13 @@ class _Merge:
         ):
             queues = (*queues, Queue(name=FOREIGN_QUEUE))
         cluster = base.cluster.model_copy(update={"nodes": tuple(self._nodes.values())})
-        return base.model_copy(
-            update={"cluster": cluster, "queues": queues, "jobs": tuple(self._jobs.values())}
-        ).canonical()
+        others = [each for each in base.measured if each.node not in self._merged_from]
+        lists = {
+            "queues": queues,
+            "jobs": tuple(self._jobs.values()),
+            "measured": (*others, *self._measured),
+        }
+        return base.model_copy(update={"cluster": cluster, **lists}).canonical()
 
     def _name_of(self, host: str, told: Told) -> str | None:
         """The node of a host: by its name, or by the part of it before the first dot if only one has that."""

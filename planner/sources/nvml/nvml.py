@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 import pynvml
 
-from gpuplan.models.cluster import Cluster, Gpu, Node, NodeGpus
+from gpuplan.models.cluster import Cluster, Gpu, Measurement, Node, NodeGpus
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
@@ -110,6 +110,7 @@ def read_host(host: Host, *, watch_seconds: float = 0.0, rules: HealthRules | No
         cluster=Cluster(name=host.name, nodes=(_node(host, gpus, unhealthy),)),
         queues=(Queue(name=FOREIGN_QUEUE),) if jobs else (),
         jobs=jobs,
+        measured=tuple(_measured(host.name, gpu, round(watch_seconds)) for gpu in gpus if gpu.vitals.samples),
     )
     return HostReading(snapshot.canonical(), tuple(sorted(found)), tuple(sorted(notes)))
 
@@ -144,6 +145,19 @@ def _node(host: Host, gpus: list[GpuReading], unhealthy: dict[int, str]) -> Node
         memory_mib=host.memory_mib,
         nvlink_island=cliques.pop() if len(cliques) == 1 else "",
         cordoned=any(gpu.unclear for gpu in gpus),
+    )
+
+
+def _measured(host: str, gpu: GpuReading, seconds: int) -> Measurement:
+    """What a GPU was seen to do at all looks."""
+    rates = [each.utilization for each in gpu.vitals.samples if each.utilization is not None]
+    memory = [each.memory_mib for each in gpu.vitals.samples if each.memory_mib is not None]
+    return Measurement(
+        node=host,
+        index=gpu.index,
+        utilization=round(sum(rates) / len(rates)) if rates else None,
+        memory_mib=max(memory, default=None),
+        period=seconds,
     )
 
 

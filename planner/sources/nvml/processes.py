@@ -69,7 +69,7 @@ def foreign_jobs(
             name = f"{host}/pid-{min(pids)}{'-mig' if sliced else ''}"
             yield _job(name, _held(places, readings), _owner(pids, taken_at, note, owner))
     for gpu in readings.values():
-        if gpu.hidden_mib:
+        if gpu.hidden:
             yield _job(
                 f"{host}/gpu-{gpu.index}", [{"index": gpu.index, "milli": MILLI}], ("unknown", taken_at)
             )

@@ -69,7 +69,8 @@ def test_heat_counts_as_the_hardware_says_where_there_is_no_threshold(machine, r
 
 def test_heat_now_and_then_is_told():
     cool, hot = (
-        Sample(degrees, slowed_by_heat=False, utilization=50, processes=frozenset()) for degrees in (60, 95)
+        Sample(degrees, slowed_by_heat=False, utilization=50, memory_mib=None, processes=frozenset())
+        for degrees in (60, 95)
     )
     vitals = Vitals(slowdown=90, samples=[hot, cool, hot])
 
@@ -103,14 +104,15 @@ def test_a_gpu_that_does_nothing_for_a_process_is_told_after_the_watch(machine, 
 )
 def test_idle_means_nothing_done_at_each_look_with_a_process_that_stayed(samples, idle):
     looks = [
-        Sample(40, slowed_by_heat=False, utilization=use, processes=frozenset(pids)) for use, pids in samples
+        Sample(40, slowed_by_heat=False, utilization=use, memory_mib=None, processes=frozenset(pids))
+        for use, pids in samples
     ]
 
     assert bool(list(warnings(Vitals(samples=looks), RULES, watched_seconds=2))) == idle
 
 
 def test_thresholds_are_the_rules():
-    look = Sample(85, slowed_by_heat=False, utilization=3, processes=frozenset({7}))
+    look = Sample(85, slowed_by_heat=False, utilization=3, memory_mib=None, processes=frozenset({7}))
     vitals = Vitals(uncorrectable=2, slowdown=90, xids={31}, samples=[look])
     rules = HealthRules(
         fatal_xids={31: "memory page fault"},

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.cluster import Cluster, Gpu, MigInstance
+from gpuplan.models.cluster import Cluster, Gpu, Measurement, MigInstance
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.job import Job
 from gpuplan.models.placement import GpuShare, MigSlice
@@ -87,6 +87,20 @@ def test_a_host_merged_into_its_own_reading_changes_nothing_however_often(machin
 
     assert once == found
     assert merge_hosts(once, [("h.json", found)]).snapshot == found
+
+
+def test_measurements_of_hosts_replace_those_of_the_last_time(machine, read):
+    machine.set(2, utilization=33)
+    old = [Measurement(node=name, index=2, utilization=1) for name in ("gpu01", "gpu02")]
+    base = cluster(node(), node("gpu02")).model_copy(update={"measured": tuple(old)})
+
+    measured = merge_hosts(base, [("h.json", read(name="gpu01.x").snapshot)]).snapshot.measured
+
+    assert {(each.node, each.index): each.utilization for each in measured if each.index == 2} == {
+        ("gpu01", 2): 33,
+        ("gpu02", 2): 1,
+    }
+    assert len(measured) == 9
 
 
 def test_a_job_on_a_gpu_that_is_found_faulty_is_damage_of_the_cluster(machine, read):

@@ -9,6 +9,7 @@ import pytest
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.gpus import SWITCH, GpuReading
 from gpuplan.planner.sources.nvml.nvml import nvlink_groups
 
@@ -117,6 +118,27 @@ CALLS = (
     *("DeviceGetUtilizationRates", "DeviceGetCurrentClocksEventReasons", "DeviceRegisterEvents"),
     "DeviceGetComputeRunningProcesses_v3",
 )
+
+
+def test_use_is_measured_over_the_watch(machine, read, monkeypatch):
+    machine.set(1, utilization=80, mig=0)
+    machine.cut(3, (9, 4))
+    machine.set(4, lost=1)
+    machine.add_process(1, 7, mib=5000)
+    looked = nvml.sample
+    monkeypatch.setattr(
+        nvml, "sample", lambda gpu, note: (machine.set(1, utilization=20), looked(gpu, note))[1]
+    )
+
+    once = {each.index: each for each in read().snapshot.measured}
+    seen = {each.index: each for each in read(watch=1.6).snapshot.measured}
+
+    assert (once[1].utilization, once[1].memory_mib, once[1].period) == (80, 5000, 0)
+    assert 20 <= seen[1].utilization < 30
+    assert (seen[1].memory_mib, seen[1].period) == (5000, 2)
+    assert (seen[0].utilization, seen[0].memory_mib) == (0, 0)
+    assert seen[3].utilization is None
+    assert 4 not in seen
 
 
 def test_a_gpu_of_another_model_takes_no_jobs(machine, read):
