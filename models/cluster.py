@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
@@ -63,14 +64,24 @@ class Gpu(Noun):
 
     index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
     """Index of the GPU on its node, from 0."""
+    uuid: Label = Field(default="", exclude_if=not_)
+    """Identity of the GPU, such as `GPU-5f1c…`; empty if unknown."""
     healthy: bool = True
     """False: no job may start on this GPU."""
+    fault: Label = Field(default="", exclude_if=not_)
+    """What makes the GPU unhealthy, for people; empty if it is healthy or the cause is unknown."""
     mig: tuple[MigInstance, ...] | None = None
     """MIG instances present; an empty list means MIG mode on without instances, absent means MIG mode off."""
     numa: Annotated[int, Field(ge=0, le=63)] | None = None
     """NUMA node that the GPU is attached to."""
     nvlink: Annotated[int, Field(ge=0, le=63)] | None = None
     """Number of an NVLink group: GPUs of the node with the same number are joined by NVLink."""
+
+    @model_validator(mode="after")
+    def _a_fault_is_of_an_unhealthy_gpu(self) -> Gpu:
+        if self.fault and self.healthy:
+            raise ValueError(f"expected a fault only with healthy: false, found {self.fault!r}")
+        return self
 
 
 _PLAIN: Final = tuple(Gpu(index=index) for index in range(_MOST_GPUS))
@@ -172,7 +183,8 @@ class Node(Noun):
         """The node as if newly delivered: healthy, schedulable and in no NVLink island."""
         gpus = self.gpus
         if gpus is not None:
-            details = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
+            new = {"uuid": "", "healthy": True, "fault": ""}
+            details = tuple(gpu.model_copy(update=new) for gpu in gpus.details)
             gpus = gpus.model_copy(update={"details": details})
         usable = {"cordoned": False, "drain": False, "ready": True, "ready_at": None}
         return self.model_copy(update={"gpus": gpus, "nvlink_island": "", **usable})
@@ -186,6 +198,21 @@ class Node(Noun):
         path = (self.region, self.zone, self.rack, self.nvlink_island, self.name)
         depth = {Level.REGION: 1, Level.ZONE: 2, Level.RACK: 3, Level.NVLINK_ISLAND: 4, Level.NODE: 5}[level]
         return path[:depth] if path[depth - 1] else None
+
+
+class Measurement(Noun):
+    """What one GPU was seen to do. It changes no plan; a node that is not there has no effect."""
+
+    node: Name
+    """Node of the GPU."""
+    index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
+    """Index of the GPU on its node."""
+    utilization: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
+    """Part of the time in which it computed, in percent on average; absent means unknown."""
+    memory_mib: Mib | None = None
+    """Most memory in use, in MiB; absent means unknown."""
+    period: Seconds = 0
+    """Time for which it was watched; 0 is one look."""
 
 
 class NodePool(Noun):

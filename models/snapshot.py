@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpuplan.models.base import Noun, canonical_list, canonical_object
-from gpuplan.models.cluster import Cluster, rack_of
+from gpuplan.models.cluster import Cluster, Measurement, rack_of
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Job
 from gpuplan.models.placement import MigSlice, Placement, Replica
@@ -37,6 +37,9 @@ class Snapshot(Noun):
     finished: tuple[FinishedJob, ...] = ()
     """Ended jobs that other jobs depend on, or from which durations are learnt."""
 
+    measured: tuple[Measurement, ...] = ()
+    """What GPUs were seen to do; for reports and warnings, and of no effect on plans."""
+
     def canonical(self) -> Snapshot:
         """
         The same snapshot with every collection sorted by name, so that input order has no effect.
@@ -61,6 +64,7 @@ class Snapshot(Noun):
             "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
             "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=attrgetter("name"))),
             "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
+            "measured": tuple(sorted(self.measured, key=lambda each: (each.node, each.index))),
         }
         if not _are_members(cluster, sections):
             cluster = cluster.model_copy(update=sections)

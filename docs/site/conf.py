@@ -55,6 +55,7 @@ docs/scenarios
 docs/operations
 docs/running
 docs/slurm
+docs/nvml
 docs/explaining
 docs/whatif
 docs/simulation

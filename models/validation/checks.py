@@ -272,12 +272,14 @@ class Section(StrEnum):
     QUEUES = "queues"
     JOBS = "jobs"
     FINISHED = "finished"
+    MEASURED = "measured"
 
 
 CHECKS: Final[dict[Check, frozenset[Section]]] = {
     entities.names_are_unique: frozenset(),
     entities.gpu_details_fit: frozenset(),
     entities.mig_layouts_are_legal: frozenset(),
+    entities.gpus_are_measured_once: frozenset({Section.MEASURED}),
     entities.pools_exist: frozenset({Section.CLUSTER}),
     entities.templates_take_jobs: frozenset(),
     entities.datasets_exist: frozenset({Section.CLUSTER}),

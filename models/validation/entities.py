@@ -103,6 +103,18 @@ def _nodes_with_details(view: SnapshotView) -> Iterator[tuple[str, Location, Nod
             yield f"the template of pool '{pool.name}'", (*POOLS, index, "template", "gpus", "details"), gpus
 
 
+def gpus_are_measured_once(view: SnapshotView) -> Iterator[Inconsistency]:
+    """No two measurements are of one GPU."""
+    first: dict[tuple[str, int], int] = {}
+    for number, each in enumerate(view.snapshot.measured):
+        if (earlier := first.setdefault((each.node, each.index), number)) != number:
+            yield Inconsistency(
+                ("measured", number, "index"),
+                f"gpu {each.index} of node '{each.node}' is measured a second time; expected it once.",
+                contradicts=("measured", earlier, "index"),
+            )
+
+
 def parents_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The parent of each queue exists in the snapshot."""
     for index, queue in enumerate(view.snapshot.queues):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
+from gpuplan.models.validation.right_size import oversized_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 def input_warnings(snapshot: Snapshot) -> tuple[str, ...]:
     """One sentence per warning, with the value found and the remedy; jobs first, then quotas."""
-    return (*_jobs_that_fit_nowhere(snapshot), *_quotas_beyond_the_cluster(snapshot))
+    return (
+        *_jobs_that_fit_nowhere(snapshot),
+        *oversized_jobs(snapshot),
+        *_quotas_beyond_the_cluster(snapshot),
+    )
 
 
 def _jobs_that_fit_nowhere(snapshot: Snapshot) -> Iterator[str]:

@@ -73,13 +73,14 @@ def placements_are_valid(view: SnapshotView) -> Iterator[Inconsistency]:
                     f"expected {gpu_indices(node.gpu_count)}.",
                     damage=Damage(DamageKind.GPU_GONE, f"gpu {held.index} of node {node.name} is gone"),
                 )
-            elif node.gpus and node.gpus.details and not node.gpus.by_index[held.index].healthy:
+            elif node.gpus and node.gpus.details and not (gpu := node.gpus.by_index[held.index]).healthy:
+                why = f": {gpu.fault}" if gpu.fault else ""
                 yield Inconsistency(
                     (*_location(spot), "gpus", number, "index"),
-                    f"job '{job.name}' runs on gpu {held.index} of node '{node.name}', which is unhealthy; "
-                    "expected a healthy one.",
+                    f"job '{job.name}' runs on gpu {held.index} of node '{node.name}', which is unhealthy"
+                    f"{why}; expected a healthy one.",
                     damage=Damage(
-                        DamageKind.GPU_UNHEALTHY, f"gpu {held.index} of node {node.name} is unhealthy"
+                        DamageKind.GPU_UNHEALTHY, f"gpu {held.index} of node {node.name} is unhealthy{why}"
                     ),
                 )
 

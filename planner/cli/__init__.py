@@ -19,6 +19,7 @@ from gpuplan.planner.cli.commands.apply import apply_command, audit_group
 from gpuplan.planner.cli.commands.doctor import doctor_command
 from gpuplan.planner.cli.commands.explain import explain_command
 from gpuplan.planner.cli.commands.init import init_command
+from gpuplan.planner.cli.commands.mig import mig_group
 from gpuplan.planner.cli.commands.plan import diff_command, plan_command, show_command, verify_command
 from gpuplan.planner.cli.commands.run import history_command, run_command
 from gpuplan.planner.cli.commands.search_log import search_log_command
@@ -41,7 +42,7 @@ EXIT_INTERRUPTED = 130
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
-    "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log"),
+    "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
     "Apply": ("apply", "run", "history", "audit", "simulated"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
@@ -105,6 +106,7 @@ for _command in (
     schema_command,
     audit_group,
     simulated_group,
+    mig_group,
     doctor_command,
 ):
     cli.add_command(_command)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.console_log import say, say_json
-from gpuplan.planner.cli.options import ANY_PATH, show_spinner, stray_option
+from gpuplan.planner.cli.options import ANY_PATH, DurationType, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _OPTIONS = {
+    "nvml": {"watch"},
     "openb": {"nodes", "pods", "at"},
     "simulated": {"state"},
     "slurm": {"managed"},
@@ -31,14 +32,21 @@ STATE = ".gpuplan/simulated.db"
     cls=WritingCommand,
     epilog="Example: gpuplan snapshot --from simulated -o snapshot.json",
 )
+@click.argument("source", type=ANY_PATH, required=False)
 @click.option(
     "--from",
     "kind",
     type=click.Choice(list(_OPTIONS)),
-    required=True,
-    help="What to read: a Slurm cluster by its commands or from files with their output, the simulated "
-    "cluster, the openb trace, or a seeded synthetic workload.",
+    help="What to read instead of SOURCE: the GPUs of this host, a Slurm cluster by its commands or from "
+    "files with their output, the simulated cluster, the openb trace, or a seeded synthetic workload.",
 )
+@click.option(
+    "--merge",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Facts of a host: a file that `--from nvml` wrote there, or a folder of them; may be repeated.",
+)
+@click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
 )
@@ -62,7 +70,10 @@ STATE = ".gpuplan/simulated.db"
     help="File or existing directory to write; standard output without it.",
 )
 def snapshot_command(
-    kind: str,
+    source: str | None,
+    kind: str | None,
+    merge: tuple[Path, ...],
+    watch: int,
     folder: Path | None,
     managed: bool,
     nodes: Path | None,
@@ -73,17 +84,23 @@ def snapshot_command(
     state: Path,
     out: Path | None,
 ) -> None:
-    """Read a real system, a trace or a generator into a snapshot."""
+    """
+    Read a real system, a trace or a generator into a snapshot.
+
+    With --merge, the facts of single hosts are added to it, or to the snapshot SOURCE.
+    """
     from gpuplan.planner.io.atomic_write import write_atomically
-    from gpuplan.planner.sources.files import snapshot_text, write_scenario
+    from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
     from gpuplan.planner.text_format import format_count
 
-    for other in sorted(_OPTIONS.keys() - {kind}):
-        if stray := stray_option(_OPTIONS[other] - _OPTIONS[kind]):
-            raise click.UsageError(f"{stray} is for --from {other}.")
+    _check_usage(kind, source, merge)
     notes: tuple[str, ...] = ()
-    with show_spinner(f"reading {kind}"):
+    with show_spinner(f"reading {kind or source}"):
         match kind:
+            case None:
+                snapshot = load_snapshot(str(source))
+            case "nvml":
+                snapshot = _read_nvml(watch)
             case "openb":
                 from gpuplan.planner.sources.traces.openb import read_openb
 
@@ -105,6 +122,8 @@ def snapshot_command(
 
                 snapshot = SimulatedCluster(state).snapshot()
     _say_notes(notes)
+    if merge:
+        snapshot = _with_hosts(snapshot, merge)
     if out is None:
         say_json(snapshot_text(snapshot), nl=False)
         return
@@ -118,6 +137,17 @@ def snapshot_command(
     say(f"Wrote {amount} to {out}.", err=True)
 
 
+def _check_usage(kind: str | None, source: str | None, merge: tuple[Path, ...]) -> None:
+    """Raise a usage error unless there is one thing to read, with options for it alone."""
+    if (kind is None) == (source is None):
+        raise click.UsageError("expected one of --from and SOURCE.")
+    if source is not None and not merge:
+        raise click.UsageError("SOURCE is a snapshot already; expected --merge with facts to add to it.")
+    for other in sorted(_OPTIONS.keys() - {kind}):
+        if stray := stray_option(_OPTIONS[other] - _OPTIONS.get(kind or "", set())):
+            raise click.UsageError(f"{stray} is for --from {other}.")
+
+
 def _read_slurm(folder: Path | None, *, managed: bool) -> tuple[Snapshot, tuple[str, ...]]:
     from gpuplan.planner.sources.slurm.slurm import read_slurm_files, read_slurm_live
 
@@ -125,12 +155,34 @@ def _read_slurm(folder: Path | None, *, managed: bool) -> tuple[Snapshot, tuple[
     return found.snapshot, found.notes
 
 
-def _say_notes(notes: tuple[str, ...]) -> None:
+def _read_nvml(watch: int) -> Snapshot:
+    from gpuplan.planner.sources.nvml.nvml import read_host, this_host
+
+    found = read_host(this_host(), watch_seconds=watch / 1000)
+    _say_notes(found.findings, "Health of the GPUs:")
+    _say_notes(found.notes, "Not understood:")
+    return found.snapshot
+
+
+def _with_hosts(snapshot: Snapshot, paths: tuple[Path, ...]) -> Snapshot:
+    """The snapshot with the facts of the hosts in these files and folders."""
+    from gpuplan.planner.sources.files import load_snapshots
+    from gpuplan.planner.sources.nvml.merge import merge_hosts
+
+    with show_spinner("merging"):
+        merged = merge_hosts(snapshot, load_snapshots(paths))
+    _say_notes(merged.notes, "Merged, and to be looked at:")
+    return merged.snapshot
+
+
+def _say_notes(
+    notes: tuple[str, ...], heading: str = "Not understood, so held, or left where it is:"
+) -> None:
     """Say what of a cluster is not in its snapshot, on standard error: each reason once."""
     from gpuplan.models.errors import truncated_names
 
     if notes:
-        say("Not understood, so held, or left where it is:", err=True)
+        say(heading, err=True)
     subjects: dict[str, list[str]] = {}
     for each in notes:
         subject, _, reason = each.partition(": ")

@@ -163,7 +163,9 @@ def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Nod
         state = "healthy" if healthy else "unhealthy"
         raise PlannerError(f"GPU {index} of node {name} is {state} already; there is nothing to change.")
     others = (other for other in node.gpus.details if other.index != index)
-    details = sorted((*others, gpu.model_copy(update={"healthy": healthy})), key=lambda each: each.index)
+    details = sorted(
+        (*others, gpu.model_copy(update={"healthy": healthy, "fault": ""})), key=lambda each: each.index
+    )
     return node.model_copy(update={"gpus": node.gpus.model_copy(update={"details": tuple(details)})})
 
 

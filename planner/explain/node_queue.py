@@ -135,12 +135,17 @@ def _gpus(node: Node, ground: PlanFeasibility, place: NodeRoom | None) -> Iterat
                 format_gpus(held.milli) if isinstance(held, GpuShare) else f"{held.profile} at {held.start}"
             )
             holders[held.index].append(GpuHolder(job=job.name, holds=what))
+    measured = {each.index: each for each in ground.plan.snapshot.measured if each.node == node.name}
     for index, gpu in node.gpus.by_index.items():
+        seen = measured.get(index)
         milli = place.free.gpu_milli[index] if place else MILLI
         yield GpuUse(
             index=index,
             healthy=gpu.healthy,
+            fault=gpu.fault,
             layout=None if gpu.mig is None else format_mig_layout(gpu.mig),
+            utilization=seen.utilization if seen else None,
+            memory_mib=seen.memory_mib if seen else None,
             holders=tuple(sorted(holders[index], key=lambda each: (each.job, each.holds))),
             free_milli=print_milli(max(0, milli)),
         )

@@ -106,6 +106,31 @@ def inspect_snapshot(
     return snapshot.canonical(), locate_problems(damages, files, source)
 
 
+def load_snapshots(paths: Iterable[Path]) -> list[tuple[str, Snapshot]]:
+    """
+    Snapshots of several files, each with its path; a folder stands for the documents in it.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of all files, or if a folder has no documents.
+    """
+    problems: list[InputProblem] = []
+    found = []
+    for path in paths:
+        files = _documents_in(str(path)) if path.is_dir() else [path]
+        if not files:
+            problems.append(InputProblem(str(path), f"the folder is empty; expected {_DOCUMENTS}."))
+        for file in files:
+            try:
+                found.append((str(file), load_snapshot(str(file))))
+            except BadInputError as error:
+                problems += error.problems
+    if problems:
+        raise BadInputError(tuple(problems))
+    return found
+
+
 def load_policy(path: str | None) -> Policy:
     """
     Read a policy file; without a path, return the default policy.
@@ -194,8 +219,9 @@ def snapshot_text(snapshot: Snapshot) -> str:
     sections["cluster"] = _cluster_text(document["cluster"])
     for key in ("queues", "jobs"):
         sections[key] = _one_a_line(document.get(key, []))
-    if "finished" in document:
-        sections["finished"] = _one_a_line(document["finished"])
+    for key in ("finished", "measured"):
+        if key in document:
+            sections[key] = _one_a_line(document[key])
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in sections.items()) + "\n}\n"
 
 
@@ -309,10 +335,11 @@ def scenario_files(snapshot: Snapshot) -> dict[str, str]:
     # A JSON mapping is also valid YAML, and a queue is easiest to read on one line.
     queues = "".join(f"\n- {_json(queue.document())}" for queue in snapshot.queues)
     finished = f', "finished": {_lines(snapshot.finished)}' if snapshot.finished else ""
+    measured = f', "measured": {_lines(snapshot.measured)}' if snapshot.measured else ""
     return {
         CLUSTER_FILE: f'{{{head}, "cluster": {{{cluster}}}}}\n',
         QUEUES_FILE: f"queues:{queues or ' []'}\n",
-        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}}}\n',
+        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}{measured}}}\n',
     }
 
 

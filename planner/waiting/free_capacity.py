@@ -317,8 +317,12 @@ class EmptyNodes:
 def _offer(node: Node) -> Hashable:
     """Everything that jobs can use of an empty node."""
     gpus = node.gpus
+    # GPUs of equal nodes differ in their UUIDs.
+    details = (
+        [(gpu.index, gpu.healthy, gpu.mig, gpu.numa, gpu.nvlink) for gpu in gpus.details] if gpus else []
+    )
     return (
-        (gpus.model, gpus.count, gpus.details) if gpus else None,
+        (gpus.model, gpus.count, tuple(details)) if gpus else None,
         (node.cpu_milli, node.memory_mib, node.disk_mib),
         frozenset(node.resources.items()),
     )

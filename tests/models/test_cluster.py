@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gpuplan.models.cluster import Cluster, Level, NodePool
+from gpuplan.models.cluster import Cluster, Gpu, Level, NodePool
 from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from tests.support.builders.build import node, pool
 
@@ -27,14 +27,25 @@ def test_a_node_as_new_is_whole_takes_jobs_and_is_otherwise_the_same():
         cordoned=True,
         drain=True,
         ready=False,
-        details=[{"index": 2, "healthy": False, "numa": 1}],
+        details=[{"index": 2, "uuid": "GPU-1", "healthy": False, "fault": "XID 79", "numa": 1}],
     )
     fresh = worn.as_new()
 
     assert fresh.schedulable
-    assert (fresh.nvlink_island, fresh.gpus.by_index[2].healthy, fresh.gpus.by_index[2].numa) == ("", True, 1)
+    assert fresh.nvlink_island == ""
+    assert fresh.gpus.by_index[2] == Gpu(index=2, numa=1)
     assert (fresh.name, fresh.rack, fresh.price_per_hour) == ("n", "r", 2.0)
     assert node("whole").as_new() == node("whole")
+
+
+def test_a_fault_is_of_an_unhealthy_gpu():
+    with pytest.raises(ValidationError):
+        Gpu(index=0, fault="XID 79")
+
+
+def test_what_is_not_known_of_a_gpu_is_in_no_document_so_that_plans_keep_their_ids():
+    assert "uuid" not in Gpu(index=0).full_text
+    assert "fault" not in Gpu(index=0, healthy=False).full_text
 
 
 def test_domains_are_paths_and_missing_ones_are_none():

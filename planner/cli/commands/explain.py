@@ -34,7 +34,7 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     from gpuplan.planner.explain.answer import answer, resolve_name
     from gpuplan.planner.plan_file.plan_file import load_plan
 
-    if not _is_plan(source):
+    if not is_saved_plan(source):
         question = read_plan_request(source, **planning)
         plan = plan_with_live_view(question.snapshot, question.policy, seed=question.seed)
     elif stray := stray_option(planning):
@@ -64,7 +64,7 @@ def _text(kind: Kind) -> Callable[..., str]:
             return node_text
 
 
-def _is_plan(source: str) -> bool:
+def is_saved_plan(source: str) -> bool:
     """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
     path = Path(source)
     if path.suffix.lower() != ".json" or not path.is_file():

@@ -99,10 +99,16 @@ class GpuUse(Noun):
 
     index: Count
     healthy: bool
+    fault: str = ""
+    """What makes it unhealthy; empty if it is healthy or the cause is unknown."""
     layout: str | None
     """MIG layout in words; None if the GPU is not in MIG mode."""
     holders: tuple[GpuHolder, ...]
     """Sorted by name."""
+    utilization: Count | None = None
+    """Measured utilization in percent; None if unknown."""
+    memory_mib: Mib | None = None
+    """Memory measured to be in use; None if unknown."""
     free_milli: Milli = Field(alias="free")
     """0 if the GPU is unhealthy or in MIG mode."""
 

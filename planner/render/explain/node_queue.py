@@ -98,9 +98,15 @@ def _node_entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
 
 
 def _gpu(gpu: GpuUse) -> str:
-    """The state of one GPU; adjacent GPUs with equal text share a line."""
+    """The state of one GPU, and what jobs do there; adjacent GPUs with equal text share a line."""
+    busy = [] if gpu.utilization is None else [f"{gpu.utilization} % busy"]
+    used = [] if gpu.memory_mib is None else [f"{format_gib(gpu.memory_mib)} in use"]
+    return "; ".join([_held(gpu), *(busy + used if gpu.holders else ())])
+
+
+def _held(gpu: GpuUse) -> str:
     if not gpu.healthy:
-        return "unhealthy"
+        return f"unhealthy: {gpu.fault}" if gpu.fault else "unhealthy"
     held = ", ".join(f"{each.job} ({each.holds})" for each in gpu.holders)
     if gpu.layout is not None:
         return f"MIG {gpu.layout}; {held or 'no job'}"

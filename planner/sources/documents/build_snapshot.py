@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import Noun
 from gpuplan.models.calendar import Reservation, Tariff
-from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, RackPower
+from gpuplan.models.cluster import Cluster, Dataset, Measurement, Node, NodePool, RackPower
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.errors import Suggestions
 from gpuplan.models.job import Job
@@ -54,6 +54,7 @@ _LISTS: Final[dict[Location, type[Noun]]] = {
     QUEUES: Queue,
     JOBS: Job,
     ("finished",): FinishedJob,
+    ("measured",): Measurement,
 }
 """The sections that are lists, with the class of their entries, in the order of their checks."""
 _SCALARS: Final[tuple[Location, ...]] = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.cluster import Gpu
+from gpuplan.models.cluster import Gpu, Measurement
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS
 from gpuplan.models.validation.checks import CHECKS, Section, inconsistencies
 from tests.support.builders.build import cluster, job, node, pool, queue, replica
@@ -69,13 +69,14 @@ BROKEN = world(
         job("c", mig={"x": 1}),
         job("d", depends_on=[{"job": "e"}]),
     ],
+    measured=[Measurement(node="n0", index=0)] * 2,
 )
 
 
 def test_checks_that_need_an_incomplete_section_are_passed_over():
     everything = set(found(BROKEN))
 
-    assert len(everything) == 11
+    assert len(everything) == 12
     for section in Section:
         assert set(found(BROKEN, incomplete=frozenset({section}))) < everything
     assert {location for location, _ in found(BROKEN, incomplete=frozenset(Section))} == {
@@ -84,6 +85,14 @@ def test_checks_that_need_an_incomplete_section_are_passed_over():
         ("jobs", 1, "running", "replicas"),
         ("jobs", 1, "running", "replicas", 0, "gpus", 0),
     }
+
+
+def test_a_gpu_measured_twice_is_told_at_the_second_with_the_first():
+    three = [Measurement(node=name, index=index) for name, index in (("n0", 1), ("n1", 1), ("n0", 1))]
+
+    one = only(world(measured=three))
+
+    assert (one.location, one.contradicts) == (("measured", 2, "index"), ("measured", 0, "index"))
 
 
 def test_every_check_says_what_it_checks():

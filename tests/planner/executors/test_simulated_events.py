@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Progress
 from gpuplan.models.retry import Retry
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from tests.support.builders.build import NOW, cluster, job, placement, replica, snapshot
+from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
 from tests.support.builders.plan_builders import start
 
 GANG = job(
@@ -151,6 +152,16 @@ def test_a_node_fails_once(live):
 
     with pytest.raises(PlannerError, match="found n0 down already"):
         live.fail_node("n0")
+
+
+def test_a_repaired_gpu_has_no_fault_any_more(tmp_path):
+    worn = node(details=[{"index": 3, "uuid": "GPU-3", "healthy": False, "fault": "XID 79"}])
+    with SimulatedCluster.create(tmp_path / "c.db", snapshot(nodes=[worn])) as live_:
+        live_.repair_gpu("n0", 3)
+
+        (found,) = live_.snapshot().cluster.nodes
+
+    assert found.gpus.by_index[3] == Gpu(index=3, uuid="GPU-3")
 
 
 # --- jobs that end ------------------------------------------------------------------------------------------

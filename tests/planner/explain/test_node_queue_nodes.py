@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.cluster import Gpu, RackPower
+from gpuplan.models.cluster import Gpu, Measurement, RackPower
 from gpuplan.planner.explain.node_queue import explain_node
 from gpuplan.planner.render.explain.node_queue import node_text
 from gpuplan.planner.render.style import Style
@@ -31,13 +31,15 @@ def test_holders_of_each_gpu():
             "n0",
             gpus=4,
             mig={2: [("3g.40gb", 0), ("3g.40gb", 4)]},
-            details=(Gpu(index=3, healthy=False),),
+            details=(Gpu(index=3, healthy=False, fault="XID 79"),),
             rack="r7",
             price_per_hour=2.5,
             cordoned=True,
         )
     ]
-    found = explain_node(greedy_plan(snapshot(nodes=nodes, jobs=[old("a", 0), *shares, mig]), CALM), "n0")
+    measured = [Measurement(node="n0", index=index, utilization=93, memory_mib=2048) for index in (0, 3)]
+    world = snapshot(nodes=nodes, jobs=[old("a", 0), *shares, mig], measured=measured)
+    found = explain_node(greedy_plan(world, CALM), "n0")
 
     assert [[each.job for each in gpu.holders] for gpu in found.gpus] == [["a"], ["b", "c"], ["m"], []]
     assert [gpu.free_milli for gpu in found.gpus] == [0, 200, 0, 0]
@@ -46,6 +48,9 @@ def test_holders_of_each_gpu():
     assert found.state == ("cordoned",)
     assert found.tenants[-1].ends_at == NOW + timedelta(hours=1)
     text = node_text(found, LAYOUT)
+    assert "unhealthy: XID 79" in text
+    assert "0: a; 93 % busy; 2 GiB in use" in text
+    assert [(gpu.utilization, gpu.memory_mib) for gpu in found.gpus[:2]] == [(93, 2048), (None, None)]
     assert "b (0.4 GPU), c (0.4 GPU); 0.2 GPU free" in text
     assert "in r7; 2.50/h" in text
 

@@ -15,7 +15,7 @@ from tests.support.builders.build import job, snapshot
 from tests.support.builders.plan_builders import plan_of
 from tests.support.samples.small_document import BASE
 
-SECTIONS = "format_version, taken_at, cluster, queues, jobs, finished"
+SECTIONS = "format_version, taken_at, cluster, queues, jobs, finished, measured"
 A_MAPPING = f"expected a mapping with some of the sections {SECTIONS}."
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.cluster import Measurement
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
 from tests.support.builders.build import NOW, job, replica, snapshot
@@ -43,7 +44,8 @@ RICH = snapshot(
     ],
     tariffs=[{"name": "peak", "cron": "0 17 * * *", "duration": 3600, "price_per_gpu_hour": 0.5}],
 )
-RICH = RICH.model_copy(update={"finished": (over("older", 4), over("over", 3))}).canonical()
+SEEN = tuple(Measurement(node="n1", index=index, utilization=50, period=30) for index in (1, 0))
+RICH = RICH.model_copy(update={"finished": (over("older", 4), over("over", 3)), "measured": SEEN}).canonical()
 
 
 def test_all_of_it_is_written_and_read_again(tmp_path):
@@ -60,13 +62,15 @@ def test_a_finished_job_has_a_line_of_its_own():
     lines = snapshot_text(RICH).splitlines()
 
     assert sum('"ended_at"' in line for line in lines) == 2
+    assert sum('"utilization"' in line for line in lines) == 2
 
 
 def test_the_order_of_the_entries_does_not_matter():
     cluster = RICH.cluster.model_copy(
         update={"reservations": RICH.cluster.reservations[::-1], "tariffs": RICH.cluster.tariffs[::-1]}
     )
-    turned = RICH.model_copy(update={"cluster": cluster, "finished": RICH.finished[::-1]})
+    sections = {"cluster": cluster, "finished": RICH.finished[::-1], "measured": SEEN}
+    turned = RICH.model_copy(update=sections)
 
     assert snapshot_text(turned) == snapshot_text(RICH)
     assert turned.canonical().fingerprint() == RICH.fingerprint()
@@ -195,7 +199,7 @@ def entry(section, *more, name="x"):
             "finish: []\n",
             (
                 "1: the snapshot has unknown section 'finish'.\n"
-                "  Known: format_version, taken_at, cluster, queues, jobs, finished.\n"
+                "  Known: format_version, taken_at, cluster, queues, jobs, finished, measured.\n"
                 "  Maybe 'finished' was meant."
             ),
         ),

@@ -133,11 +133,12 @@ def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, 
     )
 
 
-def snapshot(*, nodes=None, jobs=(), queues=None, taken_at=NOW, **about):
+def snapshot(*, nodes=None, jobs=(), queues=None, taken_at=NOW, measured=(), **about):
     """Two nodes of eight GPUs and the unlimited queue q unless said otherwise; `about` are pools and such."""
     return Snapshot(
         taken_at=taken_at,
         cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
         queues=tuple((queue(),) if queues is None else queues),
         jobs=tuple(jobs),
+        measured=tuple(measured),
     ).canonical()

@@ -9,7 +9,7 @@ from tests.support.builders.build import NOW, cluster, queue
 from tests.support.output.golden import figures
 
 
-def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
+def world(*, nodes=None, jobs=(), queues=None, finished=(), measured=(), **about):
     """A snapshot in the order given."""
     return Snapshot(
         taken_at=NOW,
@@ -17,6 +17,7 @@ def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
         queues=tuple((queue(),) if queues is None else queues),
         jobs=tuple(jobs),
         finished=tuple(finished),
+        measured=tuple(measured),
     )
 
 

@@ -159,6 +159,7 @@ GOOD = {
             "ended_at": "2026-11-20T09:30:00Z",
         }
     ],
+    "measured": [{"node": "n0", "index": 7, "utilization": 41, "memory_mib": 20480, "period": "30s"}],
 }
 
 

@@ -1,0 +1,261 @@
+"""
+Facts of single hosts, merged into the snapshot of a cluster: UUIDs, memory, MIG layouts, links, health.
+
+What the cluster's snapshot states stays as it is. A host that contradicts it is an error, all at once: the
+cluster would start jobs on GPUs that are not what it takes them for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.errors import BadInputError, Suggestions
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.queue import Queue
+from gpuplan.models.units import print_seconds
+from gpuplan.planner.sources.nvml.contradictions import Told, check_gpus, check_layouts
+from gpuplan.planner.sources.nvml.processes import FOREIGN_QUEUE
+from gpuplan.planner.text_format import format_count, format_mig_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Measurement, Node
+    from gpuplan.models.errors import InputProblem
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+
+_OLD: Final = timedelta(minutes=10)
+"""Difference of time from which a reading is noted to be of another time than the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The snapshot of a cluster with what its hosts tell."""
+
+    snapshot: Snapshot
+    notes: tuple[str, ...]
+
+
+def merge_hosts(base: Snapshot, hosts: Iterable[tuple[str, Snapshot]]) -> Merged:
+    """
+    The snapshot with the facts of hosts, each with the file that they are from.
+
+    Raises
+    ------
+    BadInputError
+        Hosts that the snapshot does not have or that are given twice, and every contradiction.
+    """
+    merge = _Merge(base)
+    problems: list[InputProblem] = []
+    notes: list[str] = []
+    for place, host in hosts:
+        told = Told(place)
+        for node in host.cluster.nodes:
+            merge.add(node, host, told)
+        problems += told.problems
+        notes += told.notes
+    if problems:
+        raise BadInputError(tuple(problems))
+    return Merged(merge.result(), tuple(sorted(notes)))
+
+
+class _Merge:
+    """The nodes and jobs of a cluster while hosts are merged into them."""
+
+    def __init__(self, base: Snapshot) -> None:
+        self._base = base
+        self._near = Suggestions()
+        self._nodes = dict(base.cluster.node_by_name)
+        self._jobs = dict(base.job_by_name)
+        self._merged_from: dict[str, str] = {}
+        self._measured: list[Measurement] = []
+        self._names: dict[str, list[str]] = defaultdict(list)
+        for name in self._nodes:
+            self._names[_short(name)].append(name)
+        self._on_node: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
+        for job in base.jobs:
+            for replica in job.running.replicas if job.running else ():
+                self._on_node[replica.node].append((job, replica))
+
+    def add(self, found: Node, host: Snapshot, told: Told) -> None:
+        """Merge one node of a host's file."""
+        name = self._name_of(found.name, told)
+        if name is None:
+            return
+        node = self._nodes[name]
+        subject = f"node '{name}'"
+        if name in self._merged_from:
+            told.wrong(subject, f"is in {self._merged_from[name]} too; expected each host once.")
+            return
+        self._merged_from[name] = told.place
+        if found.gpus is None:
+            told.wrong(subject, "has no GPUs in this file; expected what `snapshot --from nvml` writes.")
+            return
+        age = abs(self._base.taken_at - host.taken_at)
+        if age > _OLD:
+            when = "older" if host.taken_at < self._base.taken_at else "younger"
+            seconds = print_seconds(int(age.total_seconds()))
+            told.note(f"node {name}", f"its reading is {seconds} {when} than the snapshot")
+        held = [(job, replica) for job, replica in self._on_node[name] if job.queue != FOREIGN_QUEUE]
+        before = len(told.problems)
+        if node.gpus is not None:
+            check_gpus(subject, node.gpus, found.gpus, told)
+            if not found.cordoned and len(told.problems) == before:
+                check_layouts(subject, node.gpus, found.gpus, held, told)
+        elif not node.cordoned:
+            have = format_count(found.gpus.count, "GPU")
+            told.wrong(subject, f"has no GPUs in the snapshot, and {have} by NVML; expected the same number.")
+        if len(told.problems) > before:
+            return
+        self._nodes[name] = _merged_node(node, found, told)
+        self._measured += [
+            each.model_copy(update={"node": name}) for each in host.measured if each.node == found.name
+        ]
+        self._replace_foreign_jobs(name, held, found.name, host, told)
+
+    def result(self) -> Snapshot:
+        """The snapshot with all hosts merged."""
+        base = self._base
+        queues = base.queues
+        if FOREIGN_QUEUE not in {queue.name for queue in queues} and any(
+            job.queue == FOREIGN_QUEUE for job in self._jobs.values()
+        ):
+            queues = (*queues, Queue(name=FOREIGN_QUEUE))
+        cluster = base.cluster.model_copy(update={"nodes": tuple(self._nodes.values())})
+        others = [each for each in base.measured if each.node not in self._merged_from]
+        lists = {
+            "queues": queues,
+            "jobs": tuple(self._jobs.values()),
+            "measured": (*others, *self._measured),
+        }
+        return base.model_copy(update={"cluster": cluster, **lists}).canonical()
+
+    def _name_of(self, host: str, told: Told) -> str | None:
+        """The node of a host: by its name, or by the part of it before the first dot if only one has that."""
+        if host in self._nodes:
+            return host
+        if len(alike := self._names[_short(host)]) == 1:
+            return alike[0]
+        count = format_count(len(self._nodes), "node")
+        hint = self._near.hint(host, self._nodes)
+        told.wrong(f"host '{host}'", f"is no node of the snapshot; expected one of its {count}.{hint}")
+        return None
+
+    def _replace_foreign_jobs(
+        self, name: str, held: list[tuple[Job, Replica]], host_name: str, host: Snapshot, told: Told
+    ) -> None:
+        """Processes on GPUs that no job of the snapshot holds; those of an earlier reading are replaced."""
+        for job, _ in self._on_node[name]:
+            if job.queue == FOREIGN_QUEUE:
+                self._jobs.pop(job.name, None)
+        strangers = [
+            (job, replica)
+            for job in host.jobs
+            for replica in (job.running.replicas if job.running else ())
+            if job.queue == FOREIGN_QUEUE and replica.node == host_name
+        ]
+        if strangers and any(job.request.gpus and not replica.gpus for job, replica in held):
+            told.note(
+                f"node {name}", "a job holds GPUs there that are not named: processes are taken for its own"
+            )
+            return
+        taken = {_part(each) for _, replica in held for each in replica.gpus}
+        for job, replica in strangers:
+            left = [each for each in replica.gpus if _part(each) not in taken]
+            if left:
+                own = _held_by(job, replica, left, name, self._base)
+                self._jobs[own.name] = own
+                which = ", ".join(str(each.index) for each in left)
+                told.note(
+                    f"node {name}", f"GPU {which} has processes of user {own.user}, and no job holds it"
+                )
+
+
+def _merged_node(node: Node, found: Node, told: Told) -> Node:
+    """The node with the facts of NVML where it states none."""
+    if found.gpus is None:
+        return node
+    gpus = found.gpus
+    if node.gpus is not None:
+        stated = node.gpus
+        states_groups = any(gpu.nvlink is not None or gpu.numa is not None for gpu in stated.details)
+        merged = (
+            _merged_gpu(
+                gpu,
+                other.model_copy(update={"nvlink": gpu.nvlink, "numa": gpu.numa}) if states_groups else other,
+                f"node {node.name}",
+                told,
+                layout=not found.cordoned,
+            )
+            for gpu, other in zip(stated.by_index.values(), gpus.by_index.values(), strict=True)
+        )
+        details = tuple(gpu for gpu in merged if gpu != Gpu(index=gpu.index))
+        memory = stated.memory_mib or gpus.memory_mib
+        gpus = stated.model_copy(update={"details": details, "memory_mib": memory})
+    if found.cordoned:
+        told.note(
+            f"node {node.name}", "its reading does not tell what is free on its GPUs, so no job starts there"
+        )
+    return node.model_copy(
+        update={
+            "gpus": gpus,
+            "nvlink_island": node.nvlink_island or found.nvlink_island,
+            "cordoned": node.cordoned or found.cordoned,
+        }
+    )
+
+
+def _merged_gpu(stated: Gpu, found: Gpu, subject: str, told: Told, *, layout: bool) -> Gpu:
+    mig = found.mig if layout else stated.mig
+    if layout and stated.mig is not None and _layout(stated) != _layout(found):
+        now = "no MIG mode" if found.mig is None else format_mig_layout(found.mig)
+        told.note(
+            subject, f"GPU {stated.index} has {now} by NVML, and {format_mig_layout(stated.mig)} before"
+        )
+    if found.healthy and not stated.healthy:
+        told.note(subject, f"GPU {stated.index} stays unhealthy, as the snapshot says; NVML finds no fault")
+    return Gpu(
+        index=stated.index,
+        uuid=found.uuid or stated.uuid,
+        healthy=stated.healthy and found.healthy,
+        fault=found.fault or stated.fault,
+        mig=mig,
+        numa=found.numa,
+        nvlink=found.nvlink,
+    )
+
+
+def _layout(gpu: Gpu) -> list[tuple[int, str]] | None:
+    return None if gpu.mig is None else sorted((each.start, each.profile) for each in gpu.mig)
+
+
+def _part(held: GpuShare | MigSlice) -> tuple[int, int | None]:
+    return held.index, held.start if isinstance(held, MigSlice) else None
+
+
+def _held_by(job: Job, replica: Replica, left: list[GpuShare | MigSlice], node: str, base: Snapshot) -> Job:
+    """The foreign job with what of its places is left, and on the node as the snapshot names it."""
+    profiles = [each.profile for each in left if isinstance(each, MigSlice)]
+    amounts = {"gpus": len(left) - len(profiles), "mig": {each: profiles.count(each) for each in profiles}}
+    started_at = min(base.taken_at, job.running.started_at) if job.running else base.taken_at
+    places = replica.model_copy(update={"node": node, "gpus": tuple(left)})
+    return job.model_copy(
+        update={
+            "name": f"{node}/{job.name.rpartition('/')[2]}",
+            "request": job.request.model_copy(update=amounts),
+            "submitted_at": started_at,
+            "running": job.running.model_copy(update={"started_at": started_at, "replicas": (places,)})
+            if job.running
+            else None,
+        }
+    )
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[0]
