@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -36,17 +35,12 @@ def _solvers_in_this_process(request, monkeypatch):
         monkeypatch.setattr(pipeline, "run_in_child", apart_in_this_process)
 
 
-FIRST_PORT = 23_000
-PORTS = 40
-
-
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """A fresh Slurm that this process and its children speak to."""
     if reason := missing_slurm():
         pytest.skip(f"Slurm: {reason}")
-    worker = int("".join(filter(str.isdigit, os.environ.get("PYTEST_XDIST_WORKER", ""))) or 0)
-    with private_slurm(tmp_path / "slurm", FIRST_PORT + PORTS * worker) as cluster:
+    with private_slurm(tmp_path / "slurm") as cluster:
         monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
         monkeypatch.chdir(tmp_path)
         yield cluster

@@ -8,11 +8,13 @@ one folder. Nothing of the machine's own Slurm is read or changed.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 GPUS_PER_NODE = 8
@@ -110,9 +112,9 @@ class PrivateSlurm:
 
 
 @contextmanager
-def private_slurm(root, port):
+def private_slurm(root):
     """Bring a cluster up; it is gone when the block ends."""
-    root = Path(root)
+    root, port = Path(root), _free_ports(1 + len(NODES) + len(CLOUD))
     for folder in ("etc", "state", "log", "spool", "dev", "munge", "bin"):
         (root / folder).mkdir(parents=True)
     for folder in (root, root / "munge"):
@@ -145,6 +147,17 @@ def private_slurm(root, port):
     finally:
         cluster.down()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _free_ports(count):
+    """The first of so many ports in a row that no process listens on; others may look at the same time."""
+    while True:
+        # Below the range from which the kernel takes ports for clients.
+        first = random.randrange(15_000, 32_000)
+        with ExitStack() as opened, suppress(OSError):
+            for port in range(first, first + count):
+                opened.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 def _program(name):

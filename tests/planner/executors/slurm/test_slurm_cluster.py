@@ -19,6 +19,7 @@ from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.io.file_lock import LockedError
@@ -203,6 +204,52 @@ def test_a_node_that_dies_in_mid_apply_leaves_no_job_lost(slurm, tmp_path):
     assert sorted(state for state, _ in states.values()) == ["PENDING", "RUNNING", "RUNNING", "RUNNING"]
     again = planned(cluster)
     assert all(victim not in nodes for nodes in planned_nodes(again).values())
+
+
+def test_promised_starts_are_kept_on_the_jobs_and_read_back(slurm, tmp_path):
+    jobs = [slurm.submit("-N2", "--ntasks-per-node=1", "--gpus-per-node=h100:8") for _ in range(3)]
+    horizon = {"horizon": {"slots": 4, "length": "30m"}}
+    cluster = SlurmCluster()
+    first = planned(cluster, **horizon)
+    applied(first, cluster, tmp_path)
+    waiting = next(job for job in cluster.snapshot().jobs if job.running is None)
+    (promised,) = [each for each in first.planned if each.promised]
+    assert waiting.name == promised.job
+    assert waiting.promise.start == promised.start
+    assert [each.node for each in waiting.promise.replicas] == [each.node for each in promised.replicas]
+    # A later plan keeps the promise, and one without later slots clears it.
+    (kept,) = [each for each in planned(cluster, **horizon).planned if each.promised]
+    assert kept.start == promised.start
+    applied(planned(cluster), cluster, tmp_path)
+    assert all(job.promise is None for job in cluster.snapshot().jobs)
+    assert set(jobs) == {job.name for job in cluster.snapshot().jobs}
+
+
+def test_a_start_that_has_not_landed_is_taken_back(slurm, tmp_path):
+    ours = slurm.submit(*WHOLE_NODE)
+    cluster = SlurmCluster()
+    (start,) = changes_of(planned(cluster).actions)
+    before = slurm.command("squeue", "--noheader", "--format=%T %r %n", f"--jobs={ours}")
+    for node in NODES:
+        blocker = slurm.submit(*WHOLE_NODE, f"--nodelist={node}", comment="")
+        slurm.command("scontrol", "release", blocker)
+        slurm.wait_running(blocker)
+    key = f"plan:{start.id}"
+    assert cluster.begin(start, key).phase in (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
+    slurm.wait_until(lambda: cluster.observe([key])[key].phase is ActionPhase.UNDER_WAY, "it is under way")
+    cluster.undo(key)
+    cluster.undo(key)
+    assert cluster.observe([key])[key].phase is ActionPhase.NOT_BEGUN
+    assert slurm.command("squeue", "--noheader", "--format=%T %r %n", f"--jobs={ours}") == before
+
+
+def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
+    stays = slurm.submit(*WHOLE_NODE, "--no-requeue")
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    slurm.submit(*EVERYTHING)
+    assert kinds(planned(cluster)) == []
+    assert slurm.states()[stays][0] == "RUNNING"
 
 
 KILLER = """#!{python}
