@@ -101,6 +101,11 @@ class NodeGpus(Noun):
     """GPUs that differ from the default (healthy, MIG mode off); all others need no entry."""
     time_sliced: bool = False
     """True: GPU shares take turns without isolation, so only jobs that allow time-slicing may share a GPU."""
+    pinned: bool = Field(default=True, exclude_if=bool)
+    """
+    False: the cluster can be told how many GPUs of the node a job gets, but not which. Their indices in plans
+    are then expected, not certain, and no job that needs GPUs starts here while one of them is unhealthy.
+    """
     watts: Count = 0
     """Power of one GPU under load in watts; 0 means that it does not count against power caps."""
 
@@ -109,6 +114,11 @@ class NodeGpus(Noun):
         """Every GPU by index; GPUs without an entry are in the default state."""
         given = {gpu.index: gpu for gpu in self.details}
         return {index: given.get(index, _PLAIN[index]) for index in range(self.count)}
+
+    @cached_property
+    def may_be_unhealthy(self) -> bool:
+        """True if a job may be given an unhealthy GPU, since the cluster chooses the GPUs."""
+        return not self.pinned and any(not gpu.healthy for gpu in self.details)
 
 
 _PLAIN_GPUS: Final[dict[NodeGpus, NodeGpus]] = {}
@@ -329,7 +339,7 @@ class Cluster(Noun):
     """Nodes set aside for certain jobs or for maintenance during some time."""
     tariffs: tuple[Tariff, ...] = ()
     """Prices of a GPU-hour by time of day."""
-    can: tuple[ChangingKind, ...] | None = None
+    can: tuple[ChangingKind, ...] | None = Field(default=None, exclude_if=not_)
     """
     Kinds of action that the cluster can carry out, `release` and `start` among them: plans have no others.
     Absent means all.

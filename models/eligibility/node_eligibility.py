@@ -63,6 +63,8 @@ def _gpu_ineligibility(job: Job, gpus: NodeGpus | None) -> str | None:
         return "node has no GPUs"
     if job.gpu_models and gpus.model not in job.gpu_models:
         return f"GPU model {gpus.model} is not allowed"
+    if gpus.may_be_unhealthy:
+        return "the cluster chooses the GPUs, and one of them is unhealthy"
     request = job.request
     if request.gpu_milli and gpus.time_sliced and not job.time_slicing:
         return "shares of its GPUs are time-sliced"

@@ -16,7 +16,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.planner.apply.apply_loop import NO_HOOKS, ApplyHooks, ApplyLoop
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import ApplyOutcome, raise_unless_complete, unrecorded_error
-from gpuplan.planner.apply.promises import steps_of, with_promises_of
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
     ApplyProgress,
     phases_of,
@@ -24,6 +24,7 @@ from gpuplan.planner.apply.standing import (
     require_applicable,
     require_capable,
     require_valid_order,
+    snapshot_for,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def apply_plan(
         journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
-        live = with_promises_of(cluster.snapshot(), plan.snapshot)
+        live = snapshot_for(plan, cluster, standing)
         require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
         before, total = len(standing.done), standing.total
         how = f"resumed: {before} of {total} done before" if before else "from the start"
@@ -124,7 +125,7 @@ def check_plan(
     with cluster.exclusively():
         standing = _standing(plan, cluster, records)
         if standing.left:
-            live = with_promises_of(cluster.snapshot(), plan.snapshot)
+            live = snapshot_for(plan, cluster, standing)
             require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
     return standing
 

@@ -17,8 +17,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
 from gpuplan.models.policy.settings import OnFailure
 from gpuplan.planner.action_labels import action_label
+from gpuplan.planner.apply.apply_view import ApplyView
 from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
-from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
@@ -43,6 +43,8 @@ _POLL: Final = 1.0
 
 
 _UNDER_WAY: Final = ActionProgress(ActionPhase.UNDER_WAY)
+_ENDED: Final = (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
+"""Phases in which nothing is under way, and nothing has landed."""
 
 
 class MonotonicClock(Protocol):
@@ -108,7 +110,7 @@ class ApplyLoop:
         standing: ApplyProgress,
         hooks: ApplyHooks,
     ) -> None:
-        self._plan, self._cluster, self._journal, self._live = plan, cluster, journal, live
+        self._plan, self._cluster, self._journal = plan, cluster, journal
         self._standing, self._hooks = standing, hooks
         self._rules, self._slots = plan.policy.apply, CheckpointSlots(plan)
         self._left = {step.id: step for step in standing.left}
@@ -123,7 +125,9 @@ class ApplyLoop:
         self._not_before: dict[str, float] = {}
         """Earliest instant of the next attempt, by step that failed for a reason that may pass."""
         self._stopped = False
-        self._view = LiveView.of(live, plan.actions)
+        self._stray: dict[str, _UnderWay] = {}
+        """Steps that lasted too long and may still land; they count for the limit in parallel."""
+        self._view = ApplyView(plan, cluster, live, standing)
 
     def run(self) -> ApplyOutcome:
         """Carry out the steps; returns what landed, what failed and what was not done."""
@@ -156,14 +160,16 @@ class ApplyLoop:
         """Go on with what an earlier run began and the cluster still carries out."""
         for step in self._standing.under_way:
             self._attempts[step.id] = 1
-            self._follow_from_now(step, key_of(self._plan, step), _UNDER_WAY)
+            intended = self._standing.intended_at.get(step.id)
+            ago = 0.0 if intended is None else self._journal.seconds_since(intended)
+            self._follow_from(self._hooks.clock.now() - ago, step, key_of(self._plan, step), _UNDER_WAY)
 
     def _begin_ready(self) -> None:
         """Begin the steps that are ready, in the plan's order, while there is room for more."""
         for step in tuple(self._left.values()):
-            if self._ends() or len(self._under_way) >= self._rules.parallel:
+            if self._ends() or len(self._under_way) + len(self._stray) >= self._rules.parallel:
                 return
-            under_way = (each.step for each in self._under_way.values())
+            under_way = (each.step for each in (*self._under_way.values(), *self._stray.values()))
             if self._is_ready(step) and self._slots.has_room(step, under_way):
                 self._begin(step)
 
@@ -182,6 +188,8 @@ class ApplyLoop:
     def _begin(self, step: Step) -> None:
         """Check the preconditions, write the intent durably, begin."""
         self._not_before.pop(step.id, None)
+        if self._attempts.get(step.id) and not isinstance(step, PromiseStep):
+            self._view.look_again()
         sights = () if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:
@@ -212,15 +220,11 @@ class ApplyLoop:
         except PlannerError as error:
             self._fail(step, str(error), begun)
             return
-        self._follow_from_now(step, key, progress, begun)
+        self._follow_from(begun, step, key, progress)
 
-    def _follow_from_now(
-        self, step: Change, key: str, progress: ActionProgress, begun: float | None = None
-    ) -> None:
-        """Count a step as under way."""
-        begun = self._hooks.clock.now() if begun is None else begun
-        # What it takes is taken from now on; what it frees is used only by actions that come after it.
-        self._view.done(step)
+    def _follow_from(self, begun: float, step: Change, key: str, progress: ActionProgress) -> None:
+        """Count a step that began at an instant as under way."""
+        self._view.begin(step)
         del self._left[step.id]
         self._under_way[step.id] = _UnderWay(step, key, begun, begun + self._timeout(step))
         self._follow(self._under_way[step.id], progress)
@@ -244,11 +248,15 @@ class ApplyLoop:
     # --- observing -----------------------------------------------------------------------------------------
 
     def _observe(self) -> bool:
-        """Follow all that is under way; False if nothing ended."""
-        found = self._progress_of(tuple(each.key for each in self._under_way.values()))
+        """Follow all that is under way or may still land; False if nothing under way ended."""
+        followed = (*self._under_way.values(), *self._stray.values())
+        found = self._progress_of(tuple(each.key for each in followed))
         before = len(self._under_way)
         for each in tuple(self._under_way.values()):
             self._follow(each, found[each.key])
+        for each in tuple(self._stray.values()):
+            if each.key in found:
+                self._follow_stray(each, found[each.key])
         return len(self._under_way) < before
 
     def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
@@ -260,7 +268,7 @@ class ApplyLoop:
     def _follow(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Take note of the progress of a step."""
         if progress.phase is ActionPhase.LANDED:
-            self._land(each.step, each.begun)
+            self._land(each.step, each.begun, self._view.land(each.step, progress.placement))
         elif progress.phase is ActionPhase.FAILED:
             self._withdraw(each)
             self._fail(each.step, progress.reason, each.begun, retryable=progress.retryable)
@@ -273,24 +281,37 @@ class ApplyLoop:
         elif self._hooks.clock.now() >= each.deadline:
             self._time_out(each, progress)
 
+    def _follow_stray(self, each: _UnderWay, progress: ActionProgress) -> None:
+        """Take note if a step that has failed, since it lasted too long, lands after all or never will."""
+        if progress.phase is ActionPhase.LANDED:
+            del self._stray[each.step.id]
+            self._failed.discard(each.step.id)
+            self._failures = [failure for failure in self._failures if failure.action != each.step.id]
+            self._land(each.step, each.begun, self._view.land(each.step, progress.placement))
+        elif progress.phase in _ENDED:
+            del self._stray[each.step.id]
+            self._view.withdraw(each.step, may_land=False)
+
     def _time_out(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Withdraw a step that lasts too long, unless it lands in this moment."""
         with suppress(PlannerError):
             self._cluster.undo(each.key)
-        phase = self._progress_of((each.key,))[each.key].phase
-        if phase is ActionPhase.LANDED:
-            self._land(each.step, each.begun)
+        now = self._progress_of((each.key,))[each.key]
+        if now.phase is ActionPhase.LANDED:
+            self._land(each.step, each.begun, self._view.land(each.step, now.placement))
             return
-        self._withdraw(each)
+        may_land = now.phase not in _ENDED
+        self._withdraw(each, may_land=may_land)
         reason = f": {progress.reason}" if progress.reason else ""
-        if phase not in (ActionPhase.NOT_BEGUN, ActionPhase.FAILED):
+        if may_land:
+            self._stray[each.step.id] = each
             reason += "; it may still land"
         limit = format_duration(self._timeout(each.step))
         where = progress.phase.value.replace("_", " ")
         self._fail(each.step, f"it is {where} after {limit}{reason}", each.begun)
 
-    def _land(self, step: Step, begun: float) -> None:
-        self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun))
+    def _land(self, step: Step, begun: float, where: str = "") -> None:
+        self._journal.done(step, seconds=max(0.0, self._hooks.clock.now() - begun), detail=where)
         self._done.add(step.id)
         self._left.pop(step.id, None)
         self._under_way.pop(step.id, None)
@@ -300,17 +321,13 @@ class ApplyLoop:
 
     # --- failing -------------------------------------------------------------------------------------------
 
-    def _withdraw(self, each: _UnderWay) -> None:
-        """Put a step that did not land back among those that are left, and take its effect from the view."""
+    def _withdraw(self, each: _UnderWay, *, may_land: bool = False) -> None:
+        """Put a step that did not land back among those that are left."""
         del self._under_way[each.step.id]
         self._left = {
             step.id: step for step in self._standing.left if step.id in self._left or step.id == each.step.id
         }
-        self._view = LiveView.of(self._live, self._plan.actions)
-        landed = self._done | self._under_way.keys()
-        for step in self._standing.left:
-            if step.id in landed and not isinstance(step, PromiseStep):
-                self._view.done(step)
+        self._view.withdraw(each.step, may_land=may_land)
 
     def _fail(self, step: Step, why: str, begun: float, *, retryable: bool = False) -> None:
         """Try a step again later if that may help; otherwise record that it failed."""

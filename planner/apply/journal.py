@@ -38,6 +38,10 @@ class ApplyJournal:
         self._now = now
         self._pending: list[AuditEntry] = []
 
+    def seconds_since(self, at: datetime) -> float:
+        """Seconds since a record was written; 0 if the clock was put back."""
+        return max(0.0, (self._now() - at).total_seconds())
+
     def begin(self, detail: str) -> None:
         """Note that an apply starts."""
         self._note(AuditKind.BEGIN, detail=detail)
@@ -46,9 +50,9 @@ class ApplyJournal:
         """Note that an action is about to be done."""
         self._note(AuditKind.INTENT, action, detail=detail, seen=seen)
 
-    def done(self, action: Step, *, seconds: float) -> None:
-        """Note that an action was done."""
-        self._note(AuditKind.OUTCOME, action, outcome=ActionOutcome.DONE, seconds=seconds)
+    def done(self, action: Step, *, seconds: float, detail: str = "") -> None:
+        """Note that an action was done; the detail says what is not as planned."""
+        self._note(AuditKind.OUTCOME, action, outcome=ActionOutcome.DONE, detail=detail, seconds=seconds)
 
     def skipped(self, action: Step) -> None:
         """Note an action that an earlier apply did but could not record."""

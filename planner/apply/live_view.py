@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
-from gpuplan.models.plan.actions import Keep, NodeAction, Release, Wait
+from gpuplan.models.plan.actions import Keep, NodeAction, Preempt, Release, Wait
 from gpuplan.models.plan.precondition import (
     Free,
     GpuLayout,
@@ -83,13 +83,17 @@ class LiveView:
         """Check results of an action's preconditions, in their order."""
         return tuple(self._check_precondition(precondition, action) for precondition in action.preconditions)
 
-    def done(self, action: Action) -> None:
-        """Apply the effect of an action to the view."""
+    def done(self, action: Action, at: Placement | None = None) -> None:
+        """Apply the effect of an action to the view; `at` is where its job really runs, if not as planned."""
         if isinstance(action, Keep | Wait):
             return
+        if at is not None and not isinstance(action, NodeAction | Preempt):
+            action = action.model_copy(update={"after": at})
         if isinstance(action, Release):
             self.damaged.pop(action.job, None)
         touched = nodes_touched(action)
+        if not isinstance(action, NodeAction) and (known := self.now.placements.get(action.job)) is not None:
+            touched |= known.nodes
         apply_action(self.now, action)
         if not isinstance(action, NodeAction):
             runs_on = {replica.node for replica in action.after.replicas} if action.after else set()

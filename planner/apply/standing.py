@@ -8,7 +8,7 @@ this; a log with more steps than the cluster has performed is an error.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,6 +38,7 @@ from gpuplan.planner.analysis.effects import (
     snapshot_after,
     undo_node_action,
 )
+from gpuplan.planner.analysis.unpinned import with_expected_gpus
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     IncapableError,
@@ -45,13 +46,14 @@ from gpuplan.planner.apply.outcome import (
     UnperformedError,
     unfinished_error,
 )
-from gpuplan.planner.apply.promises import PromiseStep, steps_of
+from gpuplan.planner.apply.promises import PromiseStep, steps_of, with_promises_of
 from gpuplan.planner.diff.drift import drift
-from gpuplan.planner.executors.interface import ActionPhase, UnreachableError
+from gpuplan.planner.executors.interface import ActionPhase, Pin, UnreachableError
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
 
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
     from gpuplan.planner.apply.promises import Step
-    from gpuplan.planner.executors.interface import ClusterWriter
+    from gpuplan.planner.executors.interface import ClusterWriter, Executor
 
 
 _NAMED_AT_MOST: Final = 20
@@ -79,6 +81,8 @@ class ApplyProgress:
     left: tuple[Step, ...] = ()
     under_way: tuple[Change, ...] = ()
     """Of those that are left, the actions that an earlier apply began and the cluster still carries out."""
+    intended_at: Mapping[str, datetime] = field(default_factory=dict)
+    """When the last attempt of each of these was recorded, by id; their deadlines count from then."""
     owed: tuple[Step, ...] = ()
     """Steps that are done but not recorded as done."""
     closed: bool = True
@@ -157,9 +161,24 @@ def progress_of(
         under_way=tuple(
             step for step in left if phases[step.id] in _CARRIED_OUT and not isinstance(step, PromiseStep)
         ),
+        intended_at={record.action: record.at for record in own if record.kind is AuditKind.INTENT},
         owed=tuple(step for step in done if step.id not in recorded),
         closed=not own or own[-1].kind is AuditKind.END,
     )
+
+
+def snapshot_for(
+    plan: Plan, cluster: Executor, standing: ApplyProgress, begun: Collection[str] = ()
+) -> Snapshot:
+    """
+    The live cluster as a plan sees it, with the steps `begun` beside those that the standing names.
+
+    It has the plan's promises where the cluster stores none, and the plan's GPU indices where the cluster
+    chooses the GPUs.
+    """
+    names = {*standing.done_ids, *(step.id for step in standing.under_way), *begun}
+    live = with_promises_of(cluster.snapshot(), plan.snapshot)
+    return with_expected_gpus(live, plan, names, pinned=Pin.GPU in cluster.pins)
 
 
 def require_applicable(

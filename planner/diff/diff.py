@@ -25,6 +25,7 @@ from gpuplan.planner.analysis.effects import cluster_after, nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
+from gpuplan.planner.analysis.unpinned import with_expected_gpus
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     """Compare the plan's snapshot with the cluster after the plan, and optionally with a newer snapshot."""
+    fingerprint = survey_damage(live.canonical()).sound.fingerprint() if live else None
+    live = with_expected_gpus(live, plan) if live else None
     sound = survey_damage(live.canonical()).sound if live else None
     after = cluster_after(plan.snapshot, plan.target)
     changes = PlanChanges(plan.snapshot, plan.target)
@@ -69,7 +72,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         queues=_queues(plan),
         gpu_models=_gpu_models(plan, after),
         promises=promise_diffs(plan, sound),
-        live=sound.fingerprint() if sound else None,
+        live=fingerprint,
         drift=drift_items(plan, sound) if sound else (),
         stale=stale_reasons(plan, live) if live else (),
     )

@@ -181,7 +181,8 @@ def _gpu_key(gpus: NodeGpus) -> tuple[Any, ...]:
     present = (
         () if mig_geometry(gpus.model) else {one.profile for gpu in gpus.details for one in gpu.mig or ()}
     )
-    return (gpus.model, gpus.count, gpus.memory_mib, gpus.time_sliced, gpus.watts, tuple(sorted(present)))
+    parts = gpus.time_sliced, gpus.may_be_unhealthy, gpus.watts, tuple(sorted(present))
+    return (gpus.model, gpus.count, gpus.memory_mib, *parts)
 
 
 def _existing_groups(nodes: list[Node], asked: _NodeQuery, coming: Mapping[str, int]) -> list[NodeGroup]:

@@ -108,4 +108,4 @@ def _gpus(gpus: NodeGpus) -> tuple[object, ...]:
     For a GPU model without a known MIG geometry, the present MIG profiles are what it offers.
     """
     profiles = {instance.profile for gpu in gpus.details for instance in gpu.mig or ()}
-    return gpus.model, gpus.memory_mib, gpus.time_sliced, frozenset(profiles)
+    return gpus.model, gpus.memory_mib, gpus.time_sliced, gpus.may_be_unhealthy, frozenset(profiles)

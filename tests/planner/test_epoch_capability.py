@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from gpuplan.models.cluster import Gpu
 from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import BudgetMode, Disruption, MigPolicy, PoolPolicy, Prices, SolverName
@@ -138,3 +139,40 @@ def test_growing_and_shrinking_are_told_apart(missing, kind):
     plan = planned(world, build.by_value(disruption=Disruption(preempt=False), prices=Prices(disruption=1)))
 
     assert {change.type for change in changes_of(plan.actions)} - {"start"} == {kind}
+
+
+def test_plans_of_clusters_that_choose_gpus_use_no_node_with_an_unhealthy_one():
+    """Some nodes choose, some GPUs are unhealthy; the verifier has a rule of its own for it."""
+    seen = Counter()
+    for seed in range(150):
+        draw = random.Random(seed)
+        instance = instances.everything(seed, share=0.4)
+        nodes = tuple(some_unpinned(draw, each) for each in instance.snapshot.cluster.nodes)
+        world = instance.snapshot.model_copy(
+            update={"cluster": instance.snapshot.cluster.model_copy(update={"nodes": nodes})}
+        )
+
+        plan = planned(world, free_hand(instance.policy), (SolverName.MILP,) if seed % 3 == 0 else ())
+
+        closed = {each.name for each in nodes if each.gpus and each.gpus.may_be_unhealthy}
+        before = {each.job: each.nodes for each in plan.snapshot.running_placements}
+        for placed in plan.placements:
+            if plan.snapshot.job_by_name[placed.job].request.needs_gpu:
+                assert not (placed.nodes - before.get(placed.job, set())) & closed, seed
+        assert not plan.solution.rejected, seed
+        seen["closed"] += bool(closed)
+        seen["started"] += any(change.type == "start" for change in changes_of(plan.actions))
+    assert seen["closed"] > 50
+    assert seen["started"] > 30
+
+
+def some_unpinned(draw, node_):
+    if node_.gpus is None or draw.random() < 0.5:
+        return node_
+    gpus = node_.gpus.model_copy(update={"pinned": False})
+    if draw.random() < 0.5:
+        sick = draw.randrange(gpus.count)
+        known = {gpu.index: gpu for gpu in gpus.details}
+        known[sick] = known.get(sick, Gpu(index=sick)).model_copy(update={"healthy": False})
+        gpus = gpus.model_copy(update={"details": tuple(known[index] for index in sorted(known))})
+    return node_.model_copy(update={"gpus": gpus})

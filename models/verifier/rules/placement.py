@@ -78,6 +78,10 @@ def _node_faults(job: Job, node: Node) -> Iterator[tuple[str, str]]:
             f"region {node.region}" if node.region else "no region",
             f"region {truncated_names(job.regions)}",
         )
+    sick = [gpu.index for gpu in node.gpus.details if not gpu.healthy] if node.gpus else []
+    if job.request.needs_gpu and node.gpus and not node.gpus.pinned and sick:
+        found = f"any GPUs of the node, of which {truncated_names(map(str, sick))} unhealthy"
+        yield found, "healthy GPUs, or GPUs that the cluster can be told"
     for taint in node.taints:
         if not job.tolerates(taint):
             yield f"taint {taint.key}={taint.value}:{taint.effect}", "tolerated taints"

@@ -96,8 +96,12 @@ def devices_of(
     layouts = layouts_of(old)
     for index in range(count):
         present = layouts.get(index, frozenset())
+        arrives = any(drawn.fate is GpuPartChange.ARRIVES for drawn, _ in there[index])
+        chosen = new is not None and new.gpus is not None and not new.gpus.pinned
         yield Device(
-            f"GPU {index}", _gpu(old, index, here[index], present), _gpu(new, index, there[index], present)
+            f"GPU {index}, expected" if arrives and chosen else f"GPU {index}",
+            _gpu(old, index, here[index], present),
+            _gpu(new, index, there[index], present),
         )
 
 

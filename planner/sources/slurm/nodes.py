@@ -92,7 +92,10 @@ def _gpus(record: Record) -> tuple[NodeGpus | None, str]:
     kinds = sorted({each.type for each in found})
     largest = max(found, key=lambda each: (each.count, each.type))
     gpus = NodeGpus(
-        model=name_of(largest.type) if largest.type else ANY_MODEL, count=sum(each.count for each in found)
+        model=name_of(largest.type) if largest.type else ANY_MODEL,
+        count=sum(each.count for each in found),
+        # A job may ask for a number of GPUs of a node, but not for certain ones.
+        pinned=False,
     )
     return gpus, f"its GPUs are of {len(kinds)} types: {', '.join(kinds)}" if len(kinds) > 1 else ""
 

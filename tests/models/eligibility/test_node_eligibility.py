@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.cluster import Taint, TaintEffect
+from gpuplan.models.cluster import Gpu, Taint, TaintEffect
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.job import Toleration
 from tests.support.builders import build
@@ -126,3 +126,19 @@ def test_time_slicing_matters_to_shares_alone():
     assert eligibility_key(build.job(gpus=1)) == eligibility_key(build.job(gpus=1, time_slicing=True))
     assert eligibility_key(build.job(milli=5)) != eligibility_key(build.job(milli=5, time_slicing=True))
     assert build.job(milli=5).requirements_key != build.job(milli=5, time_slicing=True).requirements_key
+
+
+@pytest.mark.parametrize(
+    ("pinned", "healthy", "request_", "refused"),
+    [
+        (True, False, {"gpus": 1}, False),
+        (False, True, {"gpus": 1}, False),
+        (False, False, {"gpus": 1}, True),
+        (False, False, {"cpus": 1}, False),
+    ],
+)
+def test_where_the_cluster_chooses_gpus_all_of_them_must_be_healthy(pinned, healthy, request_, refused):
+    node = build.node(details=[Gpu(index=3, healthy=healthy)])
+    node = node.model_copy(update={"gpus": node.gpus.model_copy(update={"pinned": pinned})})
+
+    assert bool(ineligibility(build.job(**request_), node)) is refused

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.policy.settings import ApplyPolicy
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import UnappliedError
@@ -21,13 +26,13 @@ from gpuplan.planner.executors.interface import (
 )
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
-from tests.support.builders.build import job, placement, replica, snapshot
+from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.doubles.interrupted_apply import preempting
 from tests.support.doubles.lasting_cluster import LastingCluster, VirtualClock
 from tests.support.doubles.wrapped_cluster import Wrapped
 from tests.support.samples import all_actions, promise_plans
 from tests.support.samples.all_actions import begin, cordon, plan_with
-from tests.support.samples.apply_world import carry_out, recorded, running
+from tests.support.samples.apply_world import PLAN, A, carry_out, recorded, running, steal
 
 GRACE = 60.0
 
@@ -227,15 +232,20 @@ class KilledError(Exception):
     """The apply ends without a word."""
 
 
-def kill_after(seconds, cluster, log, plan):
-    """Apply a plan up to this time; its actions stay under way."""
+def killed_after(seconds, cluster):
+    """A sleep in which an apply is killed once so many seconds have passed."""
 
-    def killed(pause):
+    def sleep(pause):
         if cluster.clock.now() > seconds:
             raise KilledError
         VirtualClock.sleep(cluster.clock, pause)
 
-    cluster.clock.sleep = killed
+    return sleep
+
+
+def kill_after(seconds, cluster, log, plan):
+    """Apply a plan up to this time; its actions stay under way."""
+    cluster.clock.sleep = killed_after(seconds, cluster)
     with pytest.raises(KilledError):
         carry_out(cluster, log, plan=plan, clock=cluster.clock)
     del cluster.clock.sleep
@@ -456,3 +466,95 @@ def test_an_action_whose_job_leaves_while_it_is_under_way_fails(on, log):
     with pytest.raises(UnappliedError) as failed:
         carry_out(cluster, log, plan=plan, clock=cluster.inner.clock)
     assert [each.action for each in failed.value.outcome.failures] == [plan.actions[0].id]
+
+
+def test_another_attempt_is_checked_on_the_cluster_as_it_is_by_then(on, log):
+    """While a start waits for its second attempt, another job takes its place."""
+    plan = under(PLAN, attempts=3, backoff=10)
+    cluster = on(plan, trouble=failing("begin", "a1", "no node answers"))
+    steal_at = iter([A])
+
+    def sleep(seconds):
+        for taken in steal_at:
+            steal(cluster.inner, taken)
+        VirtualClock.sleep(cluster.clock, seconds)
+
+    cluster.clock.sleep = sleep
+
+    with pytest.raises(PlannerError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    (failure,) = caught.value.outcome.failures
+    assert failure.action == "a1"
+    assert failure.reason.startswith("a precondition does not hold: node n0 has too little free")
+    assert sum(kind == "intent" and action == "a1" for kind, action in recorded(log)) == 1
+
+
+def test_what_may_still_land_keeps_its_turn_and_its_places(on, log):
+    plan = under(swaps(3), parallel=1, timeouts={"preempt": 30}, on_failure="continue")
+    cluster = on(plan, lasts=grace, trouble=losing("undo", 9))
+
+    with pytest.raises(UnappliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert [each.action for each in caught.value.outcome.failures] == [plan.actions[0].id]
+    assert cluster.most_at_once == 1
+
+
+def test_what_lasts_too_long_and_lands_after_all_has_landed(on, log):
+    plan = under(swaps(2), timeouts={"preempt": 30}, on_failure="continue")
+    first, second = plan.actions[0].id, plan.actions[1].id
+    cluster = on(
+        plan,
+        lasts=lambda action: {first: 40.0, second: 29.0}.get(action.id, 20.0),
+        trouble=losing("undo", 1),
+    )
+
+    outcome = carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert outcome.done == tuple(action.id for action in plan.actions)
+    assert outcome.failures == ()
+    ends = [record.outcome.value for record in log.records() if record.action == first and record.outcome]
+    assert ends == ["failed", "done"]
+
+
+def test_a_resumed_action_has_only_the_time_that_is_left(on, log):
+    plan = under(swaps(1), timeouts={"preempt": 30})
+    cluster = on(plan, lasts=lambda _: 1_000.0)
+    began = cluster.clock.now()
+
+    def now():
+        return NOW + timedelta(seconds=cluster.clock.now() - began)
+
+    hooks = ApplyHooks(clock=cluster.clock)
+    told = {"actor": "ann@login1", "now": now, "hooks": hooks}
+    cluster.clock.sleep = killed_after(20, cluster)
+    with pytest.raises(KilledError):
+        apply_plan(plan, cluster, log, **told)
+    del cluster.clock.sleep
+
+    with pytest.raises(PlannerError, match="under way after 30s"):
+        apply_plan(plan, cluster, log, resume=True, **told)
+
+    assert 30 <= cluster.clock.now() < 33
+
+
+def test_a_job_that_landed_on_another_node_holds_its_place_there(on, log):
+    """Job a landed where b is to start; the log says so, and b finds too little free."""
+    plan = under(PLAN, parallel=1)
+    other = placement("a", replica("n1", gpus=[0, 1]))
+
+    class Elsewhere(LastingCluster):
+        def begin(self, action, key):
+            progress = super().begin(action, key)
+            return replace(progress, placement=other) if action.id == "a1" else progress
+
+    inner = on(plan).inner
+    cluster = Elsewhere(inner, VirtualClock())
+
+    with pytest.raises(PartlyAppliedError) as caught:
+        carry_out(cluster, log, plan=plan, clock=cluster.clock)
+
+    assert [each.action for each in caught.value.outcome.failures] == ["a2"]
+    (landed,) = [each for each in log.records() if each.action == "a1" and each.outcome]
+    assert landed.detail == "runs on n1"

@@ -148,6 +148,19 @@ def test_each_gpu_must_be_healthy():
     )
 
 
+def test_where_the_cluster_chooses_gpus_all_of_them_must_be_healthy():
+    sick = with_details(Gpu(index=0, healthy=False))
+    chosen = sick.model_copy(update={"gpus": sick.gpus.model_copy(update={"pinned": False})})
+
+    assert judge_on(chosen, job(gpus=1), gpus=(1,)) == broken(
+        Rule.SELECTION,
+        HERE,
+        "any GPUs of the node, of which 0 unhealthy",
+        "healthy GPUs, or GPUs that the cluster can be told",
+    )
+    assert judge_on(chosen, job(cpus=1), gpus=()) == ()
+
+
 def test_a_running_job_stays_where_it_could_not_start():
     runs = job(gpus=1, at=[replica(gpus=(0,))], node_selector={"zone": "a"})
     world = snapshot(nodes=[node("n0", cordoned=True)], jobs=[runs])

@@ -1,0 +1,161 @@
+"""
+GPUs that a cluster chooses itself: its names for them are exchanged for those that a plan expects.
+
+Where a cluster can be told the node of a job but not its GPUs, a plan's GPU indices are expectations. GPUs of
+a node in the same state are equal, and so are MIG instances of one profile. So a cluster in which a job holds
+GPUs 4 to 7 in place of 0 to 3 is the same cluster with other names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.placement import GpuShare, MigSlice, same_holdings
+from gpuplan.models.plan.actions import NodeAction, changes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+
+_Part: TypeAlias = tuple[str, int, int]
+"""(MIG profile, GPU index, first memory slice) of an instance; ("", index, 0) of a GPU without MIG mode."""
+
+_Names: TypeAlias = "dict[_Part, _Part]"
+"""The plan's name of each part of a node, by the cluster's name."""
+
+
+def with_expected_gpus(
+    live: Snapshot, plan: Plan, begun: Collection[str] = (), *, pinned: bool = True
+) -> Snapshot:
+    """
+    The live cluster with the GPU indices that a plan expects, on the nodes where the cluster chooses GPUs.
+
+    `begun` are the ids of the actions that are known to have landed or to be under way. With `pinned=False`
+    the cluster chooses the GPUs of every node. What a job holds besides GPUs does not change.
+    """
+    chosen = {
+        node.name: node for node in live.cluster.nodes if node.gpus and not (pinned and node.gpus.pinned)
+    }
+    running = [each for each in live.running_placements if not each.nodes.isdisjoint(chosen)]
+    if not running:
+        return live
+    expected = {each.job: each for each in _expected(plan, running, begun)}
+    on_node: dict[str, list[Placement]] = defaultdict(list)
+    for placed in running:
+        for name in sorted(placed.nodes & chosen.keys()):
+            on_node[name].append(placed)
+    names = {name: _names(chosen[name], there, expected) for name, there in on_node.items()}
+    jobs = tuple(_renamed(job, names, expected.get(job.name)) for job in live.jobs)
+    return live.model_copy(update={"jobs": jobs}).canonical()
+
+
+def hold_the_same_but_for_gpu_indices(one: Placement, other: Placement) -> bool:
+    """True if two placements have replicas with as many GPUs of each kind on the same nodes."""
+    return _kinds_by_node(one) == _kinds_by_node(other)
+
+
+def _kinds_by_node(placed: Placement) -> list[tuple[str, list[tuple[str, int]]]]:
+    return sorted((replica.node, _kinds(replica)) for replica in placed.replicas)
+
+
+def _expected(plan: Plan, running: Iterable[Placement], begun: Collection[str]) -> Iterable[Placement]:
+    """What the plan expects a job to hold before its action, or after, if the job runs there."""
+    before = {placed.job: placed for placed in plan.snapshot.running_placements}
+    after = {
+        change.job: (change.id, change.after)
+        for change in changes_of(plan.actions)
+        if not isinstance(change, NodeAction) and change.after is not None
+    }
+    for placed in running:
+        id_, then = after.get(placed.job, ("", None))
+        found = [before.get(placed.job), then]
+        if id_ in begun:
+            found.reverse()
+        fitting = (each for each in found if each and hold_the_same_but_for_gpu_indices(each, placed))
+        if (best := next(fitting, None)) is not None:
+            yield best
+
+
+def _names(node: Node, there: Iterable[Placement], expected: Mapping[str, Placement]) -> _Names:
+    """The plan's names of the parts of a node: those of each job first, then the others."""
+    names: _Names = {}
+    parts = _parts_of(node)
+    for placed in there:
+        if (known := expected.get(placed.job)) is not None:
+            for found, wanted in zip(_on(placed, node), _on(known, node), strict=True):
+                _pair(names, parts & _parts_held(found), parts & _parts_held(wanted))
+    _pair(names, parts, parts)
+    return names
+
+
+def _pair(names: _Names, found: Iterable[_Part], wanted: Iterable[_Part]) -> None:
+    """Give found parts the names of wanted ones of the same kind, where neither is given already."""
+    found, wanted = set(found) - names.keys(), set(wanted) - set(names.values())
+    for part in found & wanted:
+        names[part] = part
+    left: dict[str, list[_Part]] = defaultdict(list)
+    for part in sorted(wanted - found):
+        left[part[0]].append(part)
+    for part in sorted(found - wanted):
+        if left[part[0]]:
+            names[part] = left[part[0]].pop(0)
+
+
+def _parts_of(node: Node) -> set[_Part]:
+    """GPUs of a node that are healthy and not in MIG mode, and MIG instances of the others."""
+    gpus = [gpu for gpu in node.gpus.by_index.values() if gpu.healthy] if node.gpus else []
+    parts = {("", gpu.index, 0) for gpu in gpus if gpu.mig is None}
+    return parts | {(each.profile, gpu.index, each.start) for gpu in gpus for each in gpu.mig or ()}
+
+
+def _part(held: GpuShare | MigSlice) -> _Part:
+    return ("", held.index, 0) if isinstance(held, GpuShare) else (held.profile, held.index, held.start)
+
+
+def _parts_held(replica: Replica) -> set[_Part]:
+    return {_part(held) for held in replica.gpus}
+
+
+def _on(placed: Placement, node: Node) -> list[Replica]:
+    """Replicas of a job on a node, those with equal kinds of GPUs beside each other."""
+    there = (replica for replica in placed.replicas if replica.node == node.name)
+    return sorted(there, key=lambda replica: (_kinds(replica), sorted(map(_part, replica.gpus))))
+
+
+def _kinds(replica: Replica) -> list[tuple[str, int]]:
+    """What a replica holds of GPUs but for their indices: shares by size, MIG instances by profile."""
+    return sorted(
+        ("", held.milli) if isinstance(held, GpuShare) else (held.profile, 0) for held in replica.gpus
+    )
+
+
+def _renamed(job: Job, names: Mapping[str, _Names], expected: Placement | None) -> Job:
+    """The job with the plan's names for what it holds; where it holds what is expected, in that order."""
+    if job.running is None:
+        return job
+    replicas = tuple(_with_names(replica, names.get(replica.node, {})) for replica in job.running.replicas)
+    if expected is not None and same_holdings(replicas, expected.replicas):
+        replicas = expected.replicas
+    if replicas == job.running.replicas:
+        return job
+    return job.model_copy(update={"running": job.running.model_copy(update={"replicas": replicas})})
+
+
+def _with_names(replica: Replica, names: _Names) -> Replica:
+    held = tuple(_named(each, names.get(_part(each))) for each in replica.gpus)
+    return replica if held == replica.gpus else replica.model_copy(update={"gpus": held})
+
+
+def _named(held: GpuShare | MigSlice, part: _Part | None) -> GpuShare | MigSlice:
+    if part is None:
+        return held
+    _, index, start = part
+    return held.model_copy(
+        update={"index": index} if isinstance(held, GpuShare) else {"index": index, "start": start}
+    )
