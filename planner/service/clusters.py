@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind, changes_of
@@ -14,7 +14,8 @@ from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.promises import steps_of
-from gpuplan.planner.apply.standing import landed_steps, records_of
+from gpuplan.planner.apply.standing import key_of, landed_steps, records_of
+from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.warm_start import has_same_rules
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
+    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.audit import AuditRecord
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Drift, Policy
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _LOG: Final = logging.getLogger(__name__)
+_MAY_LAND: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY, ActionPhase.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class LiveCluster:
     """Seconds by which the clock of a simulated cluster advances before each snapshot."""
     longest_audit: int = 16 * 2**20
     """Size of an audit log in bytes before a new one is begun, since each apply reads all of it."""
+    pending: dict[str, Change] = field(default_factory=dict)
+    """Actions of plans that did not end well and may be under way, by key."""
 
     def read(self) -> Snapshot:
         """Snapshot of the cluster as it is now."""
@@ -60,7 +65,8 @@ class LiveCluster:
         """Carry out a plan, up to its end or until `stop` returns True."""
         if not resume:
             self._begin_new_log_when_long()
-        return apply_plan(
+        keys = self._follow(plan)
+        outcome = apply_plan(
             plan,
             self.executor,
             self.audit,
@@ -70,6 +76,27 @@ class LiveCluster:
             drift_mode=self.drift_mode,
             hooks=ApplyHooks(stop=self.stop),
         )
+        for key in keys:
+            self.pending.pop(key, None)
+        return outcome
+
+    def under_way(self) -> tuple[Change, ...]:
+        """Actions of earlier plans that the cluster still carries out, or of which it cannot tell."""
+        if self.pending:
+            ended = (
+                key
+                for key, progress in self.executor.observe(tuple(self.pending)).items()
+                if progress.phase not in _MAY_LAND
+            )
+            for key in tuple(ended):
+                del self.pending[key]
+        return tuple(self.pending.values())
+
+    def _follow(self, plan: Plan) -> tuple[str, ...]:
+        """Count the actions of a plan as pending; returns their keys."""
+        steps = {key_of(plan, change): change for change in changes_of(plan.actions)}
+        self.pending.update(steps)
+        return tuple(steps)
 
     def _begin_new_log_when_long(self) -> None:
         """Rename a long audit log; only between plans, so that an apply to resume stays in one log."""
@@ -84,6 +111,7 @@ class LiveCluster:
 
     def applied_steps(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
+        self._follow(plan)
         path = self.audit.path
         records = verify_log(path).records if path.exists() else ()
         there = landed_steps(plan, self.executor)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import changes_of
+from gpuplan.planner.apply.left_alone import left_alone
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.epoch import plan_epoch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
@@ -42,6 +44,10 @@ class Applier(Protocol):
 
     def applied_steps(self, plan: Plan) -> AppliedSteps:
         """Progress of a plan, by this run or any other."""
+        ...
+
+    def under_way(self) -> tuple[Change, ...]:
+        """Actions of earlier plans that may still land."""
         ...
 
 
@@ -114,7 +120,12 @@ class RunningEpoch:
 
     def _plan_and_carry_out(self) -> EpochOutcome:
         policy = self._reread_policy()
-        snapshot = self.context.read()
+        # What lands after this is left alone for one epoch more than needed.
+        pending = self.context.applier.under_way() if self.context.applier else ()
+        snapshot = left_alone(self.context.read(), pending)
+        if pending:
+            ids = [change.id for change in pending]
+            log_event(_LOG, "under_way", level=logging.WARNING, epoch=self.number, actions=ids)
         if self.last is not None and not self.context.remembers_promises:
             snapshot = carry_over_promises(snapshot, self.last)
         self.found |= {"taken_at": snapshot.taken_at}

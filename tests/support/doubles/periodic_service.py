@@ -106,6 +106,9 @@ class Bench:
     def applied_steps(self, plan):
         return self.live.applied_steps(plan)
 
+    def under_way(self):
+        return self.live.under_way()
+
     def epochs(self, number):
         """Run so many epochs as a process of its own would; True if the last one went well."""
         with History(self.folder / "history.db") as history:
