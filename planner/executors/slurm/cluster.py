@@ -202,6 +202,8 @@ class SlurmCluster:
             raise ExecutionError(f"job {action.job} cannot start: it is {row.state.lower()}.")
         nodes = self._nodes_of(action.after) if isinstance(action, Start | Migrate) else ""
         self._tried.pop(key, None)
+        if row.marks.submitted is None:
+            row = replace(row, marks=replace(row.marks, submitted=row.submitted))
         row = self._write(row, Mark(key, Step.ASKED, nodes))
         return self._observe_job(key, row)
 

@@ -7,6 +7,7 @@ read as other fields; from 22.05 to 26.05 they are the same.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ _NO_ANSWER: Final = re.compile(
 _FIELD, _ROW = "\x1f", "\x1e"
 _JOB_FIELDS: Final = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "ReqNodes", "UserName"),
-    *("Reservation", "admin_comment"),
+    *("Reservation", "PriorityLong", "SubmitTime", "admin_comment"),
 )
 _NODE_FIELDS: Final = ("NodeList", "StateComplete", "Reason", "Comment")
 
@@ -58,6 +59,10 @@ class JobRow:
     """Nodes that it must run on; empty if it may run anywhere."""
     user: str
     reservation: str
+    priority: int
+    """0 while it is held; the reason of a job that was just released may still say so."""
+    submitted: int
+    """Time of its submission or of its last requeue, in seconds since 1970."""
     marks: Marks
 
     @property
@@ -68,8 +73,7 @@ class JobRow:
     @property
     def held(self) -> bool:
         """True while it waits for its release by a user, an operator, or gpuplan."""
-        reason = self.reason.lower().replace("_", " ")
-        return self.pending and ("held" in reason or reason == "jobhelduser")
+        return self.pending and self.priority == 0
 
     @property
     def launch_failed(self) -> bool:
@@ -115,7 +119,7 @@ def call(*command: str) -> str:
         Slurm refuses it.
     """
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, env=_environment())
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"`{command[0]}` gave no answer within {_TIMEOUT} s.") from None
     except OSError as error:
@@ -130,6 +134,11 @@ def call(*command: str) -> str:
     raise ExecutionError(f"`{command[0]} {command[1] if len(command) > 1 else ''}` was refused: {said}")
 
 
+def _environment() -> dict[str, str]:
+    """The environment, with times in seconds since 1970."""
+    return os.environ | {"SLURM_TIME_FORMAT": "%s"}
+
+
 def update(thing: str, name: str, **fields: str) -> None:
     """Change fields of a job, node or reservation, all of them or none (`scontrol update`)."""
     call("scontrol", "update", f"{thing}={name}", *(f"{field}={value}" for field, value in fields.items()))
@@ -141,11 +150,21 @@ def jobs_table(job: str = "") -> dict[str, JobRow]:
     form = f"--Format={_format(_JOB_FIELDS)}"
     text = call("squeue", "--all", "--noheader", "--array", "--states=all", *only, form)
     found = {}
-    for id_, array, task, state, reason, nodes, required, user, reservation, comment in _rows(
-        text, len(_JOB_FIELDS)
-    ):
+    for *texts, priority, submitted, comment in _rows(text, len(_JOB_FIELDS)):
+        id_, array, task, state, reason, nodes, required, user, reservation = texts
         name = f"{array}_{task}" if task.isdigit() else id_
-        found[name] = JobRow(name, state, reason, nodes, required, user, reservation, Marks.read(comment))
+        found[name] = JobRow(
+            name,
+            state,
+            reason,
+            nodes,
+            required,
+            user,
+            reservation,
+            int(priority or 0),
+            int(submitted or 0),
+            Marks.read(comment),
+        )
     return found
 
 

@@ -85,16 +85,18 @@ def _as_waiting(record: Record, marks: Marks) -> Record:
     """
     The record as if nothing but gpuplan held the job.
 
-    The nodes that gpuplan named for an earlier start are not required by its user, and the two minutes that
-    Slurm lets a requeued job wait are over once gpuplan releases it.
+    The nodes that gpuplan named for an earlier start are not required by its user. The time of submission is
+    that of the user. The two minutes that Slurm lets a requeued job wait are over once gpuplan releases it.
     """
     changed: Record = dict(record)
     if marks.required is not None:
         changed["required_nodes"] = marks.required
+    if marks.submitted is not None:
+        changed["submit_time"] = marks.submitted
     if "PENDING" in flags(record.get("job_state")) and str(record.get("state_reason")) in _OUR_HOLDS:
         changed |= {"state_reason": "None", "hold": False, "priority": 1}
         if marks.marks:
-            changed["eligible_time"] = record.get("submit_time")
+            changed["eligible_time"] = changed["submit_time"]
     return changed
 
 

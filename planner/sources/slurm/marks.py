@@ -63,6 +63,8 @@ class Marks:
     """Oldest first; one for each key."""
     required: str | None = None
     """Nodes that the job's user requires, once gpuplan has written others in their place; None before."""
+    submitted: int | None = None
+    """Time of the submission, in seconds since 1970; Slurm's own is that of the last requeue or release."""
     promise: str = ""
     """Promised start with its nodes, as `START@NODES`."""
     promise_key: str = ""
@@ -85,6 +87,7 @@ class Marks:
                 theirs.rstrip() if opening else text,
                 marks,
                 found.get("required"),
+                found.get("submitted"),
                 found.get("promise", ""),
                 found.get("promise_key", ""),
             )
@@ -98,6 +101,8 @@ class Marks:
             found["marks"] = [_document(mark) for mark in self.marks]
         if self.required is not None:
             found["required"] = self.required
+        if self.submitted is not None:
+            found["submitted"] = self.submitted
         if self.promise:
             found |= {"promise": self.promise, "promise_key": self.promise_key}
         own = f"gpuplan:{json.dumps(found, separators=(',', ':'))}" if found else ""

@@ -15,7 +15,8 @@ NONE_TRIED = frozenset()
 
 
 def row(state, reason="None", nodes=""):
-    return JobRow("7", state, reason, nodes, "", "ann", "", Marks())
+    held = "held" in reason.lower()
+    return JobRow("7", state, reason, nodes, "", "ann", "", 0 if held else 5, 1, Marks())
 
 
 def found(kind, step, job, *, tried=NONE_TRIED, until=0):

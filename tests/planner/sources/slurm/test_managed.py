@@ -74,6 +74,14 @@ def test_nodes_that_gpuplan_named_earlier_are_not_required_by_the_user(tmp_path)
     assert required(changed(tmp_path, {waiting: mine}), waiting) == ["gpu01"]
 
 
+def test_the_time_of_submission_is_that_of_the_user(tmp_path):
+    waiting, _ = pending_and_running(tmp_path)
+    marks = Marks(submitted=1_700_000_000)
+    again = {"comment": "gpuplan", "submit_time": 1_800_000_000, "admin_comment": str(marks)}
+    job = changed(tmp_path, {waiting: again}).snapshot.job_by_name[str(waiting)]
+    assert job.submitted_at.timestamp() == 1_700_000_000
+
+
 def test_a_promise_is_read_back(tmp_path):
     waiting, _ = pending_and_running(tmp_path)
     marks = Marks(promise="2026-11-23T20:00:00+00:00@gpu02,gpu04", promise_key="p:promises")

@@ -18,11 +18,12 @@ MARKS = st.builds(
     TEXTS.filter(lambda text: text not in ("(null)", "N/A")),
     st.lists(MARKS, max_size=6, unique_by=lambda mark: mark.key),
     st.none() | TEXTS,
+    st.none() | st.integers(0, 2**40),
     TEXTS,
 )
-def test_what_is_written_is_read(theirs, marks, required, promise):
+def test_what_is_written_is_read(theirs, marks, required, submitted, promise):
     promise_key = promise and "key"
-    written = Marks(theirs, tuple(marks), required, promise, promise_key)
+    written = Marks(theirs, tuple(marks), required, submitted, promise, promise_key)
     assert Marks.read(str(written)) == written
 
 
