@@ -42,13 +42,22 @@ def with_expected_gpus(
     chosen = {
         node.name: node for node in live.cluster.nodes if node.gpus and not (pinned and node.gpus.pinned)
     }
-    running = [each for each in live.running_placements if not each.nodes.isdisjoint(chosen)]
-    if not running:
+    if not chosen:
         return live
+    running = live.running_placements
     expected = {each.job: each for each in _expected(plan, running, begun)}
+    differing = {
+        name
+        for each in running
+        if each.job in expected and expected[each.job].replicas != each.replicas
+        for name in each.nodes
+        if name in chosen
+    }
+    if not differing:
+        return live
     on_node: dict[str, list[Placement]] = defaultdict(list)
     for placed in running:
-        for name in sorted(placed.nodes & chosen.keys()):
+        for name in sorted(placed.nodes & differing):
             on_node[name].append(placed)
     names = {name: _names(chosen[name], there, expected) for name, there in on_node.items()}
     jobs = tuple(_renamed(job, names, expected.get(job.name)) for job in live.jobs)
@@ -77,7 +86,11 @@ def _expected(plan: Plan, running: Iterable[Placement], begun: Collection[str]) 
         found = [before.get(placed.job), then]
         if id_ in begun:
             found.reverse()
-        fitting = (each for each in found if each and hold_the_same_but_for_gpu_indices(each, placed))
+        fitting = (
+            each
+            for each in found
+            if each and (each == placed or hold_the_same_but_for_gpu_indices(each, placed))
+        )
         if (best := next(fitting, None)) is not None:
             yield best
 
@@ -137,7 +150,7 @@ def _kinds(replica: Replica) -> list[tuple[str, int]]:
 
 def _renamed(job: Job, names: Mapping[str, _Names], expected: Placement | None) -> Job:
     """The job with the plan's names for what it holds; where it holds what is expected, in that order."""
-    if job.running is None:
+    if job.running is None or not any(replica.node in names for replica in job.running.replicas):
         return job
     replicas = tuple(_with_names(replica, names.get(replica.node, {})) for replica in job.running.replicas)
     if expected is not None and same_holdings(replicas, expected.replicas):

@@ -189,7 +189,7 @@ class ApplyLoop:
         """Check the preconditions, write the intent durably, begin."""
         self._not_before.pop(step.id, None)
         if self._attempts.get(step.id) and not isinstance(step, PromiseStep):
-            self._view.look_again()
+            self._view.look_again(step)
         sights = () if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:

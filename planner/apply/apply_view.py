@@ -15,6 +15,7 @@ from gpuplan.planner.executors.interface import Pin
 from gpuplan.planner.text_format import join_first_names
 
 if TYPE_CHECKING:
+    from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
@@ -83,11 +84,17 @@ class ApplyView:
             self._stray[step.id] = step
         self._rebuild()
 
-    def look_again(self) -> None:
-        """Read the cluster anew; if it does not answer, what is known stays."""
+    def look_again(self, step: Change) -> None:
+        """
+        Read the cluster anew before another attempt of a step; if it does not answer, what is known stays.
+
+        So does the description of the step's job while that waits: an attempt may leave its traces there.
+        """
         begun = {*self._begun, *self._stray}
+        known = None if isinstance(step, NodeAction) else self._live.job_by_name.get(step.job)
         try:
-            self._live = snapshot_for(self._plan, self._cluster, self._standing, begun)
+            found = snapshot_for(self._plan, self._cluster, self._standing, begun)
+            self._live = found if known is None else _with_description_of(found, known)
         except PlannerError as error:
             _LOG.info("phase=apply plan=%s look_again=failed reason=%s", self._plan.plan_id, error)
             return
@@ -108,3 +115,12 @@ class ApplyView:
                 case _:
                     # What it would free is not free.
                     pass
+
+
+def _with_description_of(live: Snapshot, known: Job) -> Snapshot:
+    """The snapshot in which a job that waits there, as it did before, is described as before."""
+    found = live.job_by_name.get(known.name)
+    if found is None or found.running is not None or known.running is not None:
+        return live
+    jobs = tuple(known if job is found else job for job in live.jobs)
+    return live.model_copy(update={"jobs": jobs}).canonical()

@@ -82,7 +82,7 @@ class IncapableError(PlannerError):
         )
         super().__init__(
             f"Plan {plan_id} has actions that this executor cannot carry out:\n{listed}\n"
-            "Nothing was done. Plan again with a snapshot of this cluster: its `can` says what it can do."
+            "Nothing was done. Plan again with a snapshot of this cluster; `can` in it says what it can do."
         )
         self.missing = dict(missing)
 

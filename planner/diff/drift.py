@@ -74,6 +74,7 @@ def _strict(
     before = ClusterView(base)
     for change in applied:
         apply_action(before, change)
+        _accept_rounding(before, change, live)
     changing = {change.job for change in left if not isinstance(change, NodeAction)}
     stopped = {change.job for change in applied if isinstance(change, Preempt)}
     for name in sorted(changing.union(promised)):
@@ -91,6 +92,32 @@ def _strict(
     yield from holder_changes(holders(stay, touched), holders(found_running, touched), live)
     for pool in sorted({change.pool for change in left if isinstance(change, PoolAction)}):
         yield from _pool_changes(pool, base.cluster, live.cluster)
+
+
+def _accept_rounding(before: ClusterView, change: Change, live: Snapshot) -> None:
+    """
+    Expect what a job that the plan placed really holds, if that is as many GPUs on the same nodes.
+
+    A cluster may round CPUs and memory up. Whether the rest has room beside them, its preconditions tell.
+    """
+    if isinstance(change, NodeAction) or change.after is None:
+        return
+    job = live.job_by_name.get(change.job)
+    found = job.placement if job else None
+    if found is not None and _holds_gpus_of(found, change.after):
+        before.placements[change.job] = found
+
+
+def _holds_gpus_of(found: Placement, planned: Placement) -> bool:
+    """True if a job holds the planned GPUs on the planned nodes, whatever CPUs and memory beside them."""
+    return _gpus_by_node(found) == _gpus_by_node(planned)
+
+
+def _gpus_by_node(placed: Placement) -> list[tuple[str, list[str]]]:
+    return sorted(
+        (replica.node, sorted(canonical_json(held.document()) for held in replica.gpus))
+        for replica in placed.replicas
+    )
 
 
 def _job_changes(name: str, expected: Job | None, found: Job | None, *, stopped: bool) -> Iterator[DriftItem]:

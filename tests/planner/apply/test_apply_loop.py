@@ -558,3 +558,23 @@ def test_a_job_that_landed_on_another_node_holds_its_place_there(on, log):
     assert [each.action for each in caught.value.outcome.failures] == ["a2"]
     (landed,) = [each for each in log.records() if each.action == "a1" and each.outcome]
     assert landed.detail == "runs on n1"
+
+
+def test_another_attempt_is_not_hindered_by_the_traces_of_the_first(on, log):
+    """A failed attempt has changed the description of the job, as a cluster that writes its nodes there."""
+    plan = under(PLAN, attempts=3, backoff=10)
+    failures = iter(["no node answers"])
+    cluster = on(plan, trouble=lambda call, id_: next(failures, "") if (call, id_) == ("begin", "a1") else "")
+    read = cluster.inner.snapshot
+
+    def traced():
+        live = read()
+        jobs = tuple(
+            each.model_copy(update={"priority": 7}) if each.name == "a" and cluster.requests else each
+            for each in live.jobs
+        )
+        return live.model_copy(update={"jobs": jobs})
+
+    cluster.snapshot = traced
+
+    assert len(carry_out(cluster, log, plan=plan, clock=cluster.clock).done) == 3

@@ -166,6 +166,17 @@ def test_done_actions_are_expected_to_have_happened():
     assert found(live) != []
 
 
+@pytest.mark.parametrize(
+    ("gpus", "cpus", "expected"),
+    [([0, 1], 4, []), ([0, 1], 6, []), ([2, 3], 4, ["job a"]), ([0, 1, 2], 4, ["job a"])],
+)
+def test_what_a_cluster_rounds_up_for_a_job_of_the_plan_is_no_drift(gpus, cpus, expected):
+    both = plan_of(world(), ON_N0, placement("b", replica("n0", gpus=[4, 5])))
+    live = world(jobs=jobs_with(a=running("a", replica("n0", gpus=gpus, cpus=cpus))))
+
+    assert [item.subject for item in drift(both, live, done={"a1"}, mode=Drift.STRICT)] == expected
+
+
 def test_what_only_done_actions_touched_may_change():
     assert found(world(nodes=nodes_with(node("n0", gpus=1)), jobs=jobs_with(a=None)), done={"a1"}) == []
 
