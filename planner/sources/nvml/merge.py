@@ -208,6 +208,10 @@ def _merged_node(node: Node, found: Node, told: Told) -> Node:
             for gpu, other in zip(stated.by_index.values(), gpus.by_index.values(), strict=True)
         )
         details = tuple(gpu for gpu in merged if gpu != Gpu(index=gpu.index))
+        if not stated.pinned and any(not gpu.healthy for gpu in details):
+            told.note(
+                f"node {node.name}", "the cluster chooses its GPUs, so no job that needs GPUs starts there"
+            )
         memory = stated.memory_mib or gpus.memory_mib
         gpus = stated.model_copy(update={"details": details, "memory_mib": memory})
     if found.cordoned:
@@ -231,8 +235,7 @@ def _merged_gpu(stated: Gpu, found: Gpu, subject: str, told: Told, *, layout: bo
             subject, f"GPU {stated.index} has {now} by NVML, and {format_mig_layout(stated.mig)} before"
         )
     if stated.healthy and not found.healthy:
-        why = found.fault or "it is unhealthy"
-        told.note(subject, f"GPU {stated.index}: {why}; a cluster that chooses GPUs itself may still use it")
+        told.note(subject, f"GPU {stated.index}: {found.fault or 'it is unhealthy'}, so no job starts there")
     if found.healthy and not stated.healthy:
         told.note(subject, f"GPU {stated.index} stays unhealthy, as the snapshot says; NVML finds no fault")
     return Gpu(

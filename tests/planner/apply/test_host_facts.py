@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
@@ -89,7 +91,9 @@ def test_a_job_on_a_gpu_that_its_host_calls_faulty_is_released_on_a_cluster_that
     assert [each.job for each in plan.findings] == ["runs"]
     assert "release" in {action.type for action in plan.actions}
     for mode in Drift:
-        assert drift(plan, with_untold(LIVE, base), done=(), mode=mode) == ()
+        for minutes in (0, 5):  # the job works on
+            live = LIVE.model_copy(update={"taken_at": NOW + timedelta(minutes=minutes)})
+            assert drift(plan, with_untold(live, base), done=(), mode=mode) == ()
 
 
 def test_a_node_with_other_gpus_than_its_host_told_stays_as_it_is():

@@ -103,6 +103,18 @@ def test_measurements_of_hosts_replace_those_of_the_last_time(machine, read):
     assert len(measured) == 9
 
 
+@pytest.mark.parametrize(("pinned", "closed"), [(True, False), (False, True)])
+def test_a_faulty_gpu_closes_a_node_if_the_cluster_chooses_its_gpus(machine, read, pinned, closed):
+    machine.set(2, lost=1)
+    world = node()
+    world = world.model_copy(update={"gpus": world.gpus.model_copy(update={"pinned": pinned})})
+
+    merged = merge_hosts(cluster(world), [("h.json", read().snapshot)])
+
+    assert merged.snapshot.cluster.nodes[0].gpus.may_be_unhealthy == closed
+    assert len(merged.notes) == 1 + closed
+
+
 def test_a_job_on_a_gpu_that_is_found_faulty_is_damage_of_the_cluster(machine, read):
     machine.set(2, lost=1)
     base = cluster(jobs=[running("train", *whole(2, 3))])
