@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ALL_MODELS: Final = ""
 """Key of the quota over all GPU models; other keys name one model."""
 
+FOREIGN_QUEUE: Final = "foreign"
+"""Queue of running jobs that gpuplan did not start and that hosts tell, such as processes on GPUs."""
+
 
 class Quota(Noun):
     """Quota of a queue, in GPUs (internally in thousandths)."""

@@ -44,7 +44,7 @@ class ApplyView:
         """Where jobs really run that landed elsewhere, by step."""
         self._stray: dict[str, Change] = {}
         """Steps that failed and may still land."""
-        self._view = LiveView.of(live, plan.actions)
+        self._view = LiveView.of(live, plan.actions, plan.snapshot)
 
     def check_preconditions(self, step: Change) -> tuple[CheckResult, ...]:
         """Check the preconditions of a step on the cluster as it is known."""
@@ -102,7 +102,7 @@ class ApplyView:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        self._view = LiveView.of(self._live, self._plan.actions)
+        self._view = LiveView.of(self._live, self._plan.actions, self._plan.snapshot)
         for id_, step in self._begun.items():
             self._view.done(step, self._at.get(id_))
         for step in self._stray.values():

@@ -23,7 +23,7 @@ from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_to
 from gpuplan.planner.apply import precondition_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from gpuplan.models.cluster import Cluster
     from gpuplan.models.job import Job
@@ -32,6 +32,24 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.precondition import Precondition
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.precondition_checks import CheckResult
+
+
+def without_released(live: Snapshot, released: Collection[str], planned: Snapshot) -> Snapshot:
+    """
+    The live cluster after these jobs have given up their lost places, with the progress that a plan expects.
+
+    A job on a faulty GPU works on until it is released, which is no reason to plan again.
+    """
+    if not released:
+        return live
+    after, expected = without_losses(live, released), planned.job_by_name
+    jobs = tuple(
+        job.model_copy(update={"progress": expected[job.name].progress})
+        if job.name in released and job.name in expected and job.running is None
+        else job
+        for job in after.jobs
+    )
+    return after if jobs == after.jobs else after.model_copy(update={"jobs": jobs})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +73,14 @@ class LiveView:
     """Placements of jobs with lost places that are not released yet, by job."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, left: Iterable[Action] = ()) -> LiveView:
-        """The view of a snapshot; `left` are the actions still to be done, releases among them."""
+    def of(cls, snapshot: Snapshot, left: Iterable[Action] = (), planned: Snapshot | None = None) -> LiveView:
+        """The view of a snapshot; `left` are actions of a plan from `planned`, releases among them."""
         released, losses = (
             {each.job for each in left if isinstance(each, Release)},
             survey_damage(snapshot).losses,
         )
         damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
-        snapshot = without_losses(snapshot, released)
+        snapshot = without_released(snapshot, released, planned or snapshot)
         now = ClusterView(snapshot)
         on_node: dict[str, set[str]] = defaultdict(set)
         for placement in now.placements.values():

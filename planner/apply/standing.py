@@ -39,6 +39,7 @@ from gpuplan.planner.analysis.effects import (
     undo_node_action,
 )
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
+from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     IncapableError,
@@ -46,7 +47,7 @@ from gpuplan.planner.apply.outcome import (
     UnperformedError,
     unfinished_error,
 )
-from gpuplan.planner.apply.promises import PromiseStep, steps_of, with_promises_of
+from gpuplan.planner.apply.promises import PromiseStep, steps_of
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.interface import ActionPhase, Pin, UnreachableError
 from gpuplan.planner.plan_file.plan_file import uid_of
@@ -173,11 +174,11 @@ def snapshot_for(
     """
     The live cluster as a plan sees it, with the steps `begun` beside those that the standing names.
 
-    It has the plan's promises where the cluster stores none, and the plan's GPU indices where the cluster
-    chooses the GPUs.
+    It has the plan's promises where the cluster stores none, the facts of hosts that it does not tell, and
+    the plan's GPU indices where the cluster chooses the GPUs.
     """
     names = {*standing.done_ids, *(step.id for step in standing.under_way), *begun}
-    live = with_promises_of(cluster.snapshot(), plan.snapshot)
+    live = with_untold(cluster.snapshot(), plan.snapshot)
     return with_expected_gpus(live, plan, names, pinned=Pin.GPU in cluster.pins)
 
 

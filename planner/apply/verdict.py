@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import unnamed_damage
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
-from gpuplan.planner.apply.promises import with_promises_of
+from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def verdict_on(plan: Plan, snapshot: Snapshot) -> Verdict:
     Where the snapshot is not what the plan was made from, what counts is the cluster there with those actions
     carried out that are still to be done.
     """
-    snapshot = with_expected_gpus(with_promises_of(snapshot.canonical(), plan.snapshot), plan)
+    snapshot = with_expected_gpus(with_untold(snapshot.canonical(), plan.snapshot), plan)
     sound = survey_damage(snapshot).sound
     unchanged = sound.fingerprint() == plan.base.snapshot
     done = frozenset() if unchanged else actions_done_in(plan, snapshot)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.console_log import say, say_json
-from gpuplan.planner.cli.options import ANY_PATH, DurationType, show_spinner, stray_option
+from gpuplan.planner.cli.options import ANY_PATH, DurationType, merge_option, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 if TYPE_CHECKING:
@@ -40,12 +40,7 @@ STATE = ".gpuplan/simulated.db"
     help="What to read instead of SOURCE: the GPUs of this host, a Slurm cluster by its commands or from "
     "files with their output, the simulated cluster, the openb trace, or a seeded synthetic workload.",
 )
-@click.option(
-    "--merge",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Facts of a host: a file that `--from nvml` wrote there, or a folder of them; may be repeated.",
-)
+@merge_option
 @click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."

@@ -152,6 +152,13 @@ ANY_PATH: Final = click.Path(readable=False, allow_dash=True)
 PLANS: Final = Path(".gpuplan") / "plans"
 """Default folder of the plans of `gpuplan run`."""
 
+merge_option = click.option(
+    "--merge",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Facts of a host: a file of `snapshot --from nvml`, or a folder of them; may be repeated.",
+)
+
 _SHORTEST_ID: Final = 4
 """Shortest prefix of a plan's id that is accepted."""
 

@@ -10,9 +10,8 @@ from gpuplan.models.errors import truncated_names
 from gpuplan.models.plan.actions import NodeAction, PoolAction, Preempt, Release, ScaleUp, changes_of
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.units import print_timestamp
-from gpuplan.models.validation.damage import without_losses
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_touched
-from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.apply.live_view import LiveView, without_released
 from gpuplan.planner.apply.precondition_checks import (
     DriftItem,
     present_node_drift,
@@ -51,9 +50,9 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
             promised = step.promises if step and step.id not in done else ()
             items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied, promised=promised)]
             # Without drift the preconditions hold too, unless the plan contradicts itself.
-            items = items or [*_unmet(LiveView.of(live, left), left)]
+            items = items or [*_unmet(LiveView.of(live, left, plan.snapshot), left)]
         case Drift.PRECONDITIONS:
-            items = [*_unmet(LiveView.of(live, left), left)]
+            items = [*_unmet(LiveView.of(live, left, plan.snapshot), left)]
         case _:
             assert_never(mode)
     return tuple(sorted(set(items)))
@@ -70,7 +69,8 @@ def _unmet(view: LiveView, left: Iterable[Change]) -> Iterator[DriftItem]:
 def _strict(
     base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change], promised: Iterable[str]
 ) -> Iterator[DriftItem]:
-    live = without_losses(live, {change.job for change in left if isinstance(change, Release)})
+    released = {change.job for change in left if isinstance(change, Release)}
+    live = without_released(live, released, base)
     before = ClusterView(base)
     for change in applied:
         apply_action(before, change)

@@ -118,9 +118,11 @@ def load_snapshots(paths: Iterable[Path]) -> list[tuple[str, Snapshot]]:
     problems: list[InputProblem] = []
     found = []
     for path in paths:
-        files = _documents_in(str(path)) if path.is_dir() else [path]
-        if not files:
-            problems.append(InputProblem(str(path), f"the folder is empty; expected {_DOCUMENTS}."))
+        try:
+            files = document_files(path)
+        except BadInputError as error:
+            files = []
+            problems += error.problems
         for file in files:
             try:
                 found.append((str(file), load_snapshot(str(file))))
@@ -129,6 +131,21 @@ def load_snapshots(paths: Iterable[Path]) -> list[tuple[str, Snapshot]]:
     if problems:
         raise BadInputError(tuple(problems))
     return found
+
+
+def document_files(path: Path) -> list[Path]:
+    """
+    The documents in a folder, or the file itself.
+
+    Raises
+    ------
+    BadInputError
+        A folder that cannot be read, or has no documents.
+    """
+    files = _documents_in(str(path)) if path.is_dir() else [path]
+    if not files:
+        raise _bad(str(path), f"the folder has no documents; expected {_DOCUMENTS}.")
+    return files
 
 
 def load_policy(path: str | None) -> Policy:

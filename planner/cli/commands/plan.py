@@ -188,14 +188,14 @@ def diff_command(
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     if stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
-    from gpuplan.planner.apply.promises import with_promises_of
+    from gpuplan.planner.apply.host_facts import with_untold
     from gpuplan.planner.diff.diff import diff
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.render.plan.text import diff_text
     from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
-    live = with_promises_of(load_snapshot(source), plan.snapshot) if source else None
+    live = with_untold(load_snapshot(source), plan.snapshot) if source else None
     show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 

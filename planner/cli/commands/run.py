@@ -19,6 +19,7 @@ from gpuplan.planner.cli.options import (
     PLANS,
     DurationType,
     is_terminal,
+    merge_option,
     stray_option,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, show_text
@@ -68,6 +69,7 @@ class Address(click.ParamType[tuple[str, int]]):
     help="Plan for this cluster; a simulated one is created from SOURCE if it does not exist.",
 )
 @state_option
+@merge_option
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
 @drift_option
@@ -111,6 +113,7 @@ def run_command(
     strict: bool,
     executor: str | None,
     state: Path,
+    merge: tuple[Path, ...],
     applies: bool,
     audit_file: Path,
     drift_mode: str | None,
@@ -142,6 +145,7 @@ def run_command(
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History
+    from gpuplan.planner.service.host_files import HostFiles
     from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
     from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
     from gpuplan.planner.service.run_epoch import RunContext
@@ -179,8 +183,10 @@ def run_command(
                 drift_mode=Drift(drift_mode) if drift_mode else None,
                 advance=(advance or 0) // 1000,
             )
+        reading = live.read if live else partial(load_snapshot, source, strict=strict)
+        hosts = HostFiles(merge)
         around = RunContext(
-            read=live.read if live else partial(load_snapshot, source, strict=strict),
+            read=lambda: hosts.merged(reading()),
             policy=policy,
             plans=PlanStore(plans, keep=keep_plans),
             applier=live if applies else None,

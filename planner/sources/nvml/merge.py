@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError, Suggestions
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.queue import Queue
+from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.models.units import print_seconds
 from gpuplan.planner.sources.nvml.contradictions import Told, check_gpus, check_layouts
-from gpuplan.planner.sources.nvml.processes import FOREIGN_QUEUE
 from gpuplan.planner.text_format import format_count, format_mig_layout
 
 if TYPE_CHECKING:
@@ -42,9 +41,11 @@ class Merged:
     notes: tuple[str, ...]
 
 
-def merge_hosts(base: Snapshot, hosts: Iterable[tuple[str, Snapshot]]) -> Merged:
+def merge_hosts(base: Snapshot, hosts: Iterable[tuple[str, Snapshot]], *, closing: bool = False) -> Merged:
     """
     The snapshot with the facts of hosts, each with the file that they are from.
+
+    With `closing` what is wrong with a host is a note, and its node is cordoned.
 
     Raises
     ------
@@ -57,10 +58,15 @@ def merge_hosts(base: Snapshot, hosts: Iterable[tuple[str, Snapshot]]) -> Merged
     for place, host in hosts:
         told = Told(place)
         for node in host.cluster.nodes:
+            before = len(told.problems)
             merge.add(node, host, told)
+            if closing and len(told.problems) > before:
+                merge.close(node.name)
         problems += told.problems
         notes += told.notes
-    if problems:
+    if closing:
+        notes += [str(problem) for problem in problems]
+    elif problems:
         raise BadInputError(tuple(problems))
     return Merged(merge.result(), tuple(sorted(notes)))
 
@@ -118,6 +124,12 @@ class _Merge:
             each.model_copy(update={"node": name}) for each in host.measured if each.node == found.name
         ]
         self._replace_foreign_jobs(name, held, found.name, host, told)
+
+    def close(self, host: str) -> None:
+        """Cordon the node of a host, if there is one."""
+        names = [host] if host in self._nodes else self._names[_short(host)]
+        for name in names:
+            self._nodes[name] = self._nodes[name].model_copy(update={"cordoned": True})
 
     def result(self) -> Snapshot:
         """The snapshot with all hosts merged."""
@@ -196,6 +208,10 @@ def _merged_node(node: Node, found: Node, told: Told) -> Node:
             for gpu, other in zip(stated.by_index.values(), gpus.by_index.values(), strict=True)
         )
         details = tuple(gpu for gpu in merged if gpu != Gpu(index=gpu.index))
+        if not stated.pinned and any(not gpu.healthy for gpu in details):
+            told.note(
+                f"node {node.name}", "the cluster chooses its GPUs, so no job that needs GPUs starts there"
+            )
         memory = stated.memory_mib or gpus.memory_mib
         gpus = stated.model_copy(update={"details": details, "memory_mib": memory})
     if found.cordoned:
@@ -218,6 +234,8 @@ def _merged_gpu(stated: Gpu, found: Gpu, subject: str, told: Told, *, layout: bo
         told.note(
             subject, f"GPU {stated.index} has {now} by NVML, and {format_mig_layout(stated.mig)} before"
         )
+    if stated.healthy and not found.healthy:
+        told.note(subject, f"GPU {stated.index}: {found.fault or 'it is unhealthy'}, so no job starts there")
     if found.healthy and not stated.healthy:
         told.note(subject, f"GPU {stated.index} stays unhealthy, as the snapshot says; NVML finds no fault")
     return Gpu(

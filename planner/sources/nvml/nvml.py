@@ -17,12 +17,12 @@ import pynvml
 
 from gpuplan.models.cluster import Cluster, Gpu, Measurement, Node, NodeGpus
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.queue import Queue
+from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.sources.nvml.gpus import UNKNOWN_MODEL, GpuReading, read_gpu, sample
 from gpuplan.planner.sources.nvml.health import HealthRules, faults, warnings
 from gpuplan.planner.sources.nvml.library import GpuGoneError, asked, asked_of_host, opened_nvml
-from gpuplan.planner.sources.nvml.processes import FOREIGN_QUEUE, foreign_jobs, owner_of
+from gpuplan.planner.sources.nvml.processes import foreign_jobs, owner_of
 from gpuplan.planner.sources.slurm.values import name_of
 
 if TYPE_CHECKING:

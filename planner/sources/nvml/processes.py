@@ -7,11 +7,12 @@ Of a process only its id, its user and its start are read.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import psutil
 
 from gpuplan.models.job import Job
+from gpuplan.models.queue import FOREIGN_QUEUE
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.slurm.values import name_of
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 _Place: TypeAlias = tuple[int, int | None]
 """(GPU index, id of a GPU instance or None for the whole GPU)."""
-
-FOREIGN_QUEUE: Final = "foreign"
-"""Queue of the jobs that gpuplan did not start."""
 
 
 def owner_of(pid: int) -> Owner | None:

@@ -7,6 +7,7 @@ the same machine (`Machine.environment`).
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import shutil
 import subprocess
@@ -29,7 +30,9 @@ def library() -> Path:
     """The library, built in a temporary folder; without a compiler the test is skipped."""
     if shutil.which("gcc") is None:
         pytest.skip("the stand-in for NVML is built with gcc, which is not installed")
-    built = Path(tempfile.mkdtemp(prefix="nvml-standin-")) / "libnvidia-ml.so.1"
+    folder = tempfile.mkdtemp(prefix="nvml-standin-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    built = Path(folder) / "libnvidia-ml.so.1"
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
     command += ["-Wl,-soname,libnvidia-ml.so.1", "-o", str(built), *map(str, sorted(SOURCES.glob("*.c")))]
     subprocess.run(command, check=True)

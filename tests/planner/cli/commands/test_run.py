@@ -148,3 +148,24 @@ def test_jobs_are_submitted_and_nodes_fail_and_return(gpuplan, quickstart, tmp_p
     assert returned.out == "Node h100-1 takes jobs again.\n"
     assert gpuplan("simulated", "submit", "jobs.yaml").code == 1
     assert gpuplan("simulated", "return", "h100-1").code == 1
+
+
+def test_a_run_merges_what_hosts_tell(gpuplan, quickstart, tmp_path):
+    (tmp_path / "hosts").mkdir()
+    source = load_snapshot(str(quickstart))
+    host = source.cluster.node_by_name["h100-1"]
+    details = ({"index": 0, "uuid": "GPU-0", "healthy": False, "fault": "XID 79"},)
+    reading = {
+        "taken_at": "2026-11-20T12:00:00Z",
+        "cluster": {"nodes": [{"name": host.name, "gpus": host.gpus.document() | {"details": details}}]},
+        "queues": [],
+        "jobs": [],
+    }
+    (tmp_path / "hosts" / "h100-1.json").write_text(json.dumps(reading))
+
+    ran = gpuplan("run", quickstart, *QUICK, "--epochs", 1, "--merge", "hosts", "--log", "json")
+
+    told = [json.loads(line) for line in ran.err.splitlines()]
+    assert [each["note"][:26] for each in told if each["event"] == "host"] == ["node h100-1: GPU 0: XID 79"]
+    plan = load_plan(tmp_path / ".gpuplan" / "plans" / "latest.json")
+    assert not plan.snapshot.cluster.node_by_name["h100-1"].gpus.by_index[0].healthy

@@ -73,7 +73,7 @@ def test_facts_are_added_and_what_the_scheduler_states_stays(machine, read):
     assert [gpu.numa for gpu in first.gpus.details] == [0] * 4 + [1] * 4
     assert first.gpus.watts == 0  # it would count against power caps, which is for the snapshot to say
     assert second == node("gpu02")
-    assert merged.notes == ()
+    assert [note[:35] for note in merged.notes] == ["node gpu01: GPU 2: row remapping fa"]
     assert not list(inconsistencies(merged.snapshot))
 
 
@@ -101,6 +101,18 @@ def test_measurements_of_hosts_replace_those_of_the_last_time(machine, read):
         ("gpu02", 2): 1,
     }
     assert len(measured) == 9
+
+
+@pytest.mark.parametrize(("pinned", "closed"), [(True, False), (False, True)])
+def test_a_faulty_gpu_closes_a_node_if_the_cluster_chooses_its_gpus(machine, read, pinned, closed):
+    machine.set(2, lost=1)
+    world = node()
+    world = world.model_copy(update={"gpus": world.gpus.model_copy(update={"pinned": pinned})})
+
+    merged = merge_hosts(cluster(world), [("h.json", read().snapshot)])
+
+    assert merged.snapshot.cluster.nodes[0].gpus.may_be_unhealthy == closed
+    assert len(merged.notes) == 1 + closed
 
 
 def test_a_job_on_a_gpu_that_is_found_faulty_is_damage_of_the_cluster(machine, read):
