@@ -39,6 +39,9 @@ _LONGEST_NAME: Final = 200
 """Characters of a name; with a prefix such as that of a label it is at most 253."""
 
 _PART: Final = re.compile(r"\[([^\]]*)\]")
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Z][\w/]*)=(\S*)")
+_NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
+_CLOCK: Final = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,36 @@ def name_of(text: str) -> str:
         return text
     plain = re.sub(r"[^A-Za-z0-9]+", "-", text)[: _LONGEST_NAME - 20].strip("-")
     return f"{plain or 'name'}-{sha256(text.encode(errors='replace')).hexdigest()[:6]}"
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """
+    Fields `Name=value` of a line of `scontrol --oneliner`, without those that are not set.
+
+    Of two fields with one name the first counts: free text, such as a comment, is last.
+
+    >>> fields_of("PartitionName=low QoS=N/A TRES=cpu=64,node=1 Comment=Name x PartitionName=y")
+    {'PartitionName': 'low', 'TRES': 'cpu=64,node=1', 'Comment': 'Name'}
+    """
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        found.setdefault(name, value)
+    return {name: value for name, value in found.items() if value not in _NOTHING}
+
+
+def minutes_of(text: str | None) -> int | None:
+    """
+    Minutes, rounded up, of `30`, `10:30`, `1:00:00` or `7-00:00:00`; None if there is no limit.
+
+    >>> minutes_of("1-00:00:30"), minutes_of("90"), minutes_of("UNLIMITED")
+    (1441, 90, None)
+    """
+    if text is None or text.isdigit():
+        return int(text) if text else None
+    if not (match := _CLOCK.match(text)):
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return (days * 24 + hours) * 60 + minutes + (seconds > 0)
 
 
 def split_outside_brackets(text: str) -> list[str]:
