@@ -10,12 +10,13 @@ Slurm's page on resource limits, and man page of sacctmgr, Slurm 22.05 to 26.05.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota
-from gpuplan.planner.sources.slurm.values import name_of, tres_of, words
+from gpuplan.planner.sources.slurm.values import name_of, number, tres_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 _GPU: Final = re.compile(r"^gres/gpu(?::(?P<type>.+))?$")
 _ROOT: Final = "slurm/all"
 _UNLIMITED: Final = "slurm/unlimited"
-_PLACE: Final = frozenset({"Cluster", "Account", "User", "Partition", "ParentName", "Name"})
+_PLACE: Final = {
+    "Cluster": "cluster",
+    "Account": "account",
+    "User": "user",
+    "Partition": "partition",
+    "ParentName": "parent_account",
+    "Name": "name",
+}
+"""Columns that are no limits, with the fields of slurmrestd."""
 _OF_LIMIT: Final = re.compile(r"^(QOS|Assoc)(Grp|Max|Min)\w*$|^AssociationJobLimit$")
 """Reasons of jobs that wait for a limit that is no quota."""
 _OTHERS: Final = frozenset(
@@ -126,10 +135,36 @@ def _unplanned(limits: list[str]) -> str:
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
-    """Lines of a table with `|` between columns; the first has their names."""
+    """Lines of a table with `|` between columns, the first with their names; or records of slurmrestd."""
+    if text.lstrip().startswith("{"):
+        found = json.loads(text)
+        yield from map(_row_of, found.get("associations") or found.get("qos") or found.get("QOS") or [])
+        return
     lines = [line.split("|") for line in text.splitlines() if "|" in line]
     for cells in lines[1:]:
         yield {name: cell for name, cell in zip(lines[0], cells, strict=False) if cell}
+
+
+def _row_of(record: Record) -> dict[str, str]:
+    """An association or a QOS of slurmrestd, with the columns of a table; other limits by their path."""
+    row = {column: str(record.get(key) or "") for column, key in _PLACE.items()}
+    limits = record.get("limits") or record
+    for path, value in _leaves({key: limits.get(key) for key in ("max", "min")}):
+        row["GrpTRES" if path == "max.tres.total" else path] = value
+    return {name: value for name, value in row.items() if value}
+
+
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Limits that are set, with their paths; lists of TRES as texts."""
+    if isinstance(value, list):
+        names = ("/".join(each[key] for key in ("type", "name") if each.get(key)) for each in value)
+        counts = (number(each.get("count")) for each in value)
+        yield path, ",".join(f"{name}={count}" for name, count in zip(names, counts, strict=True))
+    elif isinstance(value, dict) and "number" not in value:
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}".lstrip("."))
+    elif count := number(value):
+        yield path, str(count)
 
 
 def _gpus(text: str) -> dict[str, int]:
@@ -142,7 +177,7 @@ def _others(row: Mapping[str, str], inherited: Mapping[str, str]) -> list[str]:
     """Limits of a row that are no quota, and not the same as those of the account above."""
     found = []
     for name, value in row.items():
-        if name in _PLACE or (name.startswith("Max") and inherited.get(name) == value):
+        if name in _PLACE or (name.startswith(("Max", "max")) and inherited.get(name) == value):
             continue
         parts = words(value)
         if name == "GrpTRES":

@@ -118,7 +118,7 @@ def _from_json(record: Record) -> dict[str, Any]:
         "name": str(record["name"]),
         "tier": number(at("priority", "tier")) or number(record.get("priority_tier")) or 0,
         "state": next(iter(sorted(states)), "UP"),
-        "most_nodes": count(at("maximums", "nodes") or record.get("max_nodes_per_job")),
+        "most_nodes": count(at("maximums", "nodes") or record.get("maximum_nodes_per_job")),
         "most_minutes": count(at("maximums", "time") or record.get("max_time_limit")),
         "accounts": _names(at("accounts", "allowed") or record.get("allowed_accounts")),
         "refused_accounts": _names(at("accounts", "deny") or record.get("denied_accounts")),

@@ -40,7 +40,7 @@ def test_a_line_of_scontrol():
 @pytest.mark.parametrize(
     "record",
     [
-        {"name": "a", "priority_tier": 3, "state": "UP", "max_nodes_per_job": 4, "max_time_limit": 60,
+        {"name": "a", "priority_tier": 3, "state": "UP", "maximum_nodes_per_job": 4, "max_time_limit": 60,
          "allowed_accounts": "x", "denied_qos": "slow"},
         {"name": "a", "priority": {"tier": 3}, "partition": {"state": ["UP"]}, "maximums": {
             "nodes": {"set": True, "infinite": False, "number": 4},
