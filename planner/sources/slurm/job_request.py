@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.job import ResourceRequest
 from gpuplan.models.units import LARGEST_COUNT
 from gpuplan.planner.sources.slurm.nodes import ANY_MODEL
 from gpuplan.planner.sources.slurm.values import (
@@ -43,6 +44,13 @@ JOB_FIELDS: Final = (
     *("tres_per_socket", "tres_per_task", "tres_req_str", "user_name"),
 )
 """Fields of a job record that are read."""
+
+_ASKED: Final = (
+    *("cpus", "cpus_per_tres", "memory_per_cpu", "memory_per_node", "memory_per_tres"),
+    *("minimum_cpus_per_node", "minimum_tmp_disk_per_node", "tasks", "tres_per_job", "tres_per_node"),
+    *("tres_per_socket", "tres_per_task", "tres_req_str"),
+)
+"""Those on which the request of each node depends, with the number of nodes."""
 
 SHARED_GPUS: Final = frozenset({"shard", "mps"})
 """GRES that are parts of GPUs; they may have a type."""
@@ -88,8 +96,33 @@ class JobReading:
         return max(1, least)
 
 
-def request_of(reading: JobReading) -> tuple[dict[str, Any], list[str]]:
-    """What each node gives, and the GPU models that the job names."""
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """What each node of a job gives."""
+
+    amounts: ResourceRequest
+    models: tuple[str, ...]
+    """GPU models that the job names."""
+    strange: tuple[str, ...]
+
+
+def request_of(reading: JobReading) -> NodeRequest:
+    """What each node gives; what of it cannot be expressed is added to the reading."""
+    found = _known_request(reading.nodes, tuple(map(reading.record.get, _ASKED)))
+    reading.strange += found.strange
+    return found
+
+
+@lru_cache(maxsize=10_000)
+def _known_request(nodes: int, asked: tuple[object, ...]) -> NodeRequest:
+    """The same by the fields that it depends on: fifty thousand jobs have few distinct requests."""
+    placed = {"nodes": f"n[1-{nodes}]"}  # which nodes they are does not matter
+    reading = JobReading(dict(zip(_ASKED, asked, strict=True)) | placed, "")
+    amounts, models = _request(reading)
+    return NodeRequest(ResourceRequest.model_validate(amounts), tuple(models), tuple(reading.strange))
+
+
+def _request(reading: JobReading) -> tuple[dict[str, Any], list[str]]:
     asked = tres_of(reading.record.get("tres_req_str"))
     nodes = reading.nodes
     cpus = asked.get("cpu", reading.number("cpus"))

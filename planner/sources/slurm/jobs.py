@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.job import Job
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, Spread
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
 from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
@@ -38,6 +40,7 @@ from gpuplan.planner.sources.slurm.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from gpuplan.models.job import ResourceRequest
     from gpuplan.planner.sources.slurm.limits import Queues
     from gpuplan.planner.sources.slurm.partitions import Partition
     from gpuplan.planner.sources.slurm.reservations import Reserved
@@ -66,6 +69,9 @@ _NO_CORES: Final = 0x7FFE
 _NO_LIMIT: Final = 100 * 365 * 24 * 60
 """Minutes of a time limit that is none: a century."""
 _LONGEST_LABEL: Final = 253
+_ALWAYS: Final = frozenset({"preemptible"})
+"""Fields with a default that is not empty."""
+_ONE_ON_EACH_NODE: Final = Spread()
 _LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
 
 
@@ -128,7 +134,9 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
     for each in (*reading.strange, *reading.remarks, *tasks.remarks):
         note(f"job {reading.name}", each)
     for index, name in enumerate(tasks.names):
-        yield Job.model_validate(document | {"name": name, "held": document["held"] or index >= room})
+        whole = document | {"name": name, "held": document["held"] or index >= room}
+        # Fields without a value need no validation, of which fifty thousand jobs need seconds.
+        yield Job.model_validate({key: value for key, value in whole.items() if value or key in _ALWAYS})
 
 
 def _check_start(reading: JobReading, document: Mapping[str, Any], around: Around) -> None:
@@ -136,10 +144,11 @@ def _check_start(reading: JobReading, document: Mapping[str, Any], around: Aroun
     most = reading.number("max_nodes")
     if most > reading.nodes:
         reading.strange.append(f"it may use {reading.nodes} to {most} nodes")
-    amounts = tuple(document["request"][key] for key in ("gpus", "cpus", "memory_mib"))
+    request: ResourceRequest = document["request"]
+    amounts = (request.gpus, request.cpu_milli // MILLI, request.memory_mib)
     if not most and any(amount > offered for amount, offered in zip(amounts, around.largest, strict=True)):
         reading.strange.append("it needs more nodes than it asks for, and Slurm chooses how many")
-    if absent := sorted(document["request"].get("resources", {}).keys() - around.resources):
+    if absent := sorted(request.resources.keys() - around.resources):
         reading.strange.append(f"it asks for {', '.join(absent)}, which no node has under that name")
     asked = [what for key, what in _NOT_PLANNED.items() if reading.is_set(key)]
     if asked:
@@ -170,7 +179,7 @@ def _document(reading: JobReading, around: Around) -> dict[str, Any]:
     limit = number(reading.record.get("time_limit"))
     begin, submitted = reading.number("eligible_time"), reading.number("submit_time")
     partitions = _partitions(reading, around, limit if limit and limit < _NO_LIMIT else None)
-    request, models = request_of(reading)
+    request = request_of(reading)
     name = reading.text("name")
     printable = "".join(each if each.isprintable() else "?" for each in name)[:_LONGEST_LABEL]
     labels = {NAME_LABEL: printable} if name else {}
@@ -191,10 +200,10 @@ def _document(reading: JobReading, around: Around) -> dict[str, Any]:
         "user": name_of(user),
         "priority": tier_of(partitions, around.partitions),
         "weight": around.weights.get(rank_of(reading.record, around.partitions), 1),
-        "request": request,
-        "replicas": reading.nodes,
-        "spread": {"level": "node", "max": 1} if reading.nodes > 1 else None,
-        "gpu_models": models,
+        "request": request.amounts,
+        "replicas": _gang(reading.nodes),
+        "spread": _ONE_ON_EACH_NODE if reading.nodes > 1 else None,
+        "gpu_models": list(request.models),
         "node_selector": {f"{PARTITION_LABEL}{name_of(partitions[0])}": "true"}
         if len(partitions) == 1
         else {},
@@ -309,8 +318,8 @@ def _running(reading: JobReading, document: Mapping[str, Any]) -> dict[str, Any]
     for position, node in enumerate(nodes):
         detail = details[position] if position < len(details) else ""
         gpus = [index for each in gpus_of(detail) for index in each.indices]
-        if len(gpus) != document["request"]["gpus"]:
-            reading.strange.append(f"it holds {len(gpus)} GPUs on {node}, not {document['request']['gpus']}")
+        if len(gpus) != (asked := document["request"].gpus):
+            reading.strange.append(f"it holds {len(gpus)} GPUs on {node}, not {asked}")
         shares = [{"index": index, "milli": MILLI} for index in gpus]
         replicas.append(
             {"node": name_of(node), "gpus": shares, "cpus": cpus[position], "memory_mib": memory[position]}
@@ -350,5 +359,11 @@ def allocation_of(found: Record) -> Record | None:
     return None
 
 
+@lru_cache(maxsize=10_000)
+def _gang(nodes: int) -> Gang:
+    return Gang(minimum=nodes, maximum=nodes)
+
+
+@lru_cache(maxsize=10_000)
 def _time(seconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)

@@ -57,6 +57,8 @@ class GpuGres:
 
 def number(value: object) -> int | None:
     """A number in either shape; None if it is not set or infinite."""
+    if type(value) is int and 0 <= value < _UNSET[0]:
+        return value
     if isinstance(value, dict):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -70,14 +72,28 @@ def number(value: object) -> int | None:
 
 def flags(value: object) -> frozenset[str]:
     """States and flags, in upper case, from a text or a list."""
-    texts = value if isinstance(value, list) else [value] if value else []
-    return frozenset(part for text in texts for part in str(text).upper().split("+") if part)
+    if not value:
+        return frozenset()
+    return _flags("+".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+@lru_cache(maxsize=_KEPT)
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(part for part in text.upper().split("+") if part)
 
 
 def words(value: object) -> list[str]:
     """Parts of a comma-separated text, or of a list."""
-    parts = value if isinstance(value, list) else split_outside_brackets(str(value or ""))
-    return [str(part) for part in parts if str(part)]
+    if not value:
+        return []
+    if isinstance(value, list):
+        return [str(part) for part in value if str(part)]
+    return list(_split(str(value)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(split_outside_brackets(text))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -139,10 +155,12 @@ def split_outside_brackets(text: str) -> list[str]:
 
 def hosts(text: str | None) -> list[str]:
     """Names in a hostlist expression, such as `gpu[01-03,07],login`, in its order."""
-    return [name for part in split_outside_brackets(text or "") for name in _expanded(part)]
+    return [name for part in words(text) for name in _expanded(part)]
 
 
-def _expanded(part: str) -> Iterator[str]:
+def _expanded(part: str) -> Iterator[str] | tuple[str]:
+    if "[" not in part:
+        return (part,)
     pieces = _PART.split(part)
     # Every other piece was in brackets.
     choices = [list(_numbers(piece)) if index % 2 else [piece] for index, piece in enumerate(pieces)]

@@ -665,6 +665,14 @@ def test_every_field_that_is_read_is_listed(module, listed):
     assert read_there <= set(listed)
 
 
+def test_requests_are_known_by_every_field_that_they_depend_on():
+    parts = (job_request._request, job_request._gpus, job_request._models)
+    source = "".join(map(inspect.getsource, parts))
+    read_there = set(re.findall(r'"((?:cpus|memory|minimum|tasks|tres)_?\w*)"', source))
+
+    assert read_there - {"memory_mib"} == set(job_request._ASKED)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
