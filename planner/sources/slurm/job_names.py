@@ -47,6 +47,25 @@ def targets_of(record: Record) -> Iterator[tuple[str, list[str]]]:
             yield name, [name]
 
 
+def with_exclusive(records: list[Record], text: str) -> list[Record]:
+    """
+    The records with what a list of ids and values of `--exclusive` tells of them.
+
+    The JSON of Slurm 26.05 has it in no field; earlier versions have it in `shared`, and no such list.
+    """
+    lines = (line.split() for line in text.splitlines())
+    alone = {words[0]: words[1] for words in lines if len(words) == 2 and words[1] not in ("NO", "N/A")}
+    if not alone:
+        return records
+    names = {"NODE": "NONE"}
+    return [
+        record | {"shared": names.get(value, value)}
+        if (value := alone.get(str(number(record.get("job_id")))))
+        else record
+        for record in records
+    ]
+
+
 def job_name(record: Record) -> str:
     """Name of a job: its id, or `ARRAY_TASK` for a task of a job array, as users see it in squeue."""
     array, task = number(record.get("array_job_id")), number(record.get("array_task_id"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.units import LARGEST_COUNT
-from gpuplan.planner.sources.slurm.nodes import ANY_MODEL
+from gpuplan.planner.sources.slurm.cluster.nodes import ANY_MODEL
 from gpuplan.planner.sources.slurm.values import (
     gpus_of,
     hosts,

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, Spread
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
-from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
-from gpuplan.planner.sources.slurm.job_request import SHARED_GPUS, JobReading, request_of
-from gpuplan.planner.sources.slurm.limits import is_refused
-from gpuplan.planner.sources.slurm.nodes import (
+from gpuplan.planner.sources.slurm.cluster.limits import is_refused
+from gpuplan.planner.sources.slurm.cluster.nodes import (
     FEATURE_LABEL,
     FEATURES_LABEL,
     NODE_LABEL,
     PARTITION_LABEL,
     PARTITIONS_LABEL,
 )
+from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
+from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
+from gpuplan.planner.sources.slurm.job_request import SHARED_GPUS, JobReading, request_of
 from gpuplan.planner.sources.slurm.values import (
     flags,
     gpus_of,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpuplan.models.job import ResourceRequest
-    from gpuplan.planner.sources.slurm.limits import Queues
-    from gpuplan.planner.sources.slurm.partitions import Partition
-    from gpuplan.planner.sources.slurm.reservations import Reserved
+    from gpuplan.planner.sources.slurm.cluster.limits import Queues
+    from gpuplan.planner.sources.slurm.cluster.partitions import Partition
+    from gpuplan.planner.sources.slurm.cluster.reservations import Reserved
     from gpuplan.planner.sources.slurm.values import Record
 
 NAME_LABEL: Final = "slurm/name"

@@ -13,7 +13,24 @@ from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.job_names import targets_of
+from gpuplan.planner.sources.slurm.cluster.limits import queues_of
+from gpuplan.planner.sources.slurm.cluster.nodes import (
+    FEATURES_LABEL,
+    NODE_FIELDS,
+    PARTITIONS_LABEL,
+    all_of,
+    node_of,
+    racks_of,
+)
+from gpuplan.planner.sources.slurm.cluster.partitions import partitions_of, weights_of
+from gpuplan.planner.sources.slurm.cluster.pools import power_saving_of, settings_of, with_pools
+from gpuplan.planner.sources.slurm.cluster.reservations import (
+    Reserved,
+    active_nodes,
+    calendar_of,
+    reservations_of,
+)
+from gpuplan.planner.sources.slurm.job_names import targets_of, with_exclusive
 from gpuplan.planner.sources.slurm.job_request import JOB_FIELDS
 from gpuplan.planner.sources.slurm.jobs import (
     Around,
@@ -23,19 +40,7 @@ from gpuplan.planner.sources.slurm.jobs import (
     rank_of,
     wants_nodes_alone,
 )
-from gpuplan.planner.sources.slurm.limits import queues_of
 from gpuplan.planner.sources.slurm.managed import ManagedJobs
-from gpuplan.planner.sources.slurm.nodes import (
-    FEATURES_LABEL,
-    NODE_FIELDS,
-    PARTITIONS_LABEL,
-    all_of,
-    node_of,
-    racks_of,
-)
-from gpuplan.planner.sources.slurm.partitions import partitions_of, weights_of
-from gpuplan.planner.sources.slurm.pools import power_saving_of, settings_of, with_pools
-from gpuplan.planner.sources.slurm.reservations import Reserved, active_nodes, calendar_of, reservations_of
 from gpuplan.planner.sources.slurm.texts import COMMANDS, texts_of_commands, texts_of_folder, told
 from gpuplan.planner.sources.slurm.use import held_once, in_use
 from gpuplan.planner.sources.slurm.values import hosts, name_of, number, words
@@ -48,8 +53,8 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.queue import Queue
+    from gpuplan.planner.sources.slurm.cluster.reservations import SlurmReservation
     from gpuplan.planner.sources.slurm.managed import Notice
-    from gpuplan.planner.sources.slurm.reservations import SlurmReservation
     from gpuplan.planner.sources.slurm.texts import SlurmTexts
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -118,6 +123,7 @@ def read_slurm(
     """A snapshot of what Slurm's commands print; `where` names the origin of a text in errors."""
     nodes, meta = _records(texts.nodes, "nodes", where("nodes"))
     jobs, _ = _records(texts.jobs, "jobs", where("jobs"))
+    jobs = with_exclusive(jobs, texts.exclusive)
     notes: set[str] = set()
 
     def note(subject: str, what: str) -> None:

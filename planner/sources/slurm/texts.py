@@ -41,6 +41,8 @@ class SlurmTexts:
     """`sacctmgr show associations`."""
     qos: str = ""
     """`sacctmgr show qos`."""
+    exclusive: str = ""
+    """Ids of jobs and their `--exclusive`, which the JSON of Slurm 26.05 does not have."""
     taken_at: datetime | None = None
 
 
@@ -64,6 +66,7 @@ COMMANDS: Final = {
         "association.txt",
         ("sacctmgr", "--parsable2", "show", "associations", f"format={ASSOCIATION_COLUMNS}"),
     ),
+    "exclusive": ("exclusive.txt", ("squeue", "--all", "--noheader", "--Format=JobID:20,Exclusive:10")),
     "qos": ("qos.txt", ("sacctmgr", "--parsable2", "show", "qos", f"format={QOS_COLUMNS}")),
 }
 """File of each text in a folder, with the command that writes it."""

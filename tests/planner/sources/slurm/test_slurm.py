@@ -18,8 +18,9 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.sources.slurm import job_names, job_request, jobs, nodes
+from gpuplan.planner.sources.slurm import job_names, job_request, jobs
 from gpuplan.planner.sources.slurm import texts as slurm_texts
+from gpuplan.planner.sources.slurm.cluster import nodes
 from gpuplan.planner.sources.slurm.slurm import read_slurm, read_slurm_files, read_slurm_live
 from gpuplan.planner.sources.slurm.texts import SlurmTexts
 from gpuplan.planner.sources.slurm.values import number
@@ -77,6 +78,26 @@ def test_nodes_have_their_gpus_states_and_labels(version):
     assert nodes["gpu01"].ready
     assert not nodes["cloud01"].ready
     assert {"slurm/feature.rack1", "slurm/partition.low", "slurm/partition.high"} < set(nodes["gpu01"].labels)
+
+
+def test_a_recorded_cluster_of_26_05():
+    found = read_slurm_files(RECORDED / "26.05")
+
+    assert not list(inconsistencies(found.snapshot))
+    assert not survey_damage(found.snapshot).losses
+    assert [pool.names for pool in found.snapshot.cluster.pools] == [("cloud01", "cloud02")]
+    (maintenance,) = found.snapshot.cluster.reservations
+    assert (maintenance.cron, maintenance.nodes) == ("0 22 * * *", ("gpu03",))
+    gang = job(found, "1")
+    assert [(each.node, [held.index for held in each.gpus]) for each in gang.running.replicas] == [
+        ("gpu01", [0, 1, 2, 3]),
+        ("gpu02", [0, 1, 2, 3]),
+    ]
+    assert (gang.priority, job(found, "5").depends_on[0].job) == (10, "1")
+    assert "slurm/reservation.maint1" in job(found, "6").labels
+    # Its JSON tells no --exclusive.
+    assert {each.name for each in found.snapshot.jobs if each.anti_affinity} == {"3", "10"}
+    assert "--exclusive" in job(found, "11").hold_reason
 
 
 def test_a_drained_node_is_cordoned():

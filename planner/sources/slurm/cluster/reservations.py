@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.calendar import Recurring, Reservation
-from gpuplan.planner.sources.slurm.nodes import NODE_LABEL
+from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
 from gpuplan.planner.sources.slurm.values import fields_of, flags, hosts, name_of, number, words
 
 if TYPE_CHECKING:

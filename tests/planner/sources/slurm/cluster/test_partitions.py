@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.sources.slurm.partitions import Partition, partitions_of, weights_of
+from gpuplan.planner.sources.slurm.cluster.partitions import Partition, partitions_of, weights_of
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -55,6 +55,26 @@ def test_both_shapes_of_json_say_the_same(record):
     assert found == Partition(
         "a", tier=3, most_nodes=4, most_minutes=60, accounts=("x",), refused_qos=("slow",)
     )
+
+
+@pytest.mark.parametrize(
+    ("record", "whole"),
+    [
+        ({"maximums": {"shares": 0}}, True),
+        ({"maximums": {"shares": 1}}, False),
+        ({"maximums": {"shares": 0}, "partition": {"exclusive": "NO"}}, False),
+        ({"maximums": {"shares": 0}, "partition": {"exclusive": ["NODE"]}}, True),
+    ],
+)
+def test_partitions_with_whole_nodes_in_json(record, whole):
+    assert read(json.dumps({"partitions": [{"name": "a"} | record]}))[0]["a"].whole_nodes == whole
+
+
+@pytest.mark.parametrize(
+    ("field", "whole"), [("Exclusive=NODE", True), ("Exclusive=NO OverSubscribe=NO", False)]
+)
+def test_partitions_with_whole_nodes_in_26_05(field, whole):
+    assert read(f"PartitionName=a {field}")[0]["a"].whole_nodes == whole
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Node, NodePool
-from gpuplan.planner.sources.slurm.nodes import NODE_LABEL
+from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
 from gpuplan.planner.sources.slurm.values import flags, hosts, name_of, split_outside_brackets, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from gpuplan.planner.sources.slurm.partitions import Partition
+    from gpuplan.planner.sources.slurm.cluster.partitions import Partition
     from gpuplan.planner.sources.slurm.values import Record
 
 _LINE: Final = re.compile(r"^(\w+)\s*=\s(.*)$", re.MULTILINE)

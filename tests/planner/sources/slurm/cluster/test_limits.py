@@ -9,7 +9,7 @@ import pytest
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.planner.sources.slurm.limits import is_refused, queues_of
+from gpuplan.planner.sources.slurm.cluster.limits import is_refused, queues_of
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 from tests.planner.sources.slurm.test_slurm import RECORDED, job, pending
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.sources.slurm.reservations import calendar_of, reservations_of
+from gpuplan.planner.sources.slurm.cluster.reservations import calendar_of, reservations_of
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 from tests.planner.sources.slurm.test_slurm import RECORDED, job, read
 

@@ -96,7 +96,8 @@ def _from_text(fields: Mapping[str, str]) -> dict[str, Any]:
         "refused_accounts": _names(fields.get("DenyAccounts")),
         "qos": _names(fields.get("AllowQos")),
         "refused_qos": _names(fields.get("DenyQos")),
-        "whole_nodes": fields.get("OverSubscribe") == "EXCLUSIVE",
+        # 26.05 has a field of its own.
+        "whole_nodes": "EXCLUSIVE" in fields.get("OverSubscribe", "") or fields.get("Exclusive") == "NODE",
         "resume_timeout": int(resume) if resume.isdigit() else 0,
     }
 
@@ -124,7 +125,9 @@ def _from_json(record: Record) -> dict[str, Any]:
         "refused_accounts": _names(at("accounts", "deny") or record.get("denied_accounts")),
         "qos": _names(at("qos", "allowed") or record.get("allowed_qos")),
         "refused_qos": _names(at("qos", "deny") or record.get("denied_qos")),
-        "whole_nodes": number(at("maximums", "shares")) == 0 or "exclusive" in (record.get("flags") or ()),
+        "whole_nodes": "NODE" in flags(exclusive)
+        if (exclusive := at("partition", "exclusive"))
+        else number(at("maximums", "shares")) == 0,
         "resume_timeout": number(at("timeouts", "resume")) or 0,
     }
 
