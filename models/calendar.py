@@ -106,6 +106,8 @@ class Reservation(Recurring):
     """Owners: jobs of these queues, and of those below them, may use the nodes."""
     users: tuple[Name, ...] = ()
     """Owners: jobs of these users may use the nodes."""
+    job_labels: dict[Name, Label] = Field(default_factory=dict)
+    """Owners: jobs that have all of these labels may use the nodes."""
 
     @model_validator(mode="after")
     def _names_or_count(self) -> Reservation:
@@ -114,11 +116,11 @@ class Reservation(Recurring):
             raise ValueError(f"expected one of nodes and count, found {found}")
         if self.nodes and (self.gpu_model or self.node_selector):
             raise ValueError("expected gpu_model and node_selector only with count, found them with nodes")
-        owned = bool(self.queues or self.users)
+        owned = bool(self.queues or self.users or self.job_labels)
         if owned and self.kind is ReservationKind.MAINTENANCE:
-            raise ValueError("expected no queues or users with kind maintenance, found some")
+            raise ValueError("expected no queues, users or job_labels with kind maintenance, found some")
         if not owned and self.kind is ReservationKind.RESERVED:
-            raise ValueError("expected queues or users that own the reservation, found neither")
+            raise ValueError("expected queues, users or job_labels that own the reservation, found none")
         return self
 
 

@@ -232,6 +232,10 @@ class NodePool(Noun):
     """Name of the pool."""
     template: Node
     """Description of a new node; its name is the prefix of new node names, and new nodes have its price."""
+    names: tuple[Name, ...] = ()
+    """
+    Names that nodes of the pool may have, such as those of machines that can be powered up; empty means any.
+    """
     minimum: Count = Field(default=0, alias="min")
     """Minimum number of nodes."""
     maximum: Count = Field(alias="max")
@@ -249,6 +253,8 @@ class NodePool(Noun):
     def _in_order(self) -> NodePool:
         if self.minimum > self.maximum:
             raise ValueError(f"expected min <= max, found min {self.minimum} and max {self.maximum}")
+        if self.names and (found := len(set(self.names))) < self.maximum:
+            raise ValueError(f"expected a name for each of max {self.maximum} nodes, found {found}")
         if self.template.pool not in (None, self.name):
             raise ValueError(f"expected a template in pool {self.name}, found pool {self.template.pool}")
         return self

@@ -305,6 +305,11 @@ class Job(Noun):
     """End of the last failed attempt."""
     held: bool = False
     """True: a user or an operator prevents the job from starting."""
+    hold_reason: Label = ""
+    """
+    Reason why it is held, such as a request that the snapshot cannot express; empty means that its user or an
+    operator holds it.
+    """
     checkpoint_storage: Name | None = None
     """Storage that its checkpoints are saved to; the policy may limit how many jobs use one at a time."""
     labels: dict[Name, Label] = Field(default_factory=dict)

@@ -83,6 +83,8 @@ class ReservationWindows:
             return False
         if job.user in reservation.users:
             return True
+        if reservation.job_labels and reservation.job_labels.items() <= job.labels.items():
+            return True
         queue: str | None = job.queue
         while queue is not None:
             if queue in reservation.queues:

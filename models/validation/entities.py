@@ -319,12 +319,13 @@ def reserved_nodes_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """
     Each reservation names nodes of the cluster.
 
-    Nodes of pools are added and removed, so a name with the prefix of a pool is accepted.
+    Nodes of pools are added and removed, so a name of a pool, or with its prefix, is accepted.
     """
+    pooled = {name for pool in view.snapshot.cluster.pools for name in pool.names}
     prefixes = tuple(f"{pool.template.name}-" for pool in view.snapshot.cluster.pools)
     for index, reservation in enumerate(view.snapshot.cluster.reservations):
         for number, name in enumerate(reservation.nodes):
-            if name not in view.nodes and not name.startswith(prefixes):
+            if name not in view.nodes and name not in pooled and not name.startswith(prefixes):
                 yield Inconsistency(
                     (*RESERVATIONS, index, "nodes", number),
                     f"reservation '{reservation.name}' is of node '{name}', which the cluster does not have."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,6 +13,9 @@ from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, sh
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.slurm.slurm import SlurmReading
+
+_Value = TypeVar("_Value")
 
 _OPTIONS = {
     "nvml": {"watch"},
@@ -20,6 +23,7 @@ _OPTIONS = {
     "simulated": {"state"},
     "slurm": {"managed"},
     "slurm-files": {"folder", "managed"},
+    "slurmrestd": {"managed", "url"},
     "synthetic": {"profile", "seed"},
 }
 _MOST_NOTES = 50
@@ -37,13 +41,16 @@ STATE = ".gpuplan/simulated.db"
     "--from",
     "kind",
     type=click.Choice(list(_OPTIONS)),
-    help="What to read instead of SOURCE: the GPUs of this host, a Slurm cluster by its commands or from "
-    "files with their output, the simulated cluster, the openb trace, or a seeded synthetic workload.",
+    help="What to read instead of SOURCE: the GPUs of this host, a Slurm cluster by its commands, from files "
+    "with their output or by slurmrestd, the simulated cluster, the openb trace, or a synthetic workload.",
 )
 @merge_option
 @click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
+)
+@click.option(
+    "--url", help="slurmrestd: unix:///path/to/socket or http://host:port; the token is in SLURM_JWT."
 )
 @click.option(
     "--managed",
@@ -70,6 +77,7 @@ def snapshot_command(
     merge: tuple[Path, ...],
     watch: int,
     folder: Path | None,
+    url: str | None,
     managed: bool,
     nodes: Path | None,
     pods: Path | None,
@@ -100,9 +108,8 @@ def snapshot_command(
                 from gpuplan.planner.sources.traces.openb import read_openb
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
-            case "slurm" | "slurm-files":
-                place = None if kind == "slurm" else _required(folder, "--folder")
-                snapshot, notes = _read_slurm(place, managed=managed)
+            case "slurm" | "slurm-files" | "slurmrestd":
+                snapshot, notes = _read_slurm(kind, folder, url, managed=managed)
             case "synthetic":
                 from gpuplan.planner.sources.synthetic.synthetic import (
                     generate_snapshot,
@@ -143,11 +150,31 @@ def _check_usage(kind: str | None, source: str | None, merge: tuple[Path, ...]) 
             raise click.UsageError(f"{stray} is for --from {other}.")
 
 
-def _read_slurm(folder: Path | None, *, managed: bool) -> tuple[Snapshot, tuple[str, ...]]:
+def _read_slurm(
+    kind: str, folder: Path | None, url: str | None, *, managed: bool
+) -> tuple[Snapshot, tuple[str, ...]]:
     from gpuplan.planner.sources.slurm.slurm import read_slurm_files, read_slurm_live
 
-    found = read_slurm_live(managed=managed) if folder is None else read_slurm_files(folder, managed=managed)
+    match kind:
+        case "slurm":
+            found = read_slurm_live(managed=managed)
+        case "slurmrestd":
+            found = _read_slurm_rest(_required(url, "--url"), managed=managed)
+        case _:
+            found = read_slurm_files(_required(folder, "--folder"), managed=managed)
     return found.snapshot, found.notes
+
+
+def _read_slurm_rest(url: str, *, managed: bool) -> SlurmReading:
+    from gpuplan.models.errors import PlannerError
+
+    try:
+        from gpuplan.planner.sources.slurm.rest import read_slurm_rest
+    except ImportError:
+        raise PlannerError(
+            "Reading from slurmrestd needs httpx.\nInstall it: pip install 'gpuplan[rest]'."
+        ) from None
+    return read_slurm_rest(url, managed=managed)
 
 
 def _read_nvml(watch: int) -> Snapshot:
@@ -188,10 +215,10 @@ def _say_notes(
         say(f"  … and {more:,} more reasons", err=True)
 
 
-def _required(path: Path | None, option: str) -> Path:
-    if path is None:
+def _required(value: _Value | None, option: str) -> _Value:
+    if value is None:
         raise click.UsageError(f"{option} is required for this source.")
-    return path
+    return value
 
 
 @click.command("validate", epilog="Example: gpuplan validate scenarios/quickstart")

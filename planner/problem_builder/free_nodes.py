@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import count as numbers
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.cluster import rack_of
@@ -228,16 +230,14 @@ def pool_scalings(
 
 def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
     """New nodes with the first unused names; `names` is updated in place."""
-    opened: list[Node] = []
-    number = 0
-    while len(opened) < count:
-        number += 1
-        name = f"{pool.template.name}-{number}"
-        if name not in names:
-            names.add(name)
-            update = {"name": name, "pool": pool.name, "ready_at": None}
-            opened.append(pool.template.model_copy(update=update))
-    return tuple(opened)
+    made = (f"{pool.template.name}-{number}" for number in numbers(1))
+    unused = (name for name in pool.names or made if name not in names)
+    chosen = list(islice(unused, count))
+    names.update(chosen)
+    return tuple(
+        pool.template.model_copy(update={"name": name, "pool": pool.name, "ready_at": None})
+        for name in chosen
+    )
 
 
 class _Demand:

@@ -44,6 +44,7 @@ class StartValues:
             {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
         )
         self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
+        self._owner_labels = sorted({key for each in self._reservations for key in each.job_labels})
         self._remaining: dict[str, int] = {}
         self._after = range(1, self.slots.count)
         self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
@@ -109,7 +110,8 @@ class StartValues:
         if not self._reservations:
             return ()
         hold = self.windows.node_hold
-        key = (job.queue, job.user, hold and (job.priority, job.name == hold.job.name))
+        labels = tuple(job.labels.get(key) for key in self._owner_labels)
+        key = (job.queue, job.user, labels, hold and (job.priority, job.name == hold.job.name))
         if key not in self._owned:
             self._owned[key] = tuple(
                 number for number, each in enumerate(self._reservations) if self.windows.owns(job, each)

@@ -128,7 +128,7 @@ class _Examiner:
         """Everything about a job that its reason depends on."""
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
-            job.requirements_key,
+            (job.requirements_key, job.hold_reason),
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority
             if self._barriers.by_priority
@@ -143,7 +143,7 @@ class _Examiner:
     def reason(self, job: Job) -> Reason:
         """Return the most severe reason."""
         if job.held:
-            return messages.held_by_user()
+            return messages.held(job)
         if job.retry is not None and job.retries_used_up:
             return messages.retries_used_up(job.failures, job.retry.retries)
         if (never := self._outlook.never(job)) is not None:

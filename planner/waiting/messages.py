@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 _MOST_REFUSALS_TOLD: Final = 3
 
 
-def held_by_user() -> Reason:
-    """The user or an operator holds the job."""
-    return make_reason(ReasonCode.HELD, "held by its user or an operator")
+def held(job: Job) -> Reason:
+    """The job is held: for a reason that is told, or by its user or an operator."""
+    text = f"held, since {job.hold_reason}" if job.hold_reason else "held by its user or an operator"
+    return make_reason(ReasonCode.HELD, text)
 
 
 def retries_used_up(failures: int, retries: int) -> Reason:

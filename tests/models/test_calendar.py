@@ -89,8 +89,8 @@ def test_a_span_begins_in_one_way_and_lasts(about):
         ({"queues": ("q",)}, "expected one of nodes and count, found neither"),
         ({"queues": ("q",), "nodes": ("a",), "count": 1}, "found both"),
         ({"queues": ("q",), "nodes": ("a",), "gpu_model": "T4"}, "only with count"),
-        ({"nodes": ("a",)}, "expected queues or users"),
-        ({"nodes": ("a",), "queues": ("q",), "kind": "maintenance"}, "no queues or users"),
+        ({"nodes": ("a",)}, "expected queues, users or job_labels"),
+        ({"nodes": ("a",), "queues": ("q",), "kind": "maintenance"}, "no queues, users or job_labels"),
     ],
 )
 def test_a_reservation_says_which_nodes_and_for_which_jobs(about, words):

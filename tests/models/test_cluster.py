@@ -58,7 +58,11 @@ def test_domains_are_paths_and_missing_ones_are_none():
 
 def test_a_pool_has_a_range_and_a_template_of_its_own():
     assert (pool(least=2, most=2).minimum, pool(template=node("t", pool="spot")).maximum) == (2, 4)
-    for wrong in ({"min": 3, "max": 2}, {"max": 2, "template": node("t", pool="other")}):
+    for wrong in (
+        {"min": 3, "max": 2},
+        {"max": 2, "template": node("t", pool="other")},
+        {"max": 2, "names": ("a", "a")},
+    ):
         with pytest.raises(ValidationError):
             NodePool(**{"name": "spot", "template": node("t")} | wrong)
 

@@ -77,6 +77,9 @@ def _added(case: Context) -> Iterator[Violation]:
         if pool is None:
             found = f"added to pool {node.pool}, which does not exist" if node.pool else "added to no pool"
             yield Violation(Rule.POOLS, subject, found, "a pool of the cluster")
+        elif pool.names and node.name not in pool.names:
+            allowed = f"a name of pool {pool.name}: {truncated_names(pool.names)}"
+            yield Violation(Rule.POOLS, subject, "added", allowed)
         elif strange := _strange_fields(node, pool):
             found = f"added with another {truncated_names(strange)}"
             yield Violation(Rule.POOLS, subject, found, f"the same as the template of pool {pool.name}")

@@ -87,6 +87,8 @@ def _instead(case: Context, window: ReservationWindow) -> str:
     begins, ends = case.time.format_instant(window.begins), case.time.format_instant(window.ends)
     owners = [f"queue {name}" for name in window.reservation.queues]
     owners += [f"user {name}" for name in window.reservation.users]
+    if labels := window.reservation.job_labels:
+        owners.append(f"jobs with {' and '.join(f'{key}={value}' for key, value in sorted(labels.items()))}")
     if window.job is not None:
         return f"only job {window.job}, which starves, from {begins} to {ends}"
     allowed = f"only {', '.join(sorted(owners))}" if owners else "no job"

@@ -93,7 +93,7 @@ def relaxations_of_jobs(question: Hypothesis) -> Iterator[Relaxation]:
 def _relaxations_of(question: Hypothesis) -> Iterator[Relaxation]:
     """Changes of one job, the least far-reaching first."""
     job = question.job
-    if job.held:
+    if job.held and not job.hold_reason:
         part = RemedyPart(
             kind=RemedyKind.RELEASE, subject=job.name, before="held", after="", text="release it"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +10,7 @@ from gpuplan.models.dependency import DependencyKind
 from gpuplan.planner.sources.slurm.values import flags, indices, number, split_outside_brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -29,26 +28,42 @@ _MOST_TASKS: Final = 10_000
 """Pending tasks of one job array that become jobs of their own."""
 
 
-def targets_by_id(records: list[Record]) -> dict[str, tuple[str, ...]]:
+def targets_of(record: Record) -> Iterator[tuple[str, list[str]]]:
     """
-    Names of the jobs that an id in a dependency stands for.
+    Ids in a dependency that stand for jobs of a record, each with the names of these jobs.
 
     An array stands for all its tasks, the first part of a heterogeneous job for all parts. Jobs that are over
     are not there.
     """
-    found: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        state = flags(record.get("job_state"))
-        if not (record.get("nodes") if state & HOLDS_PLACES else "PENDING" in state):
-            continue
-        names = tasks_of(record).names
-        groups = {str(number(record.get(key)) or 0) for key in ("job_id", "array_job_id", "het_job_id")}
-        for group in groups - {"0"}:
-            found[group] += names
-        for name in names:
-            if name not in groups:
-                found[name].append(name)
-    return {key: tuple(names) for key, names in found.items()}
+    state = flags(record.get("job_state"))
+    if not (record.get("nodes") if state & HOLDS_PLACES else "PENDING" in state):
+        return
+    names = tasks_of(record).names
+    groups = {str(number(record.get(key)) or 0) for key in ("job_id", "array_job_id", "het_job_id")}
+    for group in groups - {"0"}:
+        yield group, names
+    for name in names:
+        if name not in groups:
+            yield name, [name]
+
+
+def with_exclusive(records: list[Record], text: str) -> list[Record]:
+    """
+    The records with what a list of ids and values of `--exclusive` tells of them.
+
+    The JSON of Slurm 26.05 has it in no field; earlier versions have it in `shared`, and no such list.
+    """
+    lines = (line.split() for line in text.splitlines())
+    alone = {words[0]: words[1] for words in lines if len(words) == 2 and words[1] not in ("NO", "N/A")}
+    if not alone:
+        return records
+    names = {"NODE": "NONE"}
+    return [
+        record | {"shared": names.get(value, value)}
+        if (value := alone.get(str(number(record.get("job_id")))))
+        else record
+        for record in records
+    ]
 
 
 def job_name(record: Record) -> str:
@@ -95,7 +110,7 @@ def _stepped(text: str) -> range | tuple[int, ...]:
     return range(int(first), int(last) + 1, int(step or 1)) if last else indices(first)
 
 
-def dependencies(text: str, targets: Mapping[str, tuple[str, ...]], strange: list[str]) -> dict[str, Any]:
+def dependencies(text: str, targets: Mapping[str, Sequence[str]], strange: list[str]) -> dict[str, Any]:
     """
     Dependencies on jobs that are still there; those that are met are not in Slurm's text.
 

@@ -7,16 +7,25 @@ and may not be disturbed. Each such case is noted with the job's id and the reas
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.job import Job
-from gpuplan.models.units import LARGEST_COUNT, MILLI
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, Spread
+from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.slurm.cluster.limits import is_refused
+from gpuplan.planner.sources.slurm.cluster.nodes import (
+    FEATURE_LABEL,
+    FEATURES_LABEL,
+    NODE_LABEL,
+    PARTITION_LABEL,
+    PARTITIONS_LABEL,
+)
+from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
 from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
-from gpuplan.planner.sources.slurm.nodes import ANY_MODEL, FEATURE_LABEL, NODE_LABEL, PARTITION_LABEL
+from gpuplan.planner.sources.slurm.job_request import SHARED_GPUS, JobReading, request_of
 from gpuplan.planner.sources.slurm.values import (
     flags,
     gpus_of,
@@ -29,37 +38,23 @@ from gpuplan.planner.sources.slurm.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gpuplan.planner.sources.slurm.values import GpuGres, Record
-
-JOB_FIELDS: Final = (
-    *(
-        "account",
-        "admin_comment",
-        "array_job_id",
-        "array_max_tasks",
-        "array_task_id",
-        "array_task_string",
-        "burst_buffer",
-    ),
-    *("cluster", "cluster_features", "comment", "contiguous", "core_spec", "cores_per_socket", "cpus"),
-    *("cpus_per_tres", "deadline", "dependency", "eligible_time", "excluded_nodes", "features"),
-    *("gres_detail", "het_job_id", "hold", "job_id", "job_resources", "job_state", "last_sched_evaluation"),
-    *("licenses", "max_nodes", "memory_per_cpu", "memory_per_node", "memory_per_tres"),
-    *("minimum_cpus_per_node", "minimum_tmp_disk_per_node", "name", "node_count", "nodes", "partition"),
-    *("prefer", "priority", "requeue", "required_nodes", "required_switches", "resv_name", "shared"),
-    *("sockets_per_node", "start_time", "state_reason", "submit_time", "tasks", "tasks_per_node"),
-    *("threads_per_core", "time_limit", "tres_alloc_str", "tres_per_job", "tres_per_node"),
-    *("tres_per_socket", "tres_per_task", "tres_req_str", "user_name"),
-)
-"""Fields of a job record that are read."""
+    from gpuplan.models.job import ResourceRequest
+    from gpuplan.planner.sources.slurm.cluster.limits import Queues
+    from gpuplan.planner.sources.slurm.cluster.partitions import Partition
+    from gpuplan.planner.sources.slurm.cluster.reservations import Reserved
+    from gpuplan.planner.sources.slurm.values import Record
 
 NAME_LABEL: Final = "slurm/name"
+ANY_LABEL: Final = "slurm/any"
+"""Label of every job, for jobs that share their nodes with none."""
 
 _HELD: Final = ("JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state", "launch_failed_requeued_held")
-_WHOLE_NODES: Final = frozenset({"NONE", "USER", "MCS", "TOPO"})
-"""Values of `shared` of jobs that share no node with others; NONE is --exclusive."""
+_ALONE: Final = "NONE"
+"""Value of `shared` of a job with --exclusive."""
+_ALONE_BY_OWNER: Final = frozenset({"USER", "MCS", "TOPO"})
+"""Values of `shared` of jobs that share nodes with some jobs only."""
 
 _NOT_PLANNED: Final = {
     "burst_buffer": "a burst buffer",
@@ -67,70 +62,33 @@ _NOT_PLANNED: Final = {
     "contiguous": "contiguous nodes",
     "licenses": "licenses",
     "required_switches": "a number of switches",
-    "resv_name": "a reservation",
 }
 """Fields of a job's requirements that have no counterpart, with what they ask for."""
-_SHARED_GPUS: Final = frozenset({"shard", "mps"})
-"""GRES that are parts of GPUs; they may have a type."""
 _NO_CORES: Final = 0x7FFE
 """A number of reserved cores from this one on means that none are asked for."""
-_MOST_GPUS: Final = 128
-"""GPUs that a snapshot allows on one node."""
 _NO_LIMIT: Final = 100 * 365 * 24 * 60
 """Minutes of a time limit that is none: a century."""
 _LONGEST_LABEL: Final = 253
+_ALWAYS: Final = frozenset({"preemptible"})
+"""Fields with a default that is not empty."""
+_ONE_ON_EACH_NODE: Final = Spread()
 _LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
-
-_MIG: Final = re.compile(r"\d+g\.\d+gb")
-_FEATURES: Final = re.compile(r"^[\w.-]+(&[\w.-]+)*$")
-
-
-@dataclass
-class _Reading:
-    """A job as it is read, with what of it cannot be expressed."""
-
-    record: Record
-    name: str
-    strange: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    """What is noted without a hold."""
-
-    def number(self, key: str) -> int:
-        """A number of the record; 0 if it is not set."""
-        return number(self.record.get(key)) or 0
-
-    def is_set(self, key: str) -> bool:
-        """True if a field of any shape has a value."""
-        value = self.record.get(key)
-        return bool(value) if isinstance(value, str) else bool(self.number(key) or value is True)
-
-    def text(self, key: str) -> str:
-        """A text of the record."""
-        value = self.record.get(key)
-        return ",".join(map(str, value)) if isinstance(value, list) else str(value or "")
-
-    @cached_property
-    def nodes(self) -> int:
-        """Nodes that the job runs on, or the fewest that it asks for."""
-        if placed := hosts(self.text("nodes")):
-            return len(placed)
-        # The number of nodes of a pending job is an estimate, unless it is also the largest one.
-        asked, most = self.number("node_count"), self.number("max_nodes")
-        least = asked if asked == most else tres_of(self.text("tres_req_str")).get("node", asked)
-        if in_each := self.number("tasks_per_node"):
-            least = max(least, -(-self.number("tasks") // in_each))
-        return max(1, least)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
     """What a job refers to."""
 
-    priorities: Mapping[str, int]
-    """Priority of each partition."""
-    closed: Mapping[str, str]
-    """State of each partition that starts no jobs."""
-    targets: Mapping[str, tuple[str, ...]]
+    partitions: Mapping[str, Partition]
+    reserved: Reserved
+    queues: Queues
+    weights: Mapping[tuple[int, int], float]
+    """Weight of a job by the tier of its partition and its priority in Slurm."""
+    label_sets: Mapping[str, Mapping[str, frozenset[str]]]
+    """What the values of the labels for all features and all partitions of a node stand for."""
+    anyone_alone: bool
+    """True if any job shares its nodes with none."""
+    targets: Mapping[str, Sequence[str]]
     """Names of the jobs that an id in a dependency stands for."""
     largest: tuple[int, int, int]
     """GPUs, CPUs and memory of which no node has more."""
@@ -146,7 +104,7 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
     runs = bool(state & HOLDS_PLACES)
     if not runs and "PENDING" not in state:
         return
-    reading = _Reading(record, job_name(record))
+    reading = JobReading(record, job_name(record))
     document = _document(reading, around)
     if runs:
         document["running"] = _running(reading, document)
@@ -155,9 +113,11 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
             return
         if state & {"COMPLETING", "SUSPENDED", "STAGE_OUT"}:
             reading.strange.append(f"it is {'+'.join(sorted(state)).lower()}")
+        around.reserved.of_running(reading, document)
         document["preemptible"] = document["preemptible"] and not reading.strange
     else:
         _check_start(reading, document, around)
+        around.reserved.of_pending(reading, document)
     tasks = tasks_of(record)
     room = len(tasks.names)
     if tasks.most is not None:
@@ -170,31 +130,33 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
     if tasks.cut_off:
         reading.strange.append("its list of tasks is cut off; SLURM_BITSTR_LEN=0 squeue writes all of it")
     if not runs and reading.strange:
-        document["held"] = True
+        document |= {"held": True, "hold_reason": "; ".join(reading.strange)[:_LONGEST_LABEL]}
     for each in (*reading.strange, *reading.remarks, *tasks.remarks):
         note(f"job {reading.name}", each)
     for index, name in enumerate(tasks.names):
-        yield Job.model_validate(document | {"name": name, "held": document["held"] or index >= room})
+        whole = document | {"name": name, "held": document["held"] or index >= room}
+        # Fields without a value need no validation, of which fifty thousand jobs need seconds.
+        yield Job.model_validate({key: value for key, value in whole.items() if value or key in _ALWAYS})
 
 
-def _check_start(reading: _Reading, document: Mapping[str, Any], around: Around) -> None:
+def _check_start(reading: JobReading, document: Mapping[str, Any], around: Around) -> None:
     """What keeps a pending job from a start that its request alone would allow."""
-    for partition in words(reading.record.get("partition")):
-        if partition in around.closed:
-            reading.strange.append(f"its partition {partition} is {around.closed[partition].lower()}")
     most = reading.number("max_nodes")
     if most > reading.nodes:
         reading.strange.append(f"it may use {reading.nodes} to {most} nodes")
-    amounts = tuple(document["request"][key] for key in ("gpus", "cpus", "memory_mib"))
+    request: ResourceRequest = document["request"]
+    amounts = (request.gpus, request.cpu_milli // MILLI, request.memory_mib)
     if not most and any(amount > offered for amount, offered in zip(amounts, around.largest, strict=True)):
         reading.strange.append("it needs more nodes than it asks for, and Slurm chooses how many")
-    if absent := sorted(document["request"].get("resources", {}).keys() - around.resources):
+    if absent := sorted(request.resources.keys() - around.resources):
         reading.strange.append(f"it asks for {', '.join(absent)}, which no node has under that name")
     asked = [what for key, what in _NOT_PLANNED.items() if reading.is_set(key)]
     if asked:
         reading.strange.append(f"it asks for {' and '.join(asked)}")
     if any(reading.number(key) for key in _LAYOUT) or 0 < reading.number("core_spec") < _NO_CORES:
         reading.strange.append("it asks for a layout of sockets, cores and threads")
+    if is_refused(reason := reading.text("state_reason")):
+        reading.strange.append(f"Slurm says {reason}")
     if prefers := reading.text("prefer"):
         reading.remarks.append(f"its preference for {prefers} is not kept")
 
@@ -207,23 +169,25 @@ def holds_places(record: Record) -> bool:
 def has_nodes_alone(record: Record) -> bool:
     """True if a running job keeps others from what it leaves of its nodes, or shares GPUs with them."""
     others = other_gres(record.get("tres_per_node"))
-    alone = flags(record.get("shared")) & _WHOLE_NODES
+    alone = flags(record.get("shared")) & _ALONE_BY_OWNER
     return holds_places(record) and bool(
-        alone or any(each.partition(":")[0] in _SHARED_GPUS for each in others)
+        alone or any(each.partition(":")[0] in SHARED_GPUS for each in others)
     )
 
 
-def _document(reading: _Reading, around: Around) -> dict[str, Any]:
-    partitions = words(reading.record.get("partition"))
-    if len(partitions) > 1:
-        reading.strange.append(f"it may use any of the partitions {', '.join(partitions)}")
+def _document(reading: JobReading, around: Around) -> dict[str, Any]:
     limit = number(reading.record.get("time_limit"))
     begin, submitted = reading.number("eligible_time"), reading.number("submit_time")
-    request, models = _request(reading)
+    partitions = _partitions(reading, around, limit if limit and limit < _NO_LIMIT else None)
+    request = request_of(reading)
     name = reading.text("name")
     printable = "".join(each if each.isprintable() else "?" for each in name)[:_LONGEST_LABEL]
     labels = {NAME_LABEL: printable} if name else {}
-    queue = reading.text("account") or (partitions[0] if partitions else "slurm")
+    labels |= {ANY_LABEL: "true"} if around.anyone_alone else {}
+    alone = wants_nodes_alone(reading.record, around.partitions)
+    if flags(reading.record.get("shared")) & _ALONE_BY_OWNER:
+        reading.strange.append("it shares nodes with jobs of its user or group only (--exclusive=…)")
+    queue = around.queues.of(reading.record) or (partitions[0] if partitions else "slurm")
     user = reading.text("user_name") or "unknown"
     reading.remarks += [
         f"its {what} {text!r} is written {name_of(text)}"
@@ -234,13 +198,17 @@ def _document(reading: _Reading, around: Around) -> dict[str, Any]:
         "name": reading.name,
         "queue": name_of(queue),
         "user": name_of(user),
-        "priority": max((around.priorities.get(each, 0) for each in partitions), default=0),
-        "request": request,
-        "replicas": reading.nodes,
-        "spread": {"level": "node", "max": 1} if reading.nodes > 1 else None,
-        "gpu_models": models,
-        "node_selector": {f"{PARTITION_LABEL}{name_of(partitions[0])}": "true"} if partitions else {},
-        "affinity": _affinity(reading),
+        "priority": tier_of(partitions, around.partitions),
+        "weight": around.weights.get(rank_of(reading.record, around.partitions), 1),
+        "request": request.amounts,
+        "replicas": _gang(reading.nodes),
+        "spread": _ONE_ON_EACH_NODE if reading.nodes > 1 else None,
+        "gpu_models": list(request.models),
+        "node_selector": {f"{PARTITION_LABEL}{name_of(partitions[0])}": "true"}
+        if len(partitions) == 1
+        else {},
+        "affinity": _affinity(reading, partitions, around),
+        "anti_affinity": [{"labels": {ANY_LABEL: "true"}}] if alone else [],
         "submitted_at": _time(submitted),
         "expected_duration": limit * 60 if limit and limit < _NO_LIMIT else None,
         "not_before": _time(begin) if begin > submitted else None,
@@ -258,85 +226,59 @@ def _document(reading: _Reading, around: Around) -> dict[str, Any]:
     }
 
 
-def _request(reading: _Reading) -> tuple[dict[str, Any], list[str]]:
-    """What each node gives, and the GPU models that the job names."""
-    asked = tres_of(reading.record.get("tres_req_str"))
-    nodes = reading.nodes
-    cpus = asked.get("cpu", reading.number("cpus"))
-    memory = asked.get("mem", 0) or reading.number("memory_per_node") * nodes
-    count, models = _gpus(reading)
-    if count > _MOST_GPUS:
-        reading.strange.append(f"it asks for {count:,} GPUs on one node")
-        count = _MOST_GPUS
-    cpus_of_gpu, memory_of_gpu = (
-        max((each.count for each in gpus_of(reading.record.get(key))), default=0)
-        for key in ("cpus_per_tres", "memory_per_tres")
-    )
-    each_cpus = max(-(-cpus // nodes), reading.number("minimum_cpus_per_node"), count * cpus_of_gpu)
-    each_memory = max(
-        -(-memory // nodes), count * memory_of_gpu, each_cpus * reading.number("memory_per_cpu")
-    )
-    request: dict[str, Any] = {"gpus": count, "cpus": each_cpus, "memory_mib": each_memory}
-    request["disk_mib"] = reading.number("minimum_tmp_disk_per_node")
-    others = other_gres(reading.record.get("tres_per_node"))
-    if large := sorted(each for each, amount in others.items() if amount > LARGEST_COUNT):
-        reading.strange.append(f"it asks for more of {', '.join(large)} than {LARGEST_COUNT:,}")
-    if others := {each: amount for each, amount in others.items() if amount <= LARGEST_COUNT}:
-        request["resources"] = others
-    if shared := sorted(each for each in others if each.partition(":")[0] in _SHARED_GPUS):
-        reading.strange.append(f"it shares GPUs ({', '.join(shared)})")
-    if unread := [
-        name
-        for key in ("tres_per_job", "tres_per_task", "tres_per_socket")
-        for name in other_gres(reading.record.get(key))
-        if name not in ("cpu", "mem", "billing", "node")
-    ]:
-        reading.strange.append(f"it asks for {', '.join(unread)} by job, task or socket")
-    if flags(reading.record.get("shared")) & _WHOLE_NODES:
-        reading.strange.append("it wants whole nodes (--exclusive)")
-    return request, models
+def wants_nodes_alone(record: Record, partitions: Mapping[str, Partition]) -> bool:
+    """True if a job shares its nodes with no other: --exclusive, or a partition that gives whole nodes."""
+    listed = (partitions.get(each) for each in words(record.get("partition")))
+    return _ALONE in flags(record.get("shared")) or any(each and each.whole_nodes for each in listed)
 
 
-def _gpus(reading: _Reading) -> tuple[int, list[str]]:
-    """GPUs on each node, and their models."""
-    nodes = reading.nodes
-    asked = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
-    per_node, in_all, per_task, per_socket = (gpus_of(reading.record.get(each)) for each in asked)
-    if per_socket:
-        reading.strange.append("it asks for GPUs by socket")
-    named = per_node or in_all or per_task
-    models = _models(reading, named)
-    if per_node:
-        return sum(each.count for each in per_node), models
-    total = sum(each.count for each in in_all)
-    if per_task:
-        total = sum(each.count for each in per_task) * max(1, reading.number("tasks"))
-    if total % nodes:
-        reading.strange.append(f"its {total} GPUs do not divide evenly over its {nodes} nodes")
-    return -(-total // nodes), models
+def tier_of(names: list[str], partitions: Mapping[str, Partition]) -> int:
+    """Priority tier of a job: the lowest of its partitions, so that it preempts nothing without right."""
+    return min((partitions[each].tier for each in names if each in partitions), default=0)
 
 
-def _models(reading: _Reading, named: tuple[GpuGres, ...]) -> list[str]:
-    types = sorted({each.type for each in named})
-    if any(_MIG.search(each) for each in types):
-        reading.strange.append("it asks for MIG instances by type")
-        return []
-    if len(types) > 1:
-        reading.strange.append(f"it asks for GPUs of several types on one node: {', '.join(types)}")
-    return [name_of(each) for each in types if each and each != ANY_MODEL]
+def rank_of(record: Record, partitions: Mapping[str, Partition]) -> tuple[int, int]:
+    """Tier and priority of a job, which order the jobs of a cluster."""
+    return tier_of(words(record.get("partition")), partitions), number(record.get("priority")) or 0
 
 
-def _affinity(reading: _Reading) -> list[dict[str, Any]]:
-    """Conditions on nodes: features, and nodes that are required or excluded."""
+def _partitions(reading: JobReading, around: Around, minutes: int | None) -> list[str]:
+    """The partitions of a job that may start it; all of them if none may."""
+    names = words(reading.record.get("partition"))
+    if reading.text("nodes"):
+        return names
+    objections = {
+        name: objection
+        for name in names
+        if (partition := around.partitions.get(name))
+        and (
+            objection := partition.objection(
+                nodes=reading.nodes, minutes=minutes, account=reading.text("account"), qos=reading.text("qos")
+            )
+        )
+    }
+    said = [f"its partition {name} {objection}" for name, objection in objections.items()]
+    if len(said) == len(names):
+        reading.strange += said
+        return names
+    usable = [name for name in names if name not in objections]
+    if len({around.partitions[name].tier for name in usable if name in around.partitions}) > 1:
+        reading.remarks.append("of its partitions the lowest tier is its priority")
+    return usable
+
+
+def _affinity(reading: JobReading, partitions: list[str], around: Around) -> list[dict[str, Any]]:
+    """Conditions on nodes: one of several partitions, features, and nodes that are required or excluded."""
     found: list[dict[str, Any]] = []
+    if len(partitions) > 1:
+        sets = around.label_sets[PARTITIONS_LABEL]
+        values = sorted(value for value, names in sets.items() if not names.isdisjoint(partitions))
+        found += _one_of(PARTITIONS_LABEL, values)
     if features := reading.text("features"):
-        if _FEATURES.match(features):
-            found += [
-                {"key": f"{FEATURE_LABEL}{name_of(each)}", "operator": "Exists"}
-                for each in features.split("&")
-            ]
+        if listed := plain_features(features):
+            found += [{"key": f"{FEATURE_LABEL}{name_of(each)}", "operator": "Exists"} for each in listed]
         else:
-            reading.strange.append(f"its constraint {features} is more than a list of features")
+            found += _constraint(reading, features, around)
     if nodes := hosts(reading.text("required_nodes")):
         if len(nodes) >= reading.nodes:
             found.append({"key": NODE_LABEL, "operator": "In", "values": nodes})
@@ -347,7 +289,25 @@ def _affinity(reading: _Reading) -> list[dict[str, Any]]:
     return found
 
 
-def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:
+def _constraint(reading: JobReading, features: str, around: Around) -> list[dict[str, Any]]:
+    """Condition for a constraint that is no list of features."""
+    try:
+        suits = matcher(features, reading.nodes)
+    except UnknownConstraintError as error:
+        reading.strange.append(f"its constraint {features} is not planned: {error}")
+        return []
+    sets = around.label_sets[FEATURES_LABEL]
+    return _one_of(FEATURES_LABEL, sorted(value for value, names in sets.items() if suits(names)))
+
+
+def _one_of(label: str, values: list[str]) -> list[dict[str, Any]]:
+    """A condition that a label has one of these values; without any, one that no node meets."""
+    if not values:
+        return [{"key": label, "operator": "DoesNotExist"}]
+    return [{"key": label, "operator": "In", "values": values}]
+
+
+def _running(reading: JobReading, document: Mapping[str, Any]) -> dict[str, Any]:
     """Start and places of a running job; the places of all nodes are in Slurm's order of nodes."""
     nodes = hosts(reading.text("nodes"))
     details = [text for text in reading.record.get("gres_detail") or [] if text]
@@ -358,8 +318,8 @@ def _running(reading: _Reading, document: Mapping[str, Any]) -> dict[str, Any]:
     for position, node in enumerate(nodes):
         detail = details[position] if position < len(details) else ""
         gpus = [index for each in gpus_of(detail) for index in each.indices]
-        if len(gpus) != document["request"]["gpus"]:
-            reading.strange.append(f"it holds {len(gpus)} GPUs on {node}, not {document['request']['gpus']}")
+        if len(gpus) != (asked := document["request"].gpus):
+            reading.strange.append(f"it holds {len(gpus)} GPUs on {node}, not {asked}")
         shares = [{"index": index, "milli": MILLI} for index in gpus]
         replicas.append(
             {"node": name_of(node), "gpus": shares, "cpus": cpus[position], "memory_mib": memory[position]}
@@ -399,5 +359,11 @@ def allocation_of(found: Record) -> Record | None:
     return None
 
 
+@lru_cache(maxsize=10_000)
+def _gang(nodes: int) -> Gang:
+    return Gang(minimum=nodes, maximum=nodes)
+
+
+@lru_cache(maxsize=10_000)
 def _time(seconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)

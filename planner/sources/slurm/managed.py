@@ -32,6 +32,8 @@ _SIGNAL: Final = re.compile(
 )
 _OUR_HOLDS: Final = ("JobHeldUser", "job_requeued_in_held_state")
 """Reasons of a job that waits for gpuplan; an operator's hold is JobHeldAdmin."""
+_SLURMS_OWN: Final = "it is not handed to gpuplan: Slurm starts it"
+_HETEROGENEOUS: Final = "Slurm cannot be told the nodes of a heterogeneous job"
 _DEFAULT_NOTICE: Final = 60
 """Seconds of `--signal=USR1`, as in Slurm."""
 
@@ -59,9 +61,11 @@ class ManagedJobs:
         """The jobs of a record, like `jobs.jobs_of`; the others are Slurm's own to start."""
         if not is_managed(record):
             for job in jobs_of(record, around, note):
+                found: dict[str, Any] = {"held": job.running is None, "preemptible": False}
                 if job.running is None and not job.held:
-                    note(f"job {job.name}", "it is not handed to gpuplan: Slurm starts it")
-                yield job.model_copy(update={"held": job.running is None, "preemptible": False})
+                    note(f"job {job.name}", _SLURMS_OWN)
+                    found["hold_reason"] = _SLURMS_OWN
+                yield job.model_copy(update=found)
             return
         marks, (notice, strange) = _marks(record), notice_of(record)
         het = bool(number(record.get("het_job_id")))
@@ -69,8 +73,10 @@ class ManagedJobs:
             if strange:
                 note(f"job {job.name}", strange)
             if het:
-                note(f"job {job.name}", "Slurm cannot be told the nodes of a heterogeneous job")
-                yield job.model_copy(update={"held": job.running is None, "preemptible": False})
+                note(f"job {job.name}", _HETEROGENEOUS)
+                reason = "" if job.running else job.hold_reason or _HETEROGENEOUS
+                found = {"held": job.running is None, "hold_reason": reason, "preemptible": False}
+                yield job.model_copy(update=found)
                 continue
             self.notices[job.name] = notice
             saves = {} if notice is None else {"checkpoint_duration": notice.seconds}

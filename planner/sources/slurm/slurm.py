@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuplan.models.cluster import Cluster
-from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
-from gpuplan.models.job import HIGHEST_PRIORITY
+from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
-from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.job_names import targets_by_id
+from gpuplan.planner.sources.slurm.cluster.limits import queues_of
+from gpuplan.planner.sources.slurm.cluster.nodes import (
+    FEATURES_LABEL,
+    NODE_FIELDS,
+    PARTITIONS_LABEL,
+    all_of,
+    node_of,
+    racks_of,
+)
+from gpuplan.planner.sources.slurm.cluster.partitions import partitions_of, weights_of
+from gpuplan.planner.sources.slurm.cluster.pools import power_saving_of, settings_of, with_pools
+from gpuplan.planner.sources.slurm.cluster.reservations import (
+    Reserved,
+    active_nodes,
+    calendar_of,
+    reservations_of,
+)
+from gpuplan.planner.sources.slurm.job_names import targets_of, with_exclusive
+from gpuplan.planner.sources.slurm.job_request import JOB_FIELDS
 from gpuplan.planner.sources.slurm.jobs import (
-    JOB_FIELDS,
     Around,
     allocation_of,
     holds_places,
     jobs_of,
+    rank_of,
+    wants_nodes_alone,
 )
 from gpuplan.planner.sources.slurm.managed import ManagedJobs
-from gpuplan.planner.sources.slurm.nodes import NODE_FIELDS, node_of, racks_of, without_reservation
+from gpuplan.planner.sources.slurm.texts import COMMANDS, texts_of_commands, texts_of_folder, told
 from gpuplan.planner.sources.slurm.use import held_once, in_use
-from gpuplan.planner.sources.slurm.values import name_of, number
+from gpuplan.planner.sources.slurm.values import hosts, name_of, number, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from gpuplan.models.calendar import Reservation
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.queue import Queue
+    from gpuplan.planner.sources.slurm.cluster.reservations import SlurmReservation
     from gpuplan.planner.sources.slurm.managed import Notice
+    from gpuplan.planner.sources.slurm.texts import SlurmTexts
     from gpuplan.planner.sources.slurm.values import Record
 
 _Read = TypeVar("_Read")
@@ -53,24 +73,6 @@ Kinds of action that Slurm carries out by its commands. A running job keeps its 
 have to be started anew; MIG instances are of `gres.conf` and of the driver.
 """
 
-_TIMEOUT: Final = 60
-"""Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmTexts:
-    """Output of Slurm's commands."""
-
-    nodes: bytes
-    """JSON with the node records."""
-    jobs: bytes
-    """JSON of `squeue --json`."""
-    partitions: str
-    """Text of `scontrol --all --oneliner show partition`."""
-    topology: str
-    """Text of `scontrol --oneliner show topology`."""
-    taken_at: datetime | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class SlurmReading:
@@ -81,42 +83,21 @@ class SlurmReading:
     """One line for each job or node of which something is not understood."""
     managed: Mapping[str, Notice | None] = field(default_factory=dict)
     """The jobs that are handed to gpuplan, if asked for, with the signal that they get before a stop."""
-
-
-FILES: Final = {
-    "nodes": ("nodes.json", "scontrol --all show nodes --json  (Slurm 22.05: sinfo --all --json)"),
-    "jobs": ("jobs.json", "SLURM_BITSTR_LEN=0 squeue --all --json"),
-    "partitions": ("partition.txt", "scontrol --all --oneliner show partition"),
-    "topology": ("topology.txt", "scontrol --oneliner show topology"),
-}
-"""Files of a folder, with the command that writes each of them."""
+    fences: tuple[SlurmReservation, ...] = ()
+    """Reservations that plans have made; they are no part of the snapshot."""
 
 
 def read_slurm_files(folder: Path, *, managed: bool = False) -> SlurmReading:
     """
-    Read a folder with the output of Slurm's commands (`FILES`); the two text files may be absent.
+    Read a folder with the output of Slurm's commands (`COMMANDS`).
 
     Raises
     ------
     BadInputError
         A file is missing, or is not what the command prints.
     """
-    problems = []
-    found = dict.fromkeys(FILES, b"")
-    for key, (name, command) in FILES.items():
-        path = folder / name
-        if path.is_file():
-            try:
-                found[key] = path.read_bytes()
-            except OSError as error:
-                problems.append(InputProblem(str(path), f"cannot be read: {error.strerror}."))
-        elif name.endswith(".json"):
-            problems.append(InputProblem(str(path), f"no such file; expected the output of `{command}`."))
-    if problems:
-        raise BadInputError(tuple(problems))
-    partitions, topology = (found[key].decode(errors="replace") for key in ("partitions", "topology"))
-    texts = SlurmTexts(found["nodes"], found["jobs"], partitions, topology)
-    return read_slurm(texts, where=lambda key: str(folder / FILES[key][0]), managed=managed)
+    texts = texts_of_folder(folder)
+    return read_slurm(texts, where=lambda key: str(folder / COMMANDS[key][0]), managed=managed)
 
 
 def read_slurm_live(*, managed: bool = False, fenced: Collection[str] = ()) -> SlurmReading:
@@ -131,29 +112,8 @@ def read_slurm_live(*, managed: bool = False, fenced: Collection[str] = ()) -> S
     PlannerError
         Slurm's commands are not there, or fail.
     """
-    if shutil.which("scontrol") is None:
-        raise PlannerError(
-            "scontrol is not on the PATH; expected Slurm's commands.\n"
-            "Run this on a login node, or save their output and read it with `--from slurm-files`."
-        )
-    nodes = _output("scontrol", "--all", "show", "nodes", "--json", may_fail=True) or _output(
-        "sinfo", "--all", "--json"
-    )
     return read_slurm(
-        SlurmTexts(
-            nodes=nodes,
-            jobs=_output("squeue", "--all", "--json"),
-            partitions=_output("scontrol", "--all", "--oneliner", "show", "partition").decode(
-                errors="replace"
-            ),
-            topology=_output("scontrol", "--oneliner", "show", "topology", may_fail=True).decode(
-                errors="replace"
-            ),
-            taken_at=datetime.now(UTC),
-        ),
-        where=lambda key: f"output of {FILES[key][1]}",
-        managed=managed,
-        fenced=fenced,
+        texts_of_commands(), where=lambda key: f"output of {told(key)}", managed=managed, fenced=fenced
     )
 
 
@@ -163,48 +123,156 @@ def read_slurm(
     """A snapshot of what Slurm's commands print; `where` names the origin of a text in errors."""
     nodes, meta = _records(texts.nodes, "nodes", where("nodes"))
     jobs, _ = _records(texts.jobs, "jobs", where("jobs"))
+    jobs = with_exclusive(jobs, texts.exclusive)
     notes: set[str] = set()
 
     def note(subject: str, what: str) -> None:
         notes.add(f"{subject}: {what}")
 
-    racks = racks_of(texts.topology)
-    nodes = [without_reservation(each) if each.get("name") in fenced else each for each in nodes]
-    found_nodes = [
-        node
-        for index, record in enumerate(nodes)
-        for node in _understood(lambda each: [node_of(each, racks, note)], record, where("nodes"), index)
-    ]
-    priorities, closed = _partitions(texts.partitions, note)
-    largest = (
-        max((node.gpu_count for node in found_nodes), default=0),
-        max((node.cpu_milli // MILLI for node in found_nodes), default=0),
-        max((node.memory_mib for node in found_nodes), default=0),
+    targets, now = _survey(jobs, where("jobs"))
+    # The clocks of the controller and of this machine may differ.
+    now = max(now, texts.taken_at or now)
+    cluster = name_of(settings_of(texts.config).get("ClusterName") or _name(meta, jobs))
+    partitions = _text(lambda: partitions_of(texts.partitions, note), where("partitions"))
+    reservations = _text(lambda: reservations_of(texts.reservations), where("reservations"))
+    reserved = Reserved({each.name: each for each in reservations}, now)
+    found_nodes = list(
+        _nodes(
+            nodes, texts.topology, active_nodes(reservations, now) | frozenset(fenced), where("nodes"), note
+        )
     )
-    for index, record in enumerate(jobs):
-        _understood(lambda each: (targets_by_id([each]), _latest([each])), record, where("jobs"), index)
-    resources = frozenset(name for node in found_nodes for name in node.resources)
-    started = Counter(number(each.get("array_job_id")) or 0 for each in jobs if holds_places(each))
-    around = Around(priorities, closed, targets_by_id(jobs), largest, resources, started)
+    label_sets = {
+        FEATURES_LABEL: _sets(nodes, "active_features"),
+        PARTITIONS_LABEL: _sets(nodes, "partitions"),
+    }
+    around = Around(
+        partitions=partitions,
+        reserved=reserved,
+        queues=_text(lambda: queues_of(texts.associations, texts.qos, cluster, note), where("associations")),
+        weights=weights_of(rank_of(record, partitions) for record in jobs),
+        label_sets=label_sets,
+        anyone_alone=any(wants_nodes_alone(record, partitions) for record in jobs),
+        targets=targets,
+        largest=_largest(found_nodes),
+        resources=frozenset(name for node in found_nodes for name in node.resources),
+        started=Counter(number(each.get("array_job_id")) or 0 for each in jobs if holds_places(each)),
+    )
     handed = ManagedJobs()
     read_jobs = handed.jobs_of if managed else jobs_of
-    found_jobs = [
-        job
-        for index, record in enumerate(jobs)
-        for job in _understood(lambda each: list(read_jobs(each, around, note)), record, where("jobs"), index)
-    ]
-    found_jobs = held_once(found_jobs, note)
+    found_jobs = held_once(_jobs(jobs, read_jobs, around, where("jobs"), note), note)
+    calendar = calendar_of(reservations, {node.name for node in found_nodes}, now, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
-    latest = _latest(jobs)
-    queues = tuple(Queue(name=name) for name in sorted({job.queue for job in found_jobs}))
+    saving = _text(lambda: power_saving_of(texts.config, note), where("config"))
+    found_nodes, pools = with_pools(
+        found_nodes, nodes, saving, _named(jobs, reserved), _reserved(calendar), partitions, now
+    )
     snapshot = Snapshot(
-        # The clocks of the controller and of this machine may differ.
-        taken_at=max(latest, texts.taken_at or latest),
-        cluster=Cluster(name=name_of(_name(meta, jobs)), nodes=tuple(found_nodes), can=SLURM_CAN),
-        queues=queues,
+        taken_at=now,
+        cluster=Cluster(
+            name=cluster, nodes=tuple(found_nodes), pools=pools, reservations=calendar, can=SLURM_CAN
+        ),
+        queues=_queues(around, jobs, found_jobs),
         jobs=tuple(found_jobs),
     )
-    return SlurmReading(snapshot.canonical(), tuple(sorted(notes)), handed.notices)
+    fences = tuple(each for each in reservations if each.is_fence)
+    return SlurmReading(snapshot.canonical(), tuple(sorted(notes)), handed.notices, fences)
+
+
+def _survey(records: list[Record], where: str) -> tuple[dict[str, list[str]], datetime]:
+    """
+    The jobs that ids in dependencies stand for, and the latest time in the records.
+
+    That time is close to the one at which saved records were written.
+    """
+    targets: dict[str, list[str]] = defaultdict(list)
+    latest = datetime.fromtimestamp(0, tz=UTC)
+    for index, record in enumerate(records):
+        found, time = _understood(lambda each: (list(targets_of(each)), _time_in(each)), record, where, index)
+        latest = max(latest, time)
+        for key, names in found:
+            targets[key] += names
+    return dict(targets), latest
+
+
+def _time_in(record: Record) -> datetime:
+    times = [number(record.get(key)) or 0 for key in ("submit_time", "last_sched_evaluation")]
+    times.append(number(record.get("start_time")) or 0 if holds_places(record) else 0)
+    return datetime.fromtimestamp(max(times), tz=UTC)
+
+
+def _nodes(
+    records: list[Record],
+    topology: str,
+    reserved: frozenset[str],
+    where: str,
+    note: Callable[[str, str], None],
+) -> Iterator[Node]:
+    racks = racks_of(topology)
+    for index, record in enumerate(records):
+        yield _understood(lambda each: node_of(each, racks, reserved, note), record, where, index)
+
+
+def _jobs(
+    records: list[Record],
+    read_jobs: Callable[[Record, Around, Callable[[str, str], None]], Iterator[Job]],
+    around: Around,
+    where: str,
+    note: Callable[[str, str], None],
+) -> Iterator[Job]:
+    for index, record in enumerate(records):
+        yield from _understood(lambda each: list(read_jobs(each, around, note)), record, where, index)
+
+
+def _largest(nodes: list[Node]) -> tuple[int, int, int]:
+    return (
+        max((node.gpu_count for node in nodes), default=0),
+        max((node.cpu_milli // MILLI for node in nodes), default=0),
+        max((node.memory_mib for node in nodes), default=0),
+    )
+
+
+def _sets(records: Iterable[Record], key: str) -> dict[str, frozenset[str]]:
+    """What the values of a label for several names stand for."""
+    sets = {frozenset(words(record.get(key))) for record in records}
+    return {all_of(names): names for names in sets}
+
+
+def _queues(around: Around, records: Iterable[Record], jobs: Iterable[Job]) -> tuple[Queue, ...]:
+    """The queues of the jobs, and of accounts above them that have limits."""
+    used = {job.queue for job in jobs}
+    named = {name_of(name): name for name in map(around.queues.of, records)}
+    return around.queues.tree(named.get(name, name) for name in used)
+
+
+def _named(records: Iterable[Record], reserved: Reserved) -> frozenset[str]:
+    """Nodes that pending jobs name, by themselves or by a reservation."""
+    found: set[str] = set()
+    for record in records:
+        if not holds_places(record):
+            for key in ("required_nodes", "excluded_nodes"):
+                value = record.get(key)
+                found.update(hosts(",".join(map(str, value)) if isinstance(value, list) else value))
+            for name in words(record.get("resv_name")):
+                if name in reserved.by_name:
+                    found.update(reserved.by_name[name].nodes)
+    return frozenset(found)
+
+
+def _reserved(calendar: Iterable[Reservation]) -> dict[str, tuple[str, ...]]:
+    """Names of the reservations of each node that has any."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in calendar:
+        for node in each.nodes:
+            found[node] = (*found.get(node, ()), each.name)
+    return found
+
+
+def _text(read: Callable[[], _Read], where: str) -> _Read:
+    """What is read from a text; one that Slurm would not write is bad input."""
+    try:
+        return read()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadInputError((InputProblem(where, f"is not what Slurm writes: {error}."),)) from None
 
 
 def _understood(read: Callable[[Record], _Read], record: Record, where: str, index: int) -> _Read:
@@ -264,47 +332,6 @@ def _read_fields(found: Record) -> Record | int | None:
     return allocation_of(found) or found
 
 
-def _partitions(partitions: str, note: Callable[[str, str], None]) -> tuple[dict[str, int], dict[str, str]]:
-    """Priority of each partition, which is its tier; and the state of those that start no jobs."""
-    tiers, closed = {}, {}
-    for line in partitions.splitlines():
-        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
-        name = fields.get("PartitionName")
-        if name is None:
-            continue
-        if fields.get("PriorityTier", "").isdigit():
-            tiers[name] = int(fields["PriorityTier"])
-        if (state := fields.get("State", "UP")) in ("DOWN", "INACTIVE"):
-            closed[name] = state
-    if max(tiers.values(), default=0) > HIGHEST_PRIORITY:
-        note("partitions", f"tiers above {HIGHEST_PRIORITY:,}: priorities are their ranks")
-        ranks = {tier: rank for rank, tier in enumerate(sorted(set(tiers.values())))}
-        tiers = {name: ranks[tier] for name, tier in tiers.items()}
-    return tiers, closed
-
-
 def _name(meta: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> str:
     named = (meta.get("slurm") or {}).get("cluster") or next((job.get("cluster") for job in jobs), "")
     return str(named or "slurm")
-
-
-def _latest(jobs: Iterable[dict[str, Any]]) -> datetime:
-    """The latest time in saved job records, which is close to that of the saving."""
-    times = [number(job.get(key)) or 0 for job in jobs for key in ("submit_time", "last_sched_evaluation")]
-    times += [number(job.get("start_time")) or 0 for job in jobs if holds_places(job)]
-    return datetime.fromtimestamp(max(times, default=0), tz=UTC)
-
-
-def _output(*command: str, may_fail: bool = False) -> bytes:
-    """Standard output of a command of Slurm."""
-    environment = os.environ | {"SLURM_BITSTR_LEN": "0"}  # lists of array tasks in full
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, env=environment)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlannerError(f"`{' '.join(command)}` failed: {error}.\nTry it by hand.") from None
-    if done.returncode == 0:
-        return done.stdout
-    if may_fail:
-        return b""
-    said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
-    raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")

@@ -39,6 +39,9 @@ _LONGEST_NAME: Final = 200
 """Characters of a name; with a prefix such as that of a label it is at most 253."""
 
 _PART: Final = re.compile(r"\[([^\]]*)\]")
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Z][\w/]*)=(\S*)")
+_NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
+_CLOCK: Final = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class GpuGres:
 
 def number(value: object) -> int | None:
     """A number in either shape; None if it is not set or infinite."""
+    if type(value) is int and 0 <= value < _UNSET[0]:
+        return value
     if isinstance(value, dict):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -67,14 +72,28 @@ def number(value: object) -> int | None:
 
 def flags(value: object) -> frozenset[str]:
     """States and flags, in upper case, from a text or a list."""
-    texts = value if isinstance(value, list) else [value] if value else []
-    return frozenset(part for text in texts for part in str(text).upper().split("+") if part)
+    if not value:
+        return frozenset()
+    return _flags("+".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+@lru_cache(maxsize=_KEPT)
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(part for part in text.upper().split("+") if part)
 
 
 def words(value: object) -> list[str]:
     """Parts of a comma-separated text, or of a list."""
-    parts = value if isinstance(value, list) else split_outside_brackets(str(value or ""))
-    return [str(part) for part in parts if str(part)]
+    if not value:
+        return []
+    if isinstance(value, list):
+        return [str(part) for part in value if str(part)]
+    return list(_split(str(value)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(split_outside_brackets(text))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -89,6 +108,36 @@ def name_of(text: str) -> str:
         return text
     plain = re.sub(r"[^A-Za-z0-9]+", "-", text)[: _LONGEST_NAME - 20].strip("-")
     return f"{plain or 'name'}-{sha256(text.encode(errors='replace')).hexdigest()[:6]}"
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """
+    Fields `Name=value` of a line of `scontrol --oneliner`, without those that are not set.
+
+    Of two fields with one name the first counts: free text, such as a comment, is last.
+
+    >>> fields_of("PartitionName=low QoS=N/A TRES=cpu=64,node=1 Comment=Name x PartitionName=y")
+    {'PartitionName': 'low', 'TRES': 'cpu=64,node=1', 'Comment': 'Name'}
+    """
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(line):
+        found.setdefault(name, value)
+    return {name: value for name, value in found.items() if value not in _NOTHING}
+
+
+def minutes_of(text: str | None) -> int | None:
+    """
+    Minutes, rounded up, of `30`, `10:30`, `1:00:00` or `7-00:00:00`; None if there is no limit.
+
+    >>> minutes_of("1-00:00:30"), minutes_of("90"), minutes_of("UNLIMITED")
+    (1441, 90, None)
+    """
+    if text is None or text.isdigit():
+        return int(text) if text else None
+    if not (match := _CLOCK.match(text)):
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return (days * 24 + hours) * 60 + minutes + (seconds > 0)
 
 
 def split_outside_brackets(text: str) -> list[str]:
@@ -106,10 +155,12 @@ def split_outside_brackets(text: str) -> list[str]:
 
 def hosts(text: str | None) -> list[str]:
     """Names in a hostlist expression, such as `gpu[01-03,07],login`, in its order."""
-    return [name for part in split_outside_brackets(text or "") for name in _expanded(part)]
+    return [name for part in words(text) for name in _expanded(part)]
 
 
-def _expanded(part: str) -> Iterator[str]:
+def _expanded(part: str) -> Iterator[str] | tuple[str]:
+    if "[" not in part:
+        return (part,)
     pieces = _PART.split(part)
     # Every other piece was in brackets.
     choices = [list(_numbers(piece)) if index % 2 else [piece] for index, piece in enumerate(pieces)]

@@ -66,6 +66,15 @@ def test_owners_are_users_and_queues_with_all_below():
     assert not found.owns(eve, reservation())
 
 
+def test_owners_are_jobs_with_all_of_the_labels():
+    course = reservation(owned=True, job_labels={"team": "blue", "week": "7"})
+    found = windows(course)
+
+    assert found.owns(waits(labels={"team": "blue", "week": "7", "x": "y"}), course)
+    assert not found.owns(waits(labels={"team": "blue"}), course)
+    assert not found.owns(waits(labels={"team": "red", "week": "7"}), course)
+
+
 @pytest.mark.parametrize(("start", "expelled"), [(-0.5, True), (0.9, True), (1, False), (-1, False)])
 def test_a_job_that_runs_into_a_window_leaves_in_the_slot_before_it(start, expelled):
     job = runs(left=3)

@@ -192,3 +192,28 @@ def test_a_job_that_runs_over_its_time_is_seen_as_far_as_it_goes():
 
     assert [one.leave_reward > 0 for one in problem.incumbents] == [True]
     assert all(one.role is not ClassRole.MOVE for one in problem.classes)
+
+
+def test_a_reservation_for_labels_is_open_to_jobs_with_them_and_to_no_others():
+    course = reserved(start=0, lasts=9, job_labels={"course": "7"})
+    problem = posed(
+        waits("mine", labels={"course": "7"}), waits("other"), nodes=build.cluster(2), reservations=[course]
+    )
+
+    assert places(problem, "mine")[0] == BOTH
+    assert places(problem, "other")[0] == {"n1"}
+
+
+def test_a_node_that_a_pool_may_add_is_closed_by_its_reservation_too():
+    pools = [build.pool("p", template=build.node("c"), names=("c7",), most=1)]
+    course = reserved(start=0, lasts=9, job_labels={"course": "7"}, nodes=("c7",))
+    problem = posed(
+        waits("mine", labels={"course": "7"}),
+        waits("other"),
+        nodes=[build.node("n0")],
+        pools=pools,
+        reservations=[course],
+    )
+
+    assert places(problem, "mine")[0] == {"n0", "c7"}
+    assert places(problem, "other")[0] == {"n0"}

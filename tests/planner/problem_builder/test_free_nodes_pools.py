@@ -38,6 +38,14 @@ def test_nodes_a_pool_may_be_given_stand_last_in_a_group_of_their_own():
     assert option.opening_points == 255
 
 
+def test_new_nodes_of_a_pool_with_names_take_those_that_no_node_has():
+    up = build.node("c2", pool="spot")
+    pools = [build.pool("spot", template=PRICED, most=3, names=("c1", "c2", "c3"))]
+    problem = posed(build.job(gpus=8, replicas=9), nodes=[build.node("n0"), up], pools=pools)
+
+    assert [node.name for node in problem.pools[0].nodes] == ["c1", "c3"]
+
+
 def test_there_is_no_question_of_more_nodes_than_replicas_or_than_the_maximum_leaves():
     nodes = [build.node("n0"), build.node("n1", pool="spot", cordoned=True)]
 

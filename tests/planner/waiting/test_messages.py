@@ -123,7 +123,8 @@ def capacity():
 def nodes_and_quotas():
     """No node matches, a quota, a domain, or what the plan prefers."""
     wants = job(gpus=1, gpu_models=["H200", "B200"])
-    yield messages.held_by_user()
+    yield messages.held(job())
+    yield messages.held(job(hold_reason="it asks for licenses"))
     yield messages.retries_used_up(7, 6)
     yield messages.retries_used_up(1, 0)
     yield time_messages.backing_off(at(1), NOW, 2)
@@ -178,7 +179,7 @@ def times():
     yield closed(HOUR, ("q",), others=1)
     yield closed(-HOUR, of="big", others=2)
     yield time_messages.not_ready(at(1), "n0", NOW)
-    fits, does_not = messages.not_chosen(proven=True), messages.held_by_user()
+    fits, does_not = messages.not_chosen(proven=True), messages.held(job())
     yield time_messages.co_start_group_waits("g", [("b", fits)])
     yield time_messages.co_start_group_waits("g", [("c", does_not), ("b", fits)])
     yield time_messages.later_start_planned(promised=True)

@@ -56,6 +56,15 @@ def test_a_template_that_names_its_pool_or_waits_to_be_ready_makes_the_same_node
     assert judge(pooled, added=(template.model_copy(update={"name": "x"}),)) == unlike("node x", "ready_at")
 
 
+def test_a_pool_with_names_gets_nodes_of_these_names_only():
+    named = snapshot(pools=[pool("spot", template=SPOT, names=("spot-7", "spot-8"), most=2)])
+
+    assert judge(named, added=(new("spot-7"), new("spot-8"))) == ()
+    assert judge(named, added=(new(),)) == wrong(
+        "node spot-9", "added", "a name of pool spot: spot-7, spot-8"
+    )
+
+
 def test_nothing_is_added_where_the_policy_does_not_scale_up():
     policy = Policy(pools=PoolPolicy(scale_up=False))
 

@@ -106,6 +106,15 @@ def test_owners_are_told_by_name():
     )
 
 
+def test_owners_may_be_jobs_with_labels():
+    course = reserved(job_labels={"course": "7"})
+    other, mine = waits(hours=4), waits(hours=4, labels={"course": "7"})
+
+    (told,) = judge(world(other, reservations=[course]), placement("a", ONE))
+    assert told.allowed.startswith("only jobs with course=7 from ")
+    assert judge(world(mine, reservations=[course]), placement("a", ONE)) == ()
+
+
 def test_a_slower_gpu_model_takes_longer():
     slow = [node("n0", model="A100-80GB"), node("n1")]
     job = waits(hours=2, gpu_models={"H100-80GB": 1, "A100-80GB": 0.5})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
 from gpuplan.planner.sources.slurm.managed import Notice, is_managed, notice_of
 from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
-from gpuplan.planner.sources.slurm.nodes import NODE_LABEL
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 
 RECORDED = Path(__file__).parent / "recorded" / "22.05"

@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from gpuplan.models.errors import BadInputError, PlannerError
+from gpuplan.models.plan.actions import Start
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.sources.slurm import job_names, jobs, nodes, slurm
-from gpuplan.planner.sources.slurm.slurm import SlurmTexts, read_slurm, read_slurm_files, read_slurm_live
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.slurm import job_names, job_request, jobs
+from gpuplan.planner.sources.slurm import texts as slurm_texts
+from gpuplan.planner.sources.slurm.cluster import nodes
+from gpuplan.planner.sources.slurm.slurm import read_slurm, read_slurm_files, read_slurm_live
+from gpuplan.planner.sources.slurm.texts import SlurmTexts
 from gpuplan.planner.sources.slurm.values import number
 from tests.support.output.run_command import run_command
 
@@ -33,7 +39,8 @@ def texts(version="22.05", **changes):
         change = changes.get(key, lambda _: {})
         document[key] = [record | change(record) for record in document[key]]
         found[key] = json.dumps(document).encode()
-    return SlurmTexts(**found, partitions=changes.get("partitions", ""), topology=changes.get("topology", ""))
+    others = ("partitions", "topology", "reservations", "config", "associations", "qos")
+    return SlurmTexts(**found, **{key: changes[key] for key in others if key in changes})
 
 
 def read(version="22.05", **changes):
@@ -71,6 +78,26 @@ def test_nodes_have_their_gpus_states_and_labels(version):
     assert nodes["gpu01"].ready
     assert not nodes["cloud01"].ready
     assert {"slurm/feature.rack1", "slurm/partition.low", "slurm/partition.high"} < set(nodes["gpu01"].labels)
+
+
+def test_a_recorded_cluster_of_26_05():
+    found = read_slurm_files(RECORDED / "26.05")
+
+    assert not list(inconsistencies(found.snapshot))
+    assert not survey_damage(found.snapshot).losses
+    assert [pool.names for pool in found.snapshot.cluster.pools] == [("cloud01", "cloud02")]
+    (maintenance,) = found.snapshot.cluster.reservations
+    assert (maintenance.cron, maintenance.nodes) == ("0 22 * * *", ("gpu03",))
+    gang = job(found, "1")
+    assert [(each.node, [held.index for held in each.gpus]) for each in gang.running.replicas] == [
+        ("gpu01", [0, 1, 2, 3]),
+        ("gpu02", [0, 1, 2, 3]),
+    ]
+    assert (gang.priority, job(found, "5").depends_on[0].job) == (10, "1")
+    assert "slurm/reservation.maint1" in job(found, "6").labels
+    # Its JSON tells no --exclusive.
+    assert {each.name for each in found.snapshot.jobs if each.anti_affinity} == {"3", "10"}
+    assert "--exclusive" in job(found, "11").hold_reason
 
 
 def test_a_drained_node_is_cordoned():
@@ -440,6 +467,91 @@ def test_gpus_by_node_job_or_task(record, gpus):
     assert job(pending("held", **(cleared | record)), "18").request.gpus == gpus
 
 
+def test_a_job_of_several_partitions_may_run_in_any_that_takes_it():
+    tiers = "PartitionName=low PriorityTier=1\nPartitionName=high PriorityTier=9"
+    both = {"partition": "low,high", "dependency": ""}
+
+    def after(partitions):
+        changed = read(partitions=partitions, jobs=lambda each: both if each["name"] == "after" else {})
+        return job(changed, "19")
+
+    assert not after(tiers).held
+    assert after(tiers).priority == 1
+    assert next((each.key, each.values) for each in after(tiers).affinity) == (
+        "slurm/partitions",
+        ("high,low",),
+    )
+    assert not after(tiers).node_selector
+    only_high = after(tiers.replace("low PriorityTier=1", "low PriorityTier=1 MaxTime=1"))
+    assert (only_high.priority, only_high.node_selector) == (9, {"slurm/partition.high": "true"})
+    none = after(tiers.replace("PriorityTier", "State=DOWN PriorityTier"))
+    assert none.hold_reason == "its partition low is down; its partition high is down"
+
+
+@pytest.mark.parametrize(
+    "shape", [{"shared": "none"}, {"shared": ["none"]}, "PartitionName=low OverSubscribe=EXCLUSIVE"]
+)
+def test_a_job_with_whole_nodes_shares_them_with_no_other(shape):
+    if isinstance(shape, str):
+        found = read(partitions=shape, jobs=lambda each: {"dependency": ""})
+    else:
+        found = pending("after", dependency="", **shape)
+
+    after = job(found, "19")
+    assert not after.held
+    (avoids,) = after.anti_affinity
+    assert (avoids.labels, avoids.level.value) == ({"slurm/any": "true"}, "node")
+    assert all(each.labels["slurm/any"] == "true" for each in found.snapshot.jobs)
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_no_plan_puts_a_job_beside_one_with_whole_nodes(gpus):
+    """Two jobs with a GPU each fit on one node, and have to be on two."""
+    wants = {"partition": "low", "dependency": "", "features": "h100", "array_task_string": "", "priority": 1}
+    wants |= {
+        "tres_per_node": f"gres:gpu:{gpus}",
+        "tres_per_job": "",
+        "node_count": 1,
+        "max_nodes": 1,
+        "tasks": 1,
+    }
+    wants |= {
+        "cpus": 1,
+        "minimum_cpus_per_node": 1,
+        "tres_req_str": "cpu=1,mem=1000M,node=1",
+        "array_job_id": 0,
+    }
+    wants |= {"eligible_time": 0, "excluded_nodes": "", "job_state": "PENDING", "nodes": "", "hold": False}
+    names = ("after", "later")
+    found = read(
+        nodes=lambda each: {"state": "idle", "state_flags": []},
+        jobs=lambda each: (
+            wants | {"shared": "none" if each["name"] == "after" else None, "state_reason": "Priority"}
+            if each["name"] in names
+            else {"job_state": "COMPLETED"}
+        ),
+    )
+    assert len(found.snapshot.jobs) == 2
+
+    plan = plan_epoch(found.snapshot, Policy(), seed=0, created_at=found.snapshot.taken_at)
+
+    starts = [each.after.replicas[0].node for each in plan.actions if isinstance(each, Start)]
+    assert len(starts) == len(set(starts)) == 2
+
+
+def test_why_a_job_is_held_is_told_in_its_explanation(tmp_path):
+    shutil.copytree(RECORDED / "22.05", tmp_path / "saved")
+    document = json.loads((tmp_path / "saved" / "jobs.json").read_text())
+    document["jobs"] = [each | {"licenses": "matlab:2"} for each in document["jobs"]]
+    (tmp_path / "saved" / "jobs.json").write_text(json.dumps(document))
+    run_command(["snapshot", "--from", "slurm-files", "--folder", "saved", "-o", "s.json"], folder=tmp_path)
+
+    done = run_command(["explain", "s.json", "18"], folder=tmp_path)
+
+    assert "Held: held, since it asks for licenses" in done.stdout
+    assert "release it" not in done.stdout
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -447,9 +559,11 @@ def test_gpus_by_node_job_or_task(record, gpus):
         {"tres_per_socket": "gres:gpu:1"},
         {"tres_per_node": "gres:gpu:a100:1,gres:gpu:h100:1", "tres_per_job": ""},
         {"tres_per_node": "gres:gpu:h100_3g.40gb:1", "tres_per_job": ""},
-        {"shared": ["none"]},
-        {"features": "a100|h100"},
-        {"partition": "low,high"},
+        {"shared": ["user"]},
+        {"features": "[rack1*2&rack2*1]"},
+        {"features": "a100*1|h100", "node_count": 2, "max_nodes": 2},
+        {"features": "!a100"},
+        {"features": "(a100|h100"},
         {"required_nodes": "gpu01", "node_count": 2, "max_nodes": 2},
         {"max_nodes": 4},
         {"tres_per_job": "gres:gpu:16", "tres_per_node": "", "max_nodes": 0},
@@ -480,7 +594,7 @@ def test_what_cannot_be_expressed_is_held_and_noted(record):
 
 
 def test_a_running_job_that_is_not_understood_keeps_its_places_and_is_not_disturbed():
-    found = read(jobs=lambda each: {"features": "a100|h100"} if each["name"] == "train" else {})
+    found = read(jobs=lambda each: {"features": "!a100"} if each["name"] == "train" else {})
 
     gang = job(found, "13")
     assert not gang.preemptible
@@ -558,8 +672,9 @@ def test_what_is_no_output_of_squeue_is_bad_input(tmp_path, text):
 @pytest.mark.parametrize(
     ("module", "listed"),
     [
-        (job_names, jobs.JOB_FIELDS),
-        (jobs, jobs.JOB_FIELDS),
+        (job_names, job_request.JOB_FIELDS),
+        (jobs, job_request.JOB_FIELDS),
+        (job_request, job_request.JOB_FIELDS),
         (nodes, nodes.NODE_FIELDS),
     ],
 )
@@ -569,6 +684,14 @@ def test_every_field_that_is_read_is_listed(module, listed):
 
     assert read_there
     assert read_there <= set(listed)
+
+
+def test_requests_are_known_by_every_field_that_they_depend_on():
+    parts = (job_request._request, job_request._gpus, job_request._models)
+    source = "".join(map(inspect.getsource, parts))
+    read_there = set(re.findall(r'"((?:cpus|memory|minimum|tasks|tres)_?\w*)"', source))
+
+    assert read_there - {"memory_mib"} == set(job_request._ASKED)
 
 
 @pytest.mark.parametrize(
@@ -628,7 +751,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch):
 
 
 def test_without_slurm_the_way_to_read_files_is_told(monkeypatch):
-    monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
+    monkeypatch.setattr(slurm_texts.shutil, "which", lambda _: None)
 
     with pytest.raises(PlannerError, match="slurm-files"):
         read_slurm_live()
@@ -677,7 +800,7 @@ def test_commands_that_hang_fail_or_stop_midway_are_told(tmp_path, monkeypatch, 
         (tmp_path / command).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(slurm, "_TIMEOUT", 0.2 if "sleep" in script else 10)
+    monkeypatch.setattr(slurm_texts, "_TIMEOUT", 0.2 if "sleep" in script else 10)
 
     with pytest.raises((PlannerError, BadInputError), match=said):
         read_slurm_live()
@@ -690,7 +813,7 @@ def test_the_command_writes_a_snapshot_and_says_what_it_did_not_understand(tmp_p
     )
 
     assert done.returncode == 0
-    assert "Not understood, so held, or left where it is:\n  job 20: " in done.stderr
+    assert "Not understood, so held, or left where it is:\n  job 21: its limit is 2 tasks" in done.stderr
     assert "Wrote 6 nodes and 16 jobs to s.json." in done.stderr
     planned = run_command(["plan", "s.json"], folder=tmp_path)
     assert planned.returncode == 0, planned.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Node, NodeGpus
@@ -10,7 +11,7 @@ from gpuplan.models.units import LARGEST_COUNT
 from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, name_of, number, other_gres, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -23,6 +24,10 @@ NODE_FIELDS: Final = (
 NODE_LABEL: Final = "slurm/node"
 FEATURE_LABEL: Final = "slurm/feature."
 PARTITION_LABEL: Final = "slurm/partition."
+FEATURES_LABEL: Final = "slurm/features"
+"""All features of a node in one label, for conditions that are no list of features."""
+PARTITIONS_LABEL: Final = "slurm/partitions"
+"""All partitions of a node in one label, for jobs that may use any of several."""
 ANY_MODEL: Final = "gpu"
 """GPU model of GRES without a type."""
 
@@ -34,17 +39,28 @@ _DOWN: Final = frozenset(
 )
 """States in which no job can run on a node now."""
 
-_CLOSED: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "MAINT", "MAINTENANCE", "RESERVED", "BLOCKED"})
+_RESERVED: Final = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
+_CLOSED: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "BLOCKED"})
 """States in which no job of the queue may start on a node, while running jobs continue."""
 
+_LONGEST_LABEL: Final = 253
 _MIG: Final = re.compile(r"\d+g\.\d+gb")
 
 
-def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str], None]) -> Node:
+def all_of(names: Iterable[str]) -> str:
+    """Value of a label for a set of names."""
+    text = ",".join(sorted(names))
+    return text if len(text) <= _LONGEST_LABEL else sha256(text.encode()).hexdigest()
+
+
+def node_of(
+    record: Record, racks: Mapping[str, str], reserved: Collection[str], note: Callable[[str, str], None]
+) -> Node:
     """
     A node record; `note` is called with the node's name and what of it is not understood.
 
-    A node that is not understood is cordoned, so that nothing starts there.
+    A node that is not understood is cordoned, so that nothing starts there; so is one that Slurm calls
+    reserved and that is in no known reservation, as the `reserved` ones are.
     """
     name = str(record["name"])
     state = flags(record.get("state")) | flags(record.get("state_flags"))
@@ -56,30 +72,26 @@ def node_of(record: Record, racks: Mapping[str, str], note: Callable[[str, str],
         note(f"node {name}", f"it has more of {each} than {LARGEST_COUNT:,}, which is not counted")
         del others[each]
     labels = {NODE_LABEL: name}
-    labels |= {f"{FEATURE_LABEL}{name_of(each)}": "true" for each in words(record.get("active_features"))}
-    labels |= {f"{PARTITION_LABEL}{name_of(each)}": "true" for each in words(record.get("partitions"))}
+    features, partitions = words(record.get("active_features")), words(record.get("partitions"))
+    labels |= {f"{FEATURE_LABEL}{name_of(each)}": "true" for each in features}
+    labels |= {f"{PARTITION_LABEL}{name_of(each)}": "true" for each in partitions}
+    labels |= {FEATURES_LABEL: all_of(features), PARTITIONS_LABEL: all_of(partitions)}
     cpus = number(record.get("effective_cpus")) or number(record.get("cpus")) or 0
-    reserved = number(record.get("specialized_memory")) or 0
+    specialized = number(record.get("specialized_memory")) or 0
     return Node.model_validate(
         {
             "name": name_of(name),
             "gpus": gpus,
             "cpus": cpus,
-            "memory_mib": max(0, (number(record.get("real_memory")) or 0) - reserved),
+            "memory_mib": max(0, (number(record.get("real_memory")) or 0) - specialized),
             "disk_mib": number(record.get("temporary_disk")) or 0,
             "resources": others,
             "rack": racks.get(name, ""),
             "labels": labels,
             "ready": not state & _DOWN,
-            "cordoned": bool(strange) or bool(state & _CLOSED),
+            "cordoned": bool(strange or state & _CLOSED or (state & _RESERVED and name not in reserved)),
         }
     )
-
-
-def without_reservation(record: Record) -> Record:
-    """The record of a node as if no reservation were on it."""
-    states = {key: sorted(flags(record.get(key)) - {"RESERVED"}) for key in ("state", "state_flags")}
-    return {**record, **states}
 
 
 def _gpus(record: Record) -> tuple[NodeGpus | None, str]:

@@ -1,0 +1,1 @@
+"""The cluster itself: nodes, pools, partitions, accounts and reservations."""

@@ -1,0 +1,155 @@
+"""What Slurm's commands print: taken from files of a folder, or by calling the commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TIMEOUT: Final = 60
+"""Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
+
+_ENVIRONMENT: Final = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
+"""Lists of array tasks in full, and times as seconds since 1970, whatever the time zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTexts:
+    """Output of Slurm's commands; a text that is empty was not to be had."""
+
+    nodes: bytes
+    """JSON with the node records."""
+    jobs: bytes
+    """JSON of `squeue --json`."""
+    partitions: str = ""
+    """`scontrol show partition`, or JSON of slurmrestd."""
+    topology: str = ""
+    """`scontrol show topology`."""
+    reservations: str = ""
+    """`scontrol show reservation`, or JSON of slurmrestd."""
+    config: str = ""
+    """`scontrol show config`."""
+    associations: str = ""
+    """`sacctmgr show associations`."""
+    qos: str = ""
+    """`sacctmgr show qos`."""
+    exclusive: str = ""
+    """Ids of jobs and their `--exclusive`, which the JSON of Slurm 26.05 does not have."""
+    taken_at: datetime | None = None
+
+
+ASSOCIATION_COLUMNS: Final = (
+    "Cluster,Account,User,Partition,ParentName,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,"
+    "MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxJobs,MaxWall"
+)
+QOS_COLUMNS: Final = (
+    "Name,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,"
+    "MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MinTRES"
+)
+
+COMMANDS: Final = {
+    "nodes": ("nodes.json", ("scontrol", "--all", "show", "nodes", "--json")),
+    "jobs": ("jobs.json", ("squeue", "--all", "--json")),
+    "partitions": ("partition.txt", ("scontrol", "--all", "--oneliner", "show", "partition")),
+    "topology": ("topology.txt", ("scontrol", "--oneliner", "show", "topology")),
+    "reservations": ("reservation.txt", ("scontrol", "--all", "--oneliner", "show", "reservation")),
+    "config": ("config.txt", ("scontrol", "show", "config")),
+    "associations": (
+        "association.txt",
+        ("sacctmgr", "--parsable2", "show", "associations", f"format={ASSOCIATION_COLUMNS}"),
+    ),
+    "exclusive": ("exclusive.txt", ("squeue", "--all", "--noheader", "--Format=JobID:20,Exclusive:10")),
+    "qos": ("qos.txt", ("sacctmgr", "--parsable2", "show", "qos", f"format={QOS_COLUMNS}")),
+}
+"""File of each text in a folder, with the command that writes it."""
+
+_NODES_OF_22_05: Final = ("sinfo", "--all", "--json")
+_NEEDED: Final = frozenset({"nodes", "jobs", "partitions"})
+"""Texts without which a live cluster is not read."""
+
+
+def told(key: str) -> str:
+    """The command that prints a text, as users type it."""
+    command = " ".join(COMMANDS[key][1])
+    if key == "nodes":
+        return f"{command}  (Slurm 22.05: {' '.join(_NODES_OF_22_05)})"
+    setting = {"jobs": "SLURM_BITSTR_LEN=0 ", "reservations": "SLURM_TIME_FORMAT=%s "}
+    return setting.get(key, "") + command
+
+
+def texts_of_folder(folder: Path) -> SlurmTexts:
+    """
+    The files of a folder (`COMMANDS`); only those with the nodes and the jobs have to be there.
+
+    Raises
+    ------
+    BadInputError
+        A file is missing, or cannot be read.
+    """
+    problems = []
+    found: dict[str, bytes] = {}
+    for key, (name, _) in COMMANDS.items():
+        path = folder / name
+        if path.is_file():
+            try:
+                found[key] = path.read_bytes()
+            except OSError as error:
+                problems.append(InputProblem(str(path), f"cannot be read: {error.strerror}."))
+        elif name.endswith(".json"):
+            problems.append(InputProblem(str(path), f"no such file; expected the output of `{told(key)}`."))
+    if problems:
+        raise BadInputError(tuple(problems))
+    return _texts(found, None)
+
+
+def texts_of_commands() -> SlurmTexts:
+    """
+    Output of the commands of this machine.
+
+    Raises
+    ------
+    PlannerError
+        Slurm's commands are not there, or fail.
+    """
+    if shutil.which("scontrol") is None:
+        raise PlannerError(
+            "scontrol is not on the PATH; expected Slurm's commands.\n"
+            "Run this on a login node, or save their output and read it with `--from slurm-files`."
+        )
+    found = {"nodes": _output(COMMANDS["nodes"][1], may_fail=True) or _output(_NODES_OF_22_05)}
+    for key, (_, command) in COMMANDS.items():
+        if key not in found:
+            found[key] = _output(command, may_fail=key not in _NEEDED)
+    return _texts(found, datetime.now(UTC))
+
+
+def _texts(found: dict[str, bytes], taken_at: datetime | None) -> SlurmTexts:
+    known = {field.name for field in fields(SlurmTexts)} - {"nodes", "jobs", "taken_at"}
+    others = {key: found[key].decode(errors="replace") for key in known & found.keys()}
+    return SlurmTexts(nodes=found["nodes"], jobs=found["jobs"], taken_at=taken_at, **others)
+
+
+def _output(command: tuple[str, ...], *, may_fail: bool = False) -> bytes:
+    """Standard output of a command of Slurm."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_TIMEOUT, check=False, env=os.environ | _ENVIRONMENT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if may_fail and isinstance(error, FileNotFoundError):
+            return b""
+        raise PlannerError(f"`{' '.join(command)}` failed: {error}.\nTry it by hand.") from None
+    if done.returncode == 0:
+        return done.stdout
+    if may_fail:
+        return b""
+    said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+    raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")
