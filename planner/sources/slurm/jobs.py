@@ -86,8 +86,6 @@ class Around:
     """Weight of a job by the tier of its partition and its priority in Slurm."""
     label_sets: Mapping[str, Mapping[str, frozenset[str]]]
     """What the values of the labels for all features and all partitions of a node stand for."""
-    anyone_alone: bool
-    """True if any job shares its nodes with none."""
     targets: Mapping[str, Sequence[str]]
     """Names of the jobs that an id in a dependency stands for."""
     largest: tuple[int, int, int]
@@ -182,8 +180,7 @@ def _document(reading: JobReading, around: Around) -> dict[str, Any]:
     request = request_of(reading)
     name = reading.text("name")
     printable = "".join(each if each.isprintable() else "?" for each in name)[:_LONGEST_LABEL]
-    labels = {NAME_LABEL: printable} if name else {}
-    labels |= {ANY_LABEL: "true"} if around.anyone_alone else {}
+    labels = {ANY_LABEL: "true"} | ({NAME_LABEL: printable} if name else {})
     alone = wants_nodes_alone(reading.record, around.partitions)
     if flags(reading.record.get("shared")) & _ALONE_BY_OWNER:
         reading.strange.append("it shares nodes with jobs of its user or group only (--exclusive=…)")

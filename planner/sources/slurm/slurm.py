@@ -38,7 +38,6 @@ from gpuplan.planner.sources.slurm.jobs import (
     holds_places,
     jobs_of,
     rank_of,
-    wants_nodes_alone,
 )
 from gpuplan.planner.sources.slurm.managed import ManagedJobs
 from gpuplan.planner.sources.slurm.texts import COMMANDS, texts_of_commands, texts_of_folder, told
@@ -149,9 +148,10 @@ def read_slurm(
         partitions=partitions,
         reserved=reserved,
         queues=_text(lambda: queues_of(texts.associations, texts.qos, cluster, note), where("associations")),
-        weights=weights_of(rank_of(record, partitions) for record in jobs),
+        # Jobs that are handed over are held, so Slurm has no order of them. And the weight of a job depends
+        # on the others, which may come and go between a plan and its apply.
+        weights={} if managed else weights_of(rank_of(record, partitions) for record in jobs),
         label_sets=label_sets,
-        anyone_alone=any(wants_nodes_alone(record, partitions) for record in jobs),
         targets=targets,
         largest=_largest(found_nodes),
         resources=frozenset(name for node in found_nodes for name in node.resources),

@@ -218,17 +218,14 @@ class Reserved:
         for each in self._magnetic:
             if each.attracts(user, account):
                 document["labels"][each.label] = "true"
-        names = words(reading.record.get("resv_name"))
+        # A plan that puts a job into its fence must not change what the job is.
+        names = [each for each in words(reading.record.get("resv_name")) if not each.startswith(FENCE_PREFIX)]
         named = [self.by_name[name] for name in names if name in self.by_name]
-        if absent := [
-            name for name in names if name not in self.by_name and not name.startswith(FENCE_PREFIX)
-        ]:
+        if absent := [name for name in names if name not in self.by_name]:
             reading.strange.append(f"it names reservation {', '.join(absent)}, which is not there")
         if not named:
             return
         document["labels"] |= {each.label: "true" for each in named}
-        if any(each.is_fence for each in named):
-            return  # the plan that made it also placed the job
         if all("FLEX" in each.flags for each in named):
             return
         nodes = sorted(frozenset[str]().union(*(each.members for each in named)))

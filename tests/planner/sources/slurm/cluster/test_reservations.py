@@ -88,6 +88,13 @@ def test_a_job_in_a_reservation_that_is_not_there_is_held():
     assert "gone" in job(found, "19").hold_reason
 
 
+def test_a_job_in_a_fence_is_as_it_was_before():
+    before = job(slurm(), "19")
+
+    assert job(slurm(line("gpuplan-7"), after={"resv_name": "gpuplan-7"}), "19") == before
+    assert job(slurm(after={"resv_name": "gpuplan-7"}), "19") == before
+
+
 def test_jobs_of_the_owners_are_in_a_magnetic_reservation_without_naming_it():
     lines = (
         line("mine", flags="MAGNETIC"),
