@@ -18,6 +18,9 @@ VARIES = (
     (re.compile(r"\b[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"\b(?:waited|ran) \d+s\b|\bjust submitted\b|(?<=makes room for 2; )[^,]*"), "AGE"),
+    # A job that ran for less than a second has lost nothing.
+    (re.compile(r"loses (?:no work|less than 0\.1 GPU-hours\s+without\s+a\s+checkpoint)"), "LOSS"),
+    (re.compile(r"\s+\(less\s+than\s+0\.1\s+GPU-hours\s+lost\)"), ""),
     (re.compile(r"\bin \d+\.\d s"), "in SECONDS"),
     (re.compile(r"(?<=[ +-])\d{1,3}(?:,\d{3})+\b|\b(?<=preemption -)\d+"), "POINTS"),
     (re.compile(r"\s+"), " "),
