@@ -17,6 +17,7 @@ import click
 
 from gpuplan.planner.cli.commands.apply import apply_command, audit_group
 from gpuplan.planner.cli.commands.doctor import doctor_command
+from gpuplan.planner.cli.commands.event import event_command
 from gpuplan.planner.cli.commands.explain import explain_command
 from gpuplan.planner.cli.commands.init import init_command
 from gpuplan.planner.cli.commands.mig import mig_group
@@ -43,7 +44,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
     "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
-    "Apply": ("apply", "run", "history", "audit", "simulated"),
+    "Apply": ("apply", "run", "history", "audit", "event", "simulated"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
@@ -107,6 +108,7 @@ for _command in (
     audit_group,
     simulated_group,
     mig_group,
+    event_command,
     doctor_command,
 ):
     cli.add_command(_command)

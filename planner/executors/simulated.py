@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import NoReturn, Self
 
+    from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
     from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
@@ -168,6 +169,11 @@ class SimulatedCluster:
         """End a running job, which takes a second; True if it waits again, as its retry rule says."""
         with transaction(self._db, self.path, write=True):
             return events.end_job(self._tables, job, outcome)
+
+    def announce(self, window: Reservation, *, drains: bool) -> None:
+        """Add a reservation window, in place of one of its name; its nodes are to be drained if `drains`."""
+        with transaction(self._db, self.path, write=True):
+            events.announce(self._tables, window, drains=drains)
 
     def fail_node(self, node: str) -> tuple[str, ...]:
         """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""

@@ -24,6 +24,7 @@ from gpuplan.planner.executors.simulated_jobs import interrupt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.planner.executors.simulated_tables import Tables
@@ -114,6 +115,14 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
         )
     for job in jobs:
         tables.add_job(job)
+
+
+def announce(tables: Tables, window: Reservation, *, drains: bool) -> None:
+    """Add a reservation window, in place of one of its name; its nodes are to be drained if `drains`."""
+    advance_clock(tables, _MOMENT)
+    tables.put_reservation(window)
+    for name in window.nodes if drains else ():
+        tables.put_node(_node(tables, name).model_copy(update={"drain": True}))
 
 
 def fail_node(tables: Tables, name: str) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import NodePool
     from gpuplan.models.placement import Promise, Running
 
@@ -81,6 +82,14 @@ class Tables:
         whole = self.cluster()
         pools = tuple(pool if each.name == pool.name else each for each in whole.pools)
         document = canonical_json(whole.model_copy(update={"pools": pools}).document())
+        self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """Add a reservation, in place of one of its name."""
+        whole = self.cluster()
+        others = (each for each in whole.reservations if each.name != reservation.name)
+        changed = whole.model_copy(update={"reservations": (*others, reservation)})
+        document = canonical_json(changed.document())
         self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
 
     def snapshot(self) -> Snapshot:

@@ -356,7 +356,7 @@ def _holders(
     reclaiming = Reclaiming(plan.snapshot, plan.rules)
     future = ground.outlook.future
     rules = plan.rules.disruption
-    keeper = BudgetKeeper(plan.snapshot, plan.policy, plan.target)
+    keeper = BudgetKeeper(plan.snapshot, plan.rules, plan.target)
     stays = [future.stays[name] for name in ground.placed]
     for stay in sorted(stays, key=lambda each: (each.end, each.job.name)):
         job = stay.job

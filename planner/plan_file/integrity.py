@@ -56,7 +56,7 @@ def contradictions(plan: Plan) -> Iterator[str]:
     yield from node_contradictions(plan)
     yield from time_contradictions(plan)
     yield from _figures(plan)
-    if plan.budgets != budget_uses(plan.snapshot, plan.policy, plan.target):
+    if plan.budgets != budget_uses(plan.snapshot, plan.rules, plan.target):
         yield "the use of disruption budgets is not that of the placements"
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.validation.damage import survey_damage
@@ -73,8 +74,9 @@ def test_the_documents_that_the_docs_show_are_read(tmp_path):
         path.parent.mkdir()
         path.write_text(text)
 
-    complete, calendar, profile = paths
+    complete, limited, calendar, profile = paths
 
+    assert ActionKind.SHRINK not in load_snapshot(str(limited.parent)).cluster.can
     assert len(load_snapshot(str(complete.parent)).running_placements) == 1
     cluster = load_snapshot(str(calendar.parent)).cluster
     assert (len(cluster.reservations), len(cluster.tariffs)) == (2, 1)

@@ -10,7 +10,7 @@ from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import truncated_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.disruption_budget import DisruptionBudget
@@ -27,8 +27,9 @@ def disruption_budget(case: Context) -> Iterator[Violation]:
     budgets = [each for each in case.policy.disruption.budgets if _applies_now(each, case)]
     if not budgets or not (lost := _lost_replicas(case)):
         return
+    parents = {queue.name: queue.parent for queue in case.snapshot.queues}
     for budget in budgets:
-        group = [job for job in case.snapshot.jobs if _is_in(job, budget, case)]
+        group = [job for job in case.snapshot.jobs if _is_in(job, budget, parents)]
         taken = {
             job.name: 1 if budget.counts is BudgetUnit.JOBS else lost[job.name]
             for job in group
@@ -65,12 +66,11 @@ def _lost_replicas(case: Context) -> dict[str, int]:
     return lost
 
 
-def _is_in(job: Job, budget: DisruptionBudget, case: Context) -> bool:
+def _is_in(job: Job, budget: DisruptionBudget, parents: Mapping[str, str | None]) -> bool:
     if any(job.labels.get(key) != value for key, value in budget.labels.items()):
         return False
     if budget.queue is None:
         return True
-    parents = {queue.name: queue.parent for queue in case.snapshot.queues}
     queue: str | None = job.queue
     while queue is not None and queue != budget.queue:
         queue = parents.get(queue)

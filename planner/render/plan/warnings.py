@@ -139,7 +139,7 @@ def waiting_drains(plan: Plan) -> list[str]:
     """`node h100-2: drain waits for serve (not preemptible)`: jobs left on nodes to drain."""
     draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
     jobs = plan.snapshot.job_by_name
-    keeper = BudgetKeeper(plan.snapshot, plan.policy, plan.target)
+    keeper = BudgetKeeper(plan.snapshot, plan.rules, plan.target)
     left: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         for node in {replica.node for replica in placement.replicas} & draining:

@@ -56,10 +56,11 @@ ALONE = ("assignment", "selection")
 """Where one of these is broken, nothing else is compared: what the rest of the target means is then open."""
 
 NOT_ROWS = {
-    "damage", "eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises", "priority",
+    "damage", "capability", "eviction", "order", "horizon", "windows", "dependencies", "deadlines",
+    "promises", "priority",
 }  # fmt: skip
 """
-What is damaged is no part of a problem.
+What is damaged is no part of a problem, and what a cluster cannot do has no columns.
 
 Which jobs may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in
 which order moves can be made. What has to do with time is compared in

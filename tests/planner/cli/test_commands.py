@@ -10,7 +10,7 @@ import pytest
 
 COMMANDS = (
     "snapshot", "validate", "plan", "show", "diff", "explain", "verify", "apply",
-    "schema", "search-log", "audit", "simulated", "doctor",
+    "schema", "search-log", "audit", "event", "simulated", "doctor",
 )  # fmt: skip
 
 

@@ -1,0 +1,145 @@
+"""`gpuplan event`: a notice that nodes are lost or serviced is recorded, and answered with a plan."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gpuplan.planner.cli.commands.plan import EXIT_CHANGES
+from gpuplan.planner.cli.console_log import say, say_json
+from gpuplan.planner.cli.documents import STATE
+from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show_text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.notices import Notice
+
+SIMULATED: Final = "simulated"
+_RELATIVE: Final = re.compile(r"\+(.+)")
+
+
+class InstantType(click.ParamType[str]):
+    """`+120s` from the cluster's present time on, or an instant such as `2026-11-20T18:00:00Z`."""
+
+    name = "+duration|time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, if it is one of these."""
+        from datetime import UTC, datetime
+
+        try:
+            instant(str(value), datetime(2000, 1, 1, tzinfo=UTC))
+        except (ValueError, OverflowError):
+            self.fail(f"expected +120s, or a time such as 2026-11-20T18:00:00Z, found {value!r}", param, ctx)
+        return str(value)
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """The instant of a text; ValueError if it is neither form."""
+    from pydantic import TypeAdapter
+
+    from gpuplan.models.units import Timestamp, parse_seconds
+
+    if (match := _RELATIVE.fullmatch(text)) is not None:
+        return now + timedelta(seconds=parse_seconds(match[1]))
+    if "T" not in text:
+        raise ValueError(text)  # a bare number would be read as seconds since 1970
+    found: datetime = TypeAdapter(Timestamp).validate_python(text)
+    return found
+
+
+@click.command(
+    "event",
+    cls=WritingCommand,
+    epilog="Example: gpuplan event simulated spot-notice --node cloud-1 --at +120s -o plan.json",
+)
+@click.argument("source", type=ANY_PATH)
+@click.argument("kind", type=click.Choice(["spot-notice", "maintenance"]))
+@click.option(
+    "--node", "nodes", multiple=True, required=True, type=EntityName("node"), help="May be repeated."
+)
+@click.option(
+    "--at", required=True, type=InstantType(), help="When the nodes are lost or the service begins."
+)
+@click.option("--until", type=InstantType(), help="maintenance: when it ends.")
+@click.option("--policy", "policy_file", type=ANY_PATH, help="Policy file; by default policy.yaml in SOURCE.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE,
+    show_default=True,
+    help="File of the simulated cluster.",
+)
+@click.option("-o", "--out", type=NewFile(), help="Write the plan to this file.")
+@layout_options
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+def event_command(
+    source: str,
+    kind: str,
+    out: Path | None,
+    as_json: bool,
+    plain: bool,
+    detailed_exitcode: bool,
+    **given: Any,
+) -> int:
+    """
+    Answer a notice at once: nodes of SOURCE are lost or serviced.
+
+    SOURCE is `simulated`, where the notice is recorded, or a snapshot, where only the plan has it. The plan
+    is greedy's: jobs leave the nodes before the time, by migration or with a checkpoint.
+    """
+    from datetime import UTC, datetime
+
+    from gpuplan.planner.notices import answer, left_behind
+    from gpuplan.planner.plan_file.plan_file import plan_file_text, save_plan
+    from gpuplan.planner.render.plan.text import plan_text
+    from gpuplan.planner.sources.files import default_policy_path, load_policy
+
+    simulated = source == SIMULATED and not Path(source).exists()
+    policy_file = given["policy_file"] or (None if simulated else default_policy_path(source))
+    policy = load_policy(policy_file)
+    snapshot, notice = _recorded(given, kind, None if simulated else source)
+    with show_spinner("planning"):
+        plan = answer(snapshot, policy, notice, seed=given["seed"], created_at=datetime.now(UTC))
+    plan = plan.model_copy(update={"policy_file": policy_file})
+    if out is not None:
+        save_plan(plan, out)
+    if as_json:
+        say_json(plan_file_text(plan), nl=False)
+    else:
+        show_text(plan, plan_text, plain=plain, verbose=False, path=None if out is None else str(out))
+    for sentence in left_behind(plan, notice):
+        say(f"Warning: {sentence}", err=True)
+    return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
+
+
+def _recorded(given: dict[str, Any], kind: str, source: str | None) -> tuple[Snapshot, Notice]:
+    """The snapshot with the notice; with `source` None the simulated cluster has it from now on."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.notices import Notice, NoticeKind, require_sensible, with_notice
+    from gpuplan.planner.sources.files import load_snapshot
+
+    def notice_for(snapshot: Snapshot) -> Notice:
+        now, until = snapshot.taken_at, given["until"]
+        nodes = tuple(dict.fromkeys(given["nodes"]))
+        ends = None if until is None else instant(until, now)
+        notice = Notice(NoticeKind(kind), nodes, instant(given["at"], now), ends)
+        require_sensible(notice, snapshot)
+        return notice
+
+    if source is not None:
+        snapshot = load_snapshot(source)
+        notice = notice_for(snapshot)
+        return with_notice(snapshot, notice), notice
+    with SimulatedCluster(given["state"]) as cluster:
+        notice = notice_for(cluster.snapshot())
+        cluster.announce(notice.reservation, drains=notice.drains)
+        return cluster.snapshot(), notice

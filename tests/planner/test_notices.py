@@ -1,0 +1,151 @@
+"""Notices: nodes that are lost or serviced soon, and the plan that answers them in time."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import Migrate, Preempt
+from gpuplan.models.policy.disruption_budget import DisruptionBudget
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import HorizonPolicy
+from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.planner.notices import (
+    Notice,
+    NoticeKind,
+    answer,
+    in_time,
+    left_behind,
+    require_sensible,
+    with_notice,
+)
+from tests.support.builders.build import NOW, job, node, replica, snapshot
+
+SOON = NOW + timedelta(seconds=120)
+SPOT = Notice(NoticeKind.SPOT, ("n0",), SOON)
+
+
+def busy(*, room=8, **more):
+    """A node with four jobs of two GPUs, and one with so many GPUs free; jobs may not be moved otherwise."""
+    jobs = [
+        job(f"r{n}", gpus=2, at=[replica("n0", gpus=(2 * n, 2 * n + 1))], expected_duration="9h", **more)
+        for n in range(4)
+    ]
+    held = [job("fixed", gpus=8 - room, at=[replica("n1", gpus=range(8 - room))])] if room < 8 else []
+    return snapshot(nodes=[node("n0"), node("n1")], jobs=[*jobs, *held])
+
+
+def answered(world, notice=SPOT, policy=None):
+    return answer(with_notice(world, notice), policy or Policy(), notice, seed=0, created_at=NOW)
+
+
+def leavers(plan):
+    return {action.job: action.type for action in plan.actions if isinstance(action, Migrate | Preempt)}
+
+
+def test_jobs_move_where_there_is_room_and_are_stopped_where_there_is_none():
+    plan = answered(busy(room=4))
+
+    assert sorted(leavers(plan).values()) == ["migrate", "migrate", "preempt", "preempt"]
+    assert list(left_behind(plan, SPOT)) == []
+
+
+def test_nothing_starts_on_a_node_that_is_lost_however_short_it_is():
+    world = busy()
+    short = job("short", gpus=8, expected_duration="10s", node_selector={})
+    world = world.model_copy(update={"jobs": (*world.jobs[:1], short)})
+
+    plan = answered(world)
+
+    assert all(each.nodes == {"n1"} for each in plan.placements if each.job == "short")
+    assert "n0" not in {name for each in plan.placements for name in each.nodes}
+
+
+def test_no_budget_keeps_jobs_on_a_node_that_is_lost():
+    budget = DisruptionBudget(name="b", max_unavailable=1)
+
+    plan = answered(busy(), policy=Policy(disruption=Disruption(budgets=(budget,))))
+
+    assert len(leavers(plan)) == 4
+    assert [(use.down, use.disrupted) for use in plan.budgets] == [(4, 0)]
+
+
+@pytest.mark.parametrize("minute", [0, 30, 57, 58, 59])
+def test_the_answer_does_not_wait_for_the_next_hour(minute):
+    now = NOW + timedelta(minutes=minute)
+    notice = Notice(NoticeKind.MAINTENANCE, ("n0",), now + timedelta(seconds=120), now + timedelta(hours=1))
+    world = busy().model_copy(update={"taken_at": now})
+
+    assert len(leavers(answered(world, notice))) == 4
+    assert TimeSlots.of(in_time(Policy(), notice, now).horizon, now).end > 120
+
+
+def test_jobs_stay_until_a_maintenance_is_near():
+    far = Notice(NoticeKind.MAINTENANCE, ("n0",), NOW + timedelta(days=2), NOW + timedelta(days=3))
+
+    policy = in_time(Policy(), far, NOW)
+    looking_ahead = in_time(Policy(horizon=HorizonPolicy(slots=4)), far, NOW)
+
+    assert policy.solvers == ()
+    assert looking_ahead.horizon == HorizonPolicy(slots=4)
+    assert leavers(answered(busy(), far, Policy(horizon=HorizonPolicy(slots=4)))) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit"), [(120, 10_000), (10, 5_000), (1, 1_000), (0, 1_000), (9000, 10_000)]
+)
+def test_the_search_takes_no_more_than_half_of_the_time_left(seconds, limit):
+    notice = Notice(NoticeKind.SPOT, ("n0",), NOW + timedelta(seconds=seconds))
+
+    assert in_time(Policy(), notice, NOW).budget.time_limit_ms == limit
+
+
+def test_what_cannot_be_saved_is_told():
+    slow = busy(checkpoint_duration="3m")
+    fixed = busy(preemptible=False)
+
+    assert ["needs 3m to save its state, and 2m" in each for each in left_behind(answered(slow), SPOT)] == [
+        True
+    ] * 4
+    assert ["it is not preemptible" in each for each in left_behind(answered(fixed), SPOT)] == [True] * 4
+
+
+def test_a_later_notice_for_the_same_nodes_replaces_the_earlier_one():
+    later = Notice(NoticeKind.SPOT, ("n0",), SOON + timedelta(hours=1))
+
+    world = with_notice(with_notice(busy(), SPOT), later)
+
+    assert [each.start for each in world.cluster.reservations] == [later.at]
+
+
+def test_all_that_is_wrong_with_a_notice_is_told():
+    past = Notice(NoticeKind.MAINTENANCE, ("n0", "n7", "n8"), NOW - timedelta(seconds=1))
+    backwards = Notice(NoticeKind.MAINTENANCE, ("n0",), SOON, NOW)
+
+    with pytest.raises(PlannerError, match=r"n7, n8; known: n0, n1(.|\n)*from 2026(.|\n)*the end of a main"):
+        require_sensible(past, busy())
+    with pytest.raises(PlannerError, match="expected an end after 2026-11-20T12:02:00Z"):
+        require_sensible(backwards, busy())
+    with pytest.raises(PlannerError, match="no end of a spot notice"):
+        require_sensible(Notice(NoticeKind.SPOT, ("n0",), SOON, SOON), busy())
+
+
+@pytest.mark.slow
+def test_a_large_cluster_is_answered_long_before_the_node_is_lost():
+    nodes = [node(f"n{number}") for number in range(1500)]
+    jobs = [
+        job(f"r{number}-{half}", gpus=4, at=[replica(f"n{number}", gpus=range(4 * half, 4 * half + 4))])
+        for number in range(1300)
+        for half in (0, 1)
+    ]
+    world = snapshot(nodes=nodes, jobs=[*jobs, *(job(f"w{number}", gpus=8) for number in range(2000))])
+    lost = Notice(NoticeKind.SPOT, tuple(f"n{number}" for number in range(40)), SOON)
+
+    began = time.monotonic()
+    plan = answered(world, lost)
+
+    assert time.monotonic() - began < 60
+    assert not {name for each in plan.placements for name in each.nodes} & set(lost.nodes)
