@@ -112,5 +112,5 @@ def test_an_error_about_a_record_shows_none_of_it_but_what_is_wrong(records):
     assert not [name for name, text in planted.items() if text in done.stderr]
 
 
-def test_no_field_that_is_read_is_private():
-    assert set(JOB_FIELDS).isdisjoint(set(PRIVATE) - {"admin_comment"})
+def test_no_private_field_is_read_but_comments_which_may_hold_marks():
+    assert set(JOB_FIELDS) & set(PRIVATE) <= {"admin_comment", "comment"}
