@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.sources.slurm.jobs import JOB_FIELDS
+from gpuplan.planner.sources.slurm.job_request import JOB_FIELDS
 from tests.support.output.run_command import run_command
 
 RECORDED = Path(__file__).parent / "recorded"
