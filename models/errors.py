@@ -37,6 +37,12 @@ class TamperedError(PlannerError):
     exit_code = 23
 
 
+class UnapprovedError(PlannerError):
+    """A plan lacks signatures that the policy in force asks for; nothing was done."""
+
+    exit_code = 25
+
+
 @dataclass(frozen=True, slots=True)
 class InputProblem:
     """One problem in a document: its place, what was found, and what to do."""

@@ -54,6 +54,7 @@ CONTENTS = """
 docs/scenarios
 docs/operations
 docs/running
+docs/approval
 docs/slurm
 docs/nvml
 docs/explaining

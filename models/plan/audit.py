@@ -67,6 +67,8 @@ class AuditEntry(Noun):
     seen: tuple[str, ...] = ()
     """Precondition values found before the action."""
     seconds: Annotated[float, Field(ge=0)] | None = None
+    approvers: tuple[str, ...] = ()
+    """At the beginning of an apply: the approvers that the policy asked for, with their keys."""
 
 
 class AuditRecord(AuditEntry):

@@ -312,6 +312,8 @@ class Plan(PlanBase):
     """The policy that it was made with."""
     policy_file: str | None = Field(default=None, exclude_if=not_)
     """Path of the policy file, as given to the command; absent for the default policy."""
+    planned_by: str = Field(default="", exclude_if=not_)
+    """user@host that made the plan, and so does not approve it; not part of `plan_id`."""
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """What a prompt or notebook shows: id, epoch, number of actions by kind, objective and gap."""
@@ -356,9 +358,10 @@ def plan_content(document: dict[str, Any]) -> dict[str, Any]:
     """
     The part of a plan document that `plan_id` hashes: without times, search statistics and the id itself.
 
-    Snapshot and policy enter by their fingerprints in `base`; the path of the policy file does not.
+    Snapshot and policy enter by their fingerprints in `base`. The path of the policy file and the name of the
+    planner do not.
     """
-    left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy", "policy_file")
+    left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy", "policy_file", "planned_by")
     content = {key: value for key, value in document.items() if key not in left_out}
     search = ("seconds", "phases", "ended", "bound_note", "left_out")
     content["solution"] = {key: value for key, value in content["solution"].items() if key not in search}

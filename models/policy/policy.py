@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.plan.action_kinds import ActionKind
+from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
-    Approval,
     DurationPolicy,
     Goal,
     HorizonPolicy,
@@ -350,7 +350,7 @@ class Policy(Noun):
     durations: DurationPolicy = Field(default_factory=DurationPolicy)
     """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
-    """Plans that periodic runs do not apply without a person's approval."""
+    """Plans that are not applied without approval, and the approvers that sign it."""
     apply: ApplyPolicy = Field(default_factory=ApplyPolicy)
     """How many actions of a plan are under way at once, how long each may last, and what a failure ends."""
 

@@ -1,4 +1,4 @@
-"""Groups of settings of a policy: its objective, how far it looks ahead, and approval."""
+"""Groups of settings of a policy: its objective, how far it looks ahead, and how it is applied."""
 
 from __future__ import annotations
 
@@ -169,20 +169,6 @@ class Objective(QueueObjective):
         return frozenset(
             goal for each in named for goal in (each.goal, each.blend and each.blend.goal) if goal
         )
-
-
-# Approval: which plans of periodic runs need a person's approval before they are applied.
-
-
-class Approval(Noun):
-    """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
-
-    needed_for: tuple[ChangingKind, ...] = ()
-    """Types of action: a plan with one of them waits for approval."""
-    most_changes: Count | None = None
-    """A plan with more changes than this waits for approval; absent means no limit."""
-    most_preemptions: Count | None = None
-    """A plan that preempts more running jobs than this waits for approval; absent means no limit."""
 
 
 # Apply: how the actions of a plan are carried out on a cluster where they last.

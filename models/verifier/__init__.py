@@ -8,7 +8,7 @@ own: against cases computed by hand, tables of the manufacturer, or a plain seco
 
 Nouns, which hold data and no rule:
     base units cluster calendar dependency gang job placement snapshot plan.action_kinds
-    plan.solution plan.violation policy.disruption_budget policy.policy policy.settings
+    plan.solution plan.violation policy.approval policy.disruption_budget policy.policy policy.settings
 
 Arithmetic:
     mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),

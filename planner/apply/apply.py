@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.promises import Step
+    from gpuplan.planner.approval.approval_check import ApprovalCheck
     from gpuplan.planner.executors.interface import Executor
 
 
@@ -52,6 +53,7 @@ def apply_plan(
     resume: bool = False,
     drift_mode: Drift | None = None,
     hooks: ApplyHooks = NO_HOOKS,
+    approval: ApprovalCheck | None = None,
 ) -> ApplyOutcome:
     """
     Carry out all steps of a plan, several at a time; its promises come last.
@@ -69,9 +71,13 @@ def apply_plan(
         How much the cluster may have changed since the plan was made; the default is the plan policy's.
     hooks
         Reports progress, and stops the run early.
+    approval
+        What the policy in force asks for; without it the plan needs no signature.
 
     Raises
     ------
+    UnapprovedError
+        The plan lacks signatures; this run did nothing.
     StalePlanError
         The cluster has changed, or is another cluster; this run did nothing.
     UnperformedError
@@ -92,11 +98,12 @@ def apply_plan(
         journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
+        approvers = approval.require(plan, cluster.identity, now()) if approval else ()
         live = snapshot_for(plan, cluster, standing)
         require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
         before, total = len(standing.done), standing.total
         how = f"resumed: {before} of {total} done before" if before else "from the start"
-        _begin(journal, how, standing.owed)
+        _begin(journal, how, standing.owed, approvers)
         started = time.perf_counter()
         with journal.written_whatever_happens():
             outcome = ApplyLoop(plan, cluster, journal, live, standing, hooks).run()
@@ -142,9 +149,9 @@ def _complete(journal: ApplyJournal, standing: ApplyProgress) -> ApplyOutcome:
     return ApplyOutcome(done=(), skipped=standing.done_ids)
 
 
-def _begin(journal: ApplyJournal, how: str, owed: Iterable[Step]) -> None:
+def _begin(journal: ApplyJournal, how: str, owed: Iterable[Step], approvers: tuple[str, ...] = ()) -> None:
     """Open the records of this apply, and add the outcomes that an interrupted one did not record."""
-    journal.begin(how)
+    journal.begin(how, approvers)
     for step in owed:
         journal.skipped(step)
 

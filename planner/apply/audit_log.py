@@ -29,7 +29,7 @@ from gpuplan.models.plan.audit import (
     line_of,
     seal,
 )
-from gpuplan.planner.io.atomic_write import require_writable, sync_directory
+from gpuplan.planner.io.atomic_write import PRIVATE_FILE, require_writable, sync_directory
 from gpuplan.planner.io.file_lock import exclusive_lock, lock, real_path
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class AuditLog:
         self._refuse_other_files()
         with self._alone():
             try:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
             except OSError as error:
                 raise _unwritable(self.path, error) from None
             try:

@@ -42,9 +42,9 @@ class ApplyJournal:
         """Seconds since a record was written; 0 if the clock was put back."""
         return max(0.0, (self._now() - at).total_seconds())
 
-    def begin(self, detail: str) -> None:
+    def begin(self, detail: str, approvers: tuple[str, ...] = ()) -> None:
         """Note that an apply starts."""
-        self._note(AuditKind.BEGIN, detail=detail)
+        self._note(AuditKind.BEGIN, detail=detail, approvers=approvers)
 
     def intent(self, action: Step, *, detail: str, seen: tuple[str, ...]) -> None:
         """Note that an action is about to be done."""
@@ -95,6 +95,7 @@ class ApplyJournal:
         detail: str = "",
         seen: tuple[str, ...] = (),
         seconds: float | None = None,
+        approvers: tuple[str, ...] = (),
     ) -> None:
         self._pending.append(
             AuditEntry(
@@ -111,6 +112,7 @@ class ApplyJournal:
                 detail=detail,
                 seen=seen,
                 seconds=None if seconds is None else round(seconds, 6),
+                approvers=approvers,
             )
         )
 

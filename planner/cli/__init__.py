@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gpuplan.planner.cli.commands.apply import apply_command, audit_group
+from gpuplan.planner.cli.commands.approve import approve_command
 from gpuplan.planner.cli.commands.doctor import doctor_command
 from gpuplan.planner.cli.commands.event import event_command
 from gpuplan.planner.cli.commands.explain import explain_command
@@ -44,7 +45,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
     "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
-    "Apply": ("apply", "run", "history", "audit", "event", "simulated"),
+    "Apply": ("approve", "apply", "run", "history", "audit", "event", "simulated"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
@@ -73,7 +74,8 @@ class Workflow(click.Group):
     cls=Workflow,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 error, 2 usage, 10 plan has changes (--detailed-exitcode), 20 more nodes "
-    "do not help, 21 stale plan, 22 applied in part, 23 tampered file, 24 bad input, 130 interrupted.",
+    "do not help, 21 stale plan, 22 applied in part, 23 tampered file, 24 bad input, 25 approval missing, "
+    "130 interrupted.",
 )
 @click.version_option(package_name="gpuplan", prog_name="gpuplan")
 @click.option("-v", "--verbose", count=True, help="Log phases on standard error; -vv for more.")
@@ -101,6 +103,7 @@ for _command in (
     sweep_command,
     simulate_command,
     verify_command,
+    approve_command,
     apply_command,
     run_command,
     history_command,

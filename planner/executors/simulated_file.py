@@ -14,7 +14,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.executors.admission import charged_replica
-from gpuplan.planner.io.atomic_write import sync_directory
+from gpuplan.planner.io.atomic_write import create_private, sync_directory
 from gpuplan.planner.io.file_lock import exclusive_lock, real_path
 from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 
@@ -87,6 +87,7 @@ def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
     # Remove the draft of a killed creation, and the log of a deleted cluster: SQLite would replay that log.
     _remove(draft)
     _remove(path)
+    create_private(draft)
     with translate_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 
@@ -15,8 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def write_atomically(path: str | Path, content: str | bytes) -> None:
-    """Replace the file at a path atomically and durably; a pipe or device is written directly."""
+PRIVATE_FILE: Final = 0o600
+"""Mode of state, audit logs, plans and approvals, whatever the umask allows."""
+
+PRIVATE_FOLDER: Final = 0o700
+"""Mode of the folders made for them."""
+
+
+def write_atomically(path: str | Path, content: str | bytes, *, private: bool = False) -> None:
+    """
+    Replace the file at a path atomically and durably; a pipe or device is written directly.
+
+    Only its owner may read a `private` file.
+    """
     data = content.encode() if isinstance(content, str) else content
     with _faults_told(path):
         target = _meant(path)
@@ -25,7 +36,7 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
             return
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
-            with draft.open("xb") as file:
+            with open(draft, "xb", opener=_private if private else None) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -33,6 +44,16 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
         finally:
             draft.unlink(missing_ok=True)
         sync_directory(target.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner may read, unless the path exists."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
 
 def require_writable(path: str | Path) -> None:
@@ -80,11 +101,11 @@ def _fault(number: int) -> OSError:
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory and its missing parents durably."""
+    """Create a directory and its missing parents durably; only their owner may enter these."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for made in reversed(missing):
-        sync_directory(made.parent)
+    for each in reversed(missing):
+        each.mkdir(PRIVATE_FOLDER, exist_ok=True)
+        sync_directory(each.parent)
 
 
 def sync_directory(directory: Path) -> None:

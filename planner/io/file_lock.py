@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.units import print_timestamp
+from gpuplan.planner.io.atomic_write import PRIVATE_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ def exclusive_lock(thing: Path, *, subject: str) -> Iterator[None]:
     real = real_path(thing)
     path = real.with_name(f"{real.name}.lock")
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     except OSError as error:
         raise PlannerError(
             f"{subject} cannot be locked: {path}: {error.strerror}.\n"

@@ -78,7 +78,7 @@ def plan_file_text(plan: Plan) -> str:
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write the plan file atomically: a reader sees the old file or the new one."""
-    write_atomically(path, plan_file_text(plan))
+    write_atomically(path, plan_file_text(plan), private=True)
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -92,13 +92,18 @@ def load_plan(path: str | Path) -> Plan:
     TamperedError
         The file was changed after gpuplan wrote it.
     """
+    return load_with_checksum(path)[0]
+
+
+def load_with_checksum(path: str | Path) -> tuple[Plan, str]:
+    """Read a plan file as `load_plan` does; also returns its checksum, which covers the whole content."""
     place = "standard input" if str(path) == _STDIN else str(path)
     document = _parse(_read(path, place), place)
     minor = _minor_version(document, place)
     _refuse_edited(document, place, minor)
     plan = _plan(document, place)
     _refuse_forged(plan, document, place)
-    return plan
+    return plan, str(document["checksum"])
 
 
 def _document(plan: Plan, snapshot: dict[str, Any]) -> dict[str, Any]:

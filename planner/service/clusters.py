@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.actions import ActionKind, changes_of
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.audit import ActionOutcome
-from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of, landed_steps, records_of
+from gpuplan.planner.approval.conditions import approval_reason
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.event_log import log_event
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.audit import AuditRecord
     from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Drift, Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.audit_log import AuditLog
@@ -144,34 +144,18 @@ def applied_steps(
     )
 
 
-def resume_refusal(plan: Plan, trail: AppliedSteps, policy: Policy) -> str:
-    """Why a run under this policy does not continue a plan; empty if it may, or if all steps are done."""
+def resume_refusal(plan: Plan, trail: AppliedSteps, policy: Policy, approval: Approval) -> str:
+    """
+    Why a run under this policy does not continue a plan; empty if it may, or if all steps are done.
+
+    `approval` has the rules in force on the cluster.
+    """
     if trail.failed:
         return "an action of it failed in an earlier run, which could not record that"
     if len(trail.done) == len(steps_of(plan)):
         return ""
     if not has_same_rules(policy, plan.policy):
         return "the policy has other rules than when it was planned"
-    if why := approval_reason(plan):
+    if why := approval_reason(plan, approval):
         return f"it needs an operator's approval: {why}"
     return ""
-
-
-# Whether the policy's `approval` lets a plan be applied without an operator.
-
-
-def approval_reason(plan: Plan) -> str:
-    """Text with the parts of a plan that need approval under its policy; empty if none do."""
-    rules = plan.policy.approval
-    changes = changes_of(plan.actions)
-    found = Counter[str](change.type for change in changes)
-    reasons = []
-    if kinds := [change for change in changes if change.type in rules.needed_for]:
-        reasons.append(f"{count_by_kind(kinds, done=False)}, which approval.needed_for names")
-    for knob, number, most in (
-        ("changes", len(changes), rules.most_changes),
-        ("preemptions", found[ActionKind.PREEMPT], rules.most_preemptions),
-    ):
-        if most is not None and number > most:
-            reasons.append(f"{number:,} {knob}, more than approval.most_{knob} {most:,}")
-    return "; ".join(reasons)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 from gpuplan.models.base import Noun, canonical_json
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.units import Count, Timestamp
+from gpuplan.planner.io.atomic_write import create_private
 from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 
@@ -154,6 +155,9 @@ class History:
         self._lock.__enter__()
         try:
             _KIND.refuse_second_names(self.path)
+            # Where no file can be made, SQLite says why.
+            with suppress(OSError):
+                create_private(self.path)
             with _KIND.translate_errors(self.path):
                 self._db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
                 _prepare(self._db, self.path)

@@ -14,9 +14,10 @@ from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.left_alone import left_alone
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
+from gpuplan.planner.approval.conditions import approval_reason
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.service.clusters import approval_reason, resume_refusal
+from gpuplan.planner.service.clusters import resume_refusal
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.service.clusters import AppliedSteps
@@ -66,6 +68,10 @@ class RunContext:
     now: Callable[[], datetime]
     stop: StopSignal
     cache: EpochCache = field(default_factory=EpochCache)
+    planned_by: str = ""
+    """user@host of the run."""
+    approval: Callable[[Policy], Approval] = lambda policy: policy.approval
+    """The approval rules in force on the cluster, given the policy of the run."""
 
 
 @dataclass
@@ -142,6 +148,7 @@ class RunningEpoch:
             )
         finally:
             self.plan_seconds = time.perf_counter() - started
+        plan = plan.model_copy(update={"planned_by": self.context.planned_by})
         path = self.context.plans.save(plan, self.number)
         self.plan = plan
         self.found |= _facts(plan, self.plan_seconds)
@@ -193,7 +200,7 @@ class RunningEpoch:
             return EpochOutcome.UNCHANGED
         if self.context.applier is None:
             return EpochOutcome.PLANNED
-        if why := approval_reason(plan):
+        if why := approval_reason(plan, self.context.approval(self.context.policy.policy)):
             log_event(
                 _LOG, "awaits_approval", level=logging.WARNING, epoch=self.number, plan=plan.plan_id, why=why
             )
@@ -207,7 +214,8 @@ class RunningEpoch:
         self.plan = plan
         self.found |= _facts(plan, None)
         self._done_before = trail.done
-        if why := resume_refusal(plan, trail, self.context.policy.policy):
+        policy = self.context.policy.policy
+        if why := resume_refusal(plan, trail, policy, self.context.approval(policy)):
             raise PlannerError(f"the rest of it is not carried out: {why}.")
         self.outcome = applier.apply(plan, resume=True)
         return EpochOutcome.RESUMED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.analysis.policy_changes import changed_knobs
+from gpuplan.planner.approval.approvals_file import approvals_path
 from gpuplan.planner.io.atomic_write import make_directory, sync_directory
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 from gpuplan.planner.service.history import KnobChange
@@ -146,3 +147,4 @@ class PlanStore:
         ]
         for *_, path in sorted(others)[: max(0, len(others) + 1 - self._keep)]:
             path.unlink(missing_ok=True)
+            approvals_path(path).unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import socket
 import sys
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ import click
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import (
+    ANY_PATH,
     EXECUTORS,
     PlanFile,
     is_terminal,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.apply.standing import ApplyProgress
+    from gpuplan.planner.approval.approval_check import ApprovalCheck
     from gpuplan.planner.executors.interface import Executor
 
 AUDIT = ".gpuplan/audit.jsonl"
@@ -43,6 +45,12 @@ audit_option = click.option(
     default=AUDIT,
     show_default=True,
     help="Audit log.",
+)
+in_force_option = click.option(
+    "--policy",
+    "policy_file",
+    type=ANY_PATH,
+    help="Policy in force, for approvals; by default policy.yaml beside --state.",
 )
 drift_option = click.option(
     "--drift",
@@ -59,6 +67,7 @@ drift_option = click.option(
 )
 @state_option
 @audit_option
+@in_force_option
 @click.option("--auto-approve", is_flag=True, help="Do not ask.")
 @click.option("--resume", is_flag=True, help="Continue a plan that was applied in part.")
 @drift_option
@@ -68,6 +77,7 @@ def apply_command(
     executor: str,
     state: Path,
     audit_file: Path,
+    policy_file: str | None,
     auto_approve: bool,
     resume: bool,
     drift_mode: str | None,
@@ -78,22 +88,31 @@ def apply_command(
 
     --json cannot ask, so it needs --auto-approve. Its output also describes a plan that was applied in part.
     A simulated cluster that does not exist yet is created from the plan's own snapshot.
+
+    A plan that needs approval by the policy in force is refused (exit code 25) until `gpuplan approve` has
+    added enough signatures.
     """
     from datetime import UTC, datetime
 
+    from gpuplan.models.errors import UnapprovedError
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.apply import apply_plan
     from gpuplan.planner.apply.apply_loop import ApplyHooks
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
     from gpuplan.planner.apply.promises import promise_step
+    from gpuplan.planner.approval.policy_in_force import (
+        approval_check,
+        policy_in_force,
+        require_policy_in_force,
+    )
     from gpuplan.planner.io.atomic_write import make_directory
-    from gpuplan.planner.plan_file.plan_file import load_plan
+    from gpuplan.planner.plan_file.plan_file import load_with_checksum
     from gpuplan.planner.service.shutdown import stop_on_signals
 
     if as_json and not auto_approve:
         raise click.UsageError("--json cannot ask for approval: give --auto-approve too.")
-    plan = load_plan(plan_file)
+    plan, checksum = load_with_checksum(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
         if as_json:
             show_json(_outcome_document(plan, ApplyOutcome(done=()), audit_file))
@@ -102,12 +121,21 @@ def apply_command(
         if executor == "simulated" and not state.exists():
             say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
+    force = policy_in_force(state.parent, policy_file)
+    require_policy_in_force(plan, force)
+    approval = approval_check(plan_file, checksum, force)
+    absent = executor == "simulated" and not state.exists()
+    if absent and approval.state(plan, "", datetime.now(UTC)).needed:
+        raise UnapprovedError(
+            f"Plan {plan.plan_id} needs approval, and there is no simulated cluster at {state} to approve it "
+            "for.\nCreate it with `gpuplan simulated create SOURCE`, then run `gpuplan approve`."
+        )
     make_directory(audit_file.parent)
     audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
     if executor != "simulated" and (stray := stray_option({"state"})):
         raise click.UsageError(f"{stray} is for --executor simulated.")
     if not auto_approve:
-        _approve(plan, executor, state, audit, resume=resume, drift_mode=mode)
+        _approve(plan, executor, state, audit, resume=resume, drift_mode=mode, approval=approval)
     try:
         with (
             _cluster(executor, state, plan) as cluster,
@@ -123,6 +151,7 @@ def apply_command(
                 resume=resume,
                 drift_mode=mode,
                 hooks=ApplyHooks(on_progress, lambda: stop.requested),
+                approval=approval,
             )
     except (InterruptedApplyError, UnappliedError) as error:
         if as_json:
@@ -153,10 +182,14 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
 
 
 def current_user() -> str:
-    """Return user@host for the audit log; a user without a name, as in some containers, is a number."""
+    """
+    Return user@host for audit log and plans; a user without a name, as in some containers, is a number.
+
+    The name is that of the user id, since one in the environment can be any.
+    """
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
@@ -183,9 +216,18 @@ def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
 
 
 def _approve(
-    plan: Plan, executor: str, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None
+    plan: Plan,
+    executor: str,
+    state: Path,
+    audit: AuditLog,
+    *,
+    resume: bool,
+    drift_mode: Drift | None,
+    approval: ApprovalCheck,
 ) -> None:
     """Ask for approval if the plan passes its checks and some of it is left to do."""
+    from datetime import UTC, datetime
+
     from gpuplan.planner.apply.apply import check_plan
 
     if executor == "simulated" and not state.exists():
@@ -193,6 +235,8 @@ def _approve(
     else:
         with _cluster(executor, state, plan) as cluster:
             standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
+            if standing.left:
+                approval.require(plan, cluster.identity, datetime.now(UTC))
     if standing.left:
         _ask(plan, standing)
 
@@ -320,5 +364,6 @@ def audit_show_command(log: Path, *, as_json: bool) -> None:
             record.action or "",
             record.outcome or "",
             record.detail,
+            f"approved by {', '.join(record.approvers)}" if record.approvers else "",
         )
         say("  ".join(part for part in parts if part))

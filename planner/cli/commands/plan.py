@@ -82,6 +82,7 @@ def plan_command(
     Ctrl-C ends the search with the best plan so far; a second Ctrl-C ends gpuplan without a plan.
     """
     from gpuplan.planner.apply.promises import carry_over_promises
+    from gpuplan.planner.cli.commands.apply import current_user
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 
     question = read_plan_request(source, **planning)
@@ -94,7 +95,7 @@ def plan_command(
     plan = plan_with_live_view(
         snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen
     )
-    plan = plan.model_copy(update={"policy_file": question.policy_file})
+    plan = plan.model_copy(update={"policy_file": question.policy_file, "planned_by": current_user()})
     try:
         with show_spinner("writing"):
             if out is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.executors.interface import Executor
 
@@ -194,6 +195,8 @@ def run_command(
             seed=seed,
             now=_now,
             stop=stop,
+            planned_by=current_user(),
+            approval=partial(_approval_in_force, state),
         )
         exposition = MetricsRegistry(importlib.metadata.version("gpuplan"), every=every / 1000)
         if listen is not None:
@@ -208,6 +211,14 @@ def run_command(
         )
         run.begin()
         return 0 if run.until_stopped(epochs=epochs) or stop.requested else 1
+
+
+def _approval_in_force(state: Path, policy: Policy) -> Approval:
+    """Return the approval rules of the cluster's policy in force, by default those of the run's policy."""
+    from gpuplan.planner.approval.policy_in_force import policy_in_force
+
+    force = policy_in_force(state.parent, None)
+    return force.policy.approval if force else policy.approval
 
 
 def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, every: int) -> None:

@@ -43,7 +43,9 @@ def test_every_command_that_writes_files_guards_its_inputs():
         if any(isinstance(each.type, NewFile) for each in command.params)
     }
 
-    assert writing == {"event", "plan", "run", "search-log", "simulate", "snapshot", "sweep", "whatif"}
+    assert writing == {
+        *("approve", "event", "plan", "run", "search-log", "simulate", "snapshot", "sweep", "whatif"),
+    }
     assert all(isinstance(cli.commands[name], WritingCommand) for name in writing)
     others = [each for name in cli.commands.keys() - writing for each in cli.commands[name].params]
     assert not any({"-o", "--out", "--report"} & set(each.opts) for each in others)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import signal
 import socket
 import sys
@@ -18,14 +18,21 @@ from tests.support.children.kill_assert import in_child
 APPLY = ("apply", "--executor", "simulated", "--auto-approve", "--state", "c.db")
 
 
-@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found: 4242"), OSError("No username set")])
-def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch, error):
-    def nameless():
-        raise error
+def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch):
+    def nameless(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
 
-    monkeypatch.setattr(getpass, "getuser", nameless)
+    monkeypatch.setattr(pwd, "getpwuid", nameless)
 
     assert current_user() == f"{os.getuid()}@{socket.gethostname()}"
+
+
+def test_the_name_in_the_audit_log_is_not_one_from_the_environment(monkeypatch):
+    before = current_user()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "another")
+
+    assert current_user() == before
 
 
 def apply_told_to_stop(folder, plan_file, *numbers):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.models.policy.settings import Approval, HorizonPolicy
+from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.planner.service.history import EpochOutcome
 from tests.support.builders.build import cluster, job, queue, replica, snapshot
 from tests.support.doubles.periodic_service import EVERY, GREEDY

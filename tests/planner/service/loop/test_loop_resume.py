@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.policy import Disruption, SolverName
-from gpuplan.models.policy.settings import Approval
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.service.history import EpochOutcome
 from tests.support.builders.build import job
