@@ -58,8 +58,8 @@ def approve_command(
     r"""
     Sign a saved plan, so that it may be applied on one cluster.
 
-    The signature is kept beside the plan, in PLAN.approvals; the plan file stays as it is. With an agent or
-    a hardware key, sign the output of --statement and add the result:
+    The signature is kept beside the plan, in PLAN.approvals; the plan file stays as it is. With an agent
+    sign the output of --statement and add the result:
 
     \b
       gpuplan approve plan.json --statement -o statement

@@ -25,6 +25,7 @@ from gpuplan.planner.render.style import Tone
 if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.render.style import Style
 
 _MOST_UNMET: Final = 10
@@ -57,8 +58,14 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         ],
     ]
     if file and (plan.has_changes or promise_step(plan)):
-        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor simulated"))
+        executor = "slurm" if _is_slurm(plan.snapshot) else "simulated"
+        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor {executor}"))
     return _text(sections)
+
+
+def _is_slurm(snapshot: Snapshot) -> bool:
+    """True for a snapshot of a Slurm cluster, by the labels of its nodes."""
+    return any("slurm/node" in node.labels for node in snapshot.cluster.nodes)
 
 
 def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:
