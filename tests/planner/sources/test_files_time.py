@@ -145,7 +145,7 @@ def entry(section, *more, name="x"):
             (
                 "6: reservation 'x' has unknown field 'node'.\n"
                 "  Known: start, cron, duration, name, kind, nodes, count, gpu_model, node_selector, queues, "
-                "users.\n"
+                "users, job_labels.\n"
                 "  Maybe 'nodes' was meant."
             ),
         ),

@@ -25,7 +25,7 @@ from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
-from tests.support.harness.private_slurm import NODES
+from tests.support.harness.private_slurm import CLOUD, NODES
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -241,6 +241,20 @@ def test_a_start_that_has_not_landed_is_taken_back(slurm, tmp_path):
     cluster.undo(key)
     assert cluster.observe([key])[key].phase is ActionPhase.NOT_BEGUN
     assert slurm.command("squeue", "--noheader", "--format=%T %r %n", f"--jobs={ours}") == before
+
+
+def test_a_powered_down_node_is_powered_up_for_a_job(slurm, tmp_path):
+    job = slurm.submit("-N1", "--gpus-per-node=a100:8")
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    (added,) = [change for change in changes_of(plan.actions) if change.type == "scale_up"]
+    assert added.node in CLOUD
+    applied(plan, cluster, tmp_path)
+    assert "power" not in slurm.node_states()[added.node]
+    assert {node.name: node.ready for node in cluster.snapshot().cluster.nodes}[added.node]
+    if slurm.states()[job][0] != "RUNNING":
+        applied(planned(cluster), cluster, tmp_path)
+    assert slurm.states()[job] == ("RUNNING", added.node)
 
 
 def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
