@@ -41,7 +41,7 @@ from gpuplan.planner.sources.slurm.jobs import (
 )
 from gpuplan.planner.sources.slurm.managed import ManagedJobs
 from gpuplan.planner.sources.slurm.texts import COMMANDS, texts_of_commands, texts_of_folder, told
-from gpuplan.planner.sources.slurm.use import held_once, in_use
+from gpuplan.planner.sources.slurm.use import held_once, in_use, with_some_gpus
 from gpuplan.planner.sources.slurm.values import hosts, name_of, number, words
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def read_slurm(
     )
     handed = ManagedJobs()
     read_jobs = handed.jobs_of if managed else jobs_of
-    found_jobs = held_once(_jobs(jobs, read_jobs, around, where("jobs"), note), note)
+    found_jobs = list(_jobs(jobs, read_jobs, around, where("jobs"), note))
+    found_jobs = held_once(with_some_gpus(found_jobs, found_nodes), note)
     calendar = calendar_of(reservations, {node.name for node in found_nodes}, now, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
     saving = _text(lambda: power_saving_of(texts.config, note), where("config"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.slurm.jobs import has_nodes_alone
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -40,6 +42,38 @@ def _without_shared(job: Job, holders: dict[tuple[str, int], str], note: Callabl
         return job
     running = job.running.model_copy(update={"replicas": tuple(replicas)})
     return job.model_copy(update={"running": running, "preemptible": False})
+
+
+def with_some_gpus(jobs: Collection[Job], nodes: Iterable[Node]) -> list[Job]:
+    """
+    The jobs; if Slurm does not name the GPUs of one any more, free ones of its nodes count as held.
+
+    Slurm chooses the GPUs of a job, so only their number matters. A job that is stopped completes for
+    seconds, and its nodes stay open for those that come next.
+    """
+    held = {
+        (replica.node, gpu.index)
+        for job in jobs
+        if job.running
+        for replica in job.running.replicas
+        for gpu in replica.gpus
+    }
+    counts = {node.name: node.gpu_count for node in nodes}
+    return [_with_free_gpus(job, counts, held) for job in jobs]
+
+
+def _with_free_gpus(job: Job, counts: Mapping[str, int], held: set[tuple[str, int]]) -> Job:
+    if job.running is None or not job.request.gpus or all(each.gpus for each in job.running.replicas):
+        return job
+    replicas: list[Replica] = []
+    for replica in job.running.replicas:
+        free = [index for index in range(counts.get(replica.node, 0)) if (replica.node, index) not in held]
+        taken = [] if replica.gpus or len(free) < job.request.gpus else free[: job.request.gpus]
+        held.update((replica.node, index) for index in taken)
+        shares = tuple(GpuShare(index=index, milli=MILLI) for index in taken)
+        replicas.append(replica.model_copy(update={"gpus": shares}) if shares else replica)
+    running = job.running.model_copy(update={"replicas": tuple(replicas)})
+    return job.model_copy(update={"running": running})
 
 
 def in_use(

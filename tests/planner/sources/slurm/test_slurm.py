@@ -245,9 +245,24 @@ def test_a_single_task_beyond_the_limit_of_its_array_is_held():
     assert job(found, "14_9").held
 
 
-def test_no_job_starts_where_a_job_holds_gpus_that_slurm_does_not_name():
+def test_of_a_completing_job_as_many_gpus_are_held_as_it_asked_for():
+    """Slurm does not name them any more."""
     found = read(
         jobs=lambda each: {"gres_detail": [], "job_state": "COMPLETING"} if each["name"] == "train" else {}
+    )
+
+    assert {node.name for node in found.snapshot.cluster.nodes if node.cordoned} == {"gpu04"}
+    train = next(each for each in found.snapshot.jobs if each.labels.get("slurm/name") == "train")
+    assert all(len(each.gpus) == train.request.gpus for each in train.running.replicas)
+
+
+def test_no_job_starts_where_a_job_holds_more_gpus_than_slurm_leaves_unnamed():
+    found = read(
+        jobs=lambda each: (
+            {"gres_detail": [], "job_state": "COMPLETING", "tres_per_node": "gres:gpu:100"}
+            if each["name"] == "train"
+            else {}
+        )
     )
 
     assert {node.name for node in found.snapshot.cluster.nodes if node.cordoned} == {
