@@ -25,7 +25,7 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
-from gpuplan.planner.executors.slurm.fence import Fence, fenced_nodes, remove_fences
+from gpuplan.planner.executors.slurm.fence import PREFIX, Fence, fenced_nodes, remove_fences
 from gpuplan.planner.executors.slurm.job_steps import Deed, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
 from gpuplan.planner.io.file_lock import exclusive_lock
@@ -71,6 +71,8 @@ class SlurmCluster:
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
         self._fences: dict[str, Fence] = {}
+        self._other_fences = False
+        """True if fences of other plans may be there."""
         self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
 
@@ -93,7 +95,7 @@ class SlurmCluster:
     def exclusively(self) -> Iterator[None]:
         """Lock the cluster against applies by others on this machine."""
         lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
-        with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}"):
+        with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}", in_public=True):
             try:
                 yield
             finally:
@@ -127,8 +129,9 @@ class SlurmCluster:
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
         """See `ClusterWriter`; steps that are due are done."""
+        self._keep_fences()
         kinds = {key: _parts(key)[0] for key in keys}
-        jobs = jobs_table() if any(kind not in _OF_NODES for kind in kinds.values()) else {}
+        jobs = _jobs_of(kinds)
         nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
         found = {}
         for key, kind in kinds.items():
@@ -247,7 +250,16 @@ class SlurmCluster:
         call("scontrol", "requeuehold", row.id)
 
     def _place(self, row: JobRow, mark: Mark) -> None:
-        """Name the nodes of the job and release it."""
+        """
+        Name the nodes of the job and release it.
+
+        It is held meanwhile: to name the nodes of a job that has just started would shrink it to these.
+        """
+        if not row.held:
+            call("scontrol", "uhold", row.id)
+            if not _still_pending(row.id):
+                call("scontrol", "release", row.id)
+                return
         moves = mark.kind == ActionKind.MIGRATE
         marks = row.marks.with_mark(replace(mark, step=Step.PLACING if moves else Step.ASKED))
         if marks.required is None:
@@ -255,6 +267,8 @@ class SlurmCluster:
         fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
         if self._fence(mark.key).admit(row.user, hosts(mark.nodes)):
             fields["ReservationName"] = self._fence(mark.key).name
+        elif row.reservation.startswith(PREFIX):
+            fields["ReservationName"] = ""
         if moves or "requeued" in row.reason.lower():
             fields["StartTime"] = _BEGIN_IN
         update("JobId", row.id, **fields)
@@ -304,7 +318,18 @@ class SlurmCluster:
         plan = key.partition(":")[0]
         if plan not in self._fences:
             self._fences[plan] = Fence(plan)
+            # A killed apply of another plan may have left one.
+            self._other_fences = True
         return self._fences[plan]
+
+    def _keep_fences(self) -> None:
+        """Keep the fences of this apply; others go once no job waits behind them."""
+        for fence in self._fences.values():
+            fence.keep()
+        if self._other_fences:
+            self._other_fences = remove_fences(
+                jobs_table(), kept=[fence.name for fence in self._fences.values()]
+            )
 
     def _nodes_of(self, placement: Placement) -> str:
         """Slurm's names of the nodes of a placement."""
@@ -342,6 +367,14 @@ def _parts(key: str) -> tuple[str, str]:
     """Kind and subject of an action, from its key."""
     kind, _, subject = key.partition(":")[2].partition("/")
     return kind, subject
+
+
+def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
+    """The jobs of the actions of these kinds, by key; all jobs if promises are among them."""
+    if _PROMISES in kinds.values():
+        return jobs_table()
+    subjects = [_parts(key)[1] for key, kind in kinds.items() if kind not in _OF_NODES]
+    return jobs_table(*subjects) if subjects else {}
 
 
 def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:

@@ -7,7 +7,6 @@ read as other fields; from 22.05 to 26.05 they are the same.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
+from gpuplan.planner.sources.slurm.environment import slurm_environment
 from gpuplan.planner.sources.slurm.marks import Marks
 
 if TYPE_CHECKING:
@@ -28,6 +28,15 @@ _NO_ANSWER: Final = re.compile(
     re.IGNORECASE,
 )
 """Messages of commands that did not reach the controller, or got no answer from it."""
+
+_NO_JOB: Final = "invalid job id"
+"""In the message of a command about a job that is not there."""
+
+_MOST_BY_ONE: Final = 20
+"""
+Jobs that are asked for one by one. With one id squeue gets one record; with several the controller sends all
+that it has, and with 50,000 jobs holds its locks for a second.
+"""
 
 _FIELD, _ROW = "\x1f", "\x1e"
 _JOB_FIELDS: Final = (
@@ -119,7 +128,14 @@ def call(*command: str) -> str:
         Slurm refuses it.
     """
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, env=_environment())
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=slurm_environment() | {"SLURM_TIME_FORMAT": "%s"},  # seconds since 1970
+        )
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"`{command[0]}` gave no answer within {_TIMEOUT} s.") from None
     except OSError as error:
@@ -131,12 +147,8 @@ def call(*command: str) -> str:
     said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit code {done.returncode}"
     if _NO_ANSWER.search(said):
         raise UnreachableError(f"`{command[0]}`: {said}")
-    raise ExecutionError(f"`{command[0]} {command[1] if len(command) > 1 else ''}` was refused: {said}")
-
-
-def _environment() -> dict[str, str]:
-    """The environment, with times in seconds since 1970."""
-    return os.environ | {"SLURM_TIME_FORMAT": "%s"}
+    rights = " Expected an operator of Slurm." if "permission denied" in said.lower() else ""
+    raise ExecutionError(f"`{' '.join(command[:2])}` was refused: {said}.{rights}")
 
 
 def update(thing: str, name: str, **fields: str) -> None:
@@ -144,11 +156,30 @@ def update(thing: str, name: str, **fields: str) -> None:
     call("scontrol", "update", f"{thing}={name}", *(f"{field}={value}" for field, value in fields.items()))
 
 
-def jobs_table(job: str = "") -> dict[str, JobRow]:
-    """All jobs, or one, by the names that snapshots give them; each pending task of an array is one."""
-    only = (f"--jobs={job}",) if job else ()
+def jobs_table(*only: str) -> dict[str, JobRow]:
+    """
+    All jobs, or only some, by the names that snapshots give them; each pending task of an array is one.
+
+    A job that is not there is left out.
+    """
+    if 0 < len(only) <= _MOST_BY_ONE:
+        return {name: row for job in only for name, row in _one_job(job).items() if name == job}
+    return _jobs()
+
+
+def _one_job(job: str) -> dict[str, JobRow]:
+    """One job; one of an array with its other tasks."""
+    try:
+        return _jobs(f"--jobs={job}")
+    except ExecutionError as error:
+        if _NO_JOB in str(error).lower():
+            return {}
+        raise
+
+
+def _jobs(*options: str) -> dict[str, JobRow]:
     form = f"--Format={_format(_JOB_FIELDS)}"
-    text = call("squeue", "--all", "--noheader", "--array", "--states=all", *only, form)
+    text = call("squeue", "--all", "--noheader", "--array", "--states=all", *options, form)
     found = {}
     for *texts, priority, submitted, comment in _rows(text, len(_JOB_FIELDS)):
         id_, array, task, state, reason, nodes, required, user, reservation = texts

@@ -8,13 +8,15 @@ the plan that start on its nodes use the reservation until they run: man page of
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.slurm.commands import call, update
 from gpuplan.planner.sources.slurm.values import hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpuplan.planner.executors.slurm.commands import JobRow
 
@@ -23,26 +25,32 @@ PREFIX: Final = "gpuplan-"
 
 _MINUTES: Final = 15
 """Time until a fence ends by itself, from its last change on."""
+_KEPT_EVERY: Final = 5 * 60.0
+"""Seconds after which the end of a fence that is in use is moved."""
 
-_FLAGS: Final = "IGNORE_JOBS,FLEX,OVERLAP"
-"""Jobs there stay, those of the plan may outlast the fence, and other reservations may be there too."""
+_FLAGS: Final = "IGNORE_JOBS,FLEX,OVERLAP,NO_HOLD_JOBS_AFTER_END"
+"""
+Jobs there stay, those of the plan may outlast the fence and wait without it, and other reservations may be
+there too.
+"""
 
 
 class Fence:
     """The fence of one plan."""
 
-    def __init__(self, plan: str) -> None:
+    def __init__(self, plan: str, *, now: Callable[[], float] = time.monotonic) -> None:
         """A fence of the plan with this uid; one that an earlier apply made is joined."""
         self.name = f"{PREFIX}{plan}"
-        self._nodes: set[str] = set()
-        self._users: set[str] = set()
-        fields = _fences().get(self.name)
-        self._exists = fields is not None
-        if fields:
-            self._nodes, self._users = (
-                set(hosts(fields.get("Nodes"))),
-                set(fields.get("Users", "").split(",")),
-            )
+        self._now = now
+        self._changed = now()
+        self._nodes: frozenset[str] = frozenset()
+        self._users: frozenset[str] = frozenset()
+        fields = _fences().get(self.name, {})
+        self._exists = bool(fields)
+        # One that has ended stays while jobs use it, and keeps no other job away.
+        if fields.get("State") == "ACTIVE":
+            self._nodes = frozenset(hosts(fields.get("Nodes")))
+            self._users = frozenset(fields.get("Users", "").split(","))
 
     def enclose(self, nodes: Iterable[str]) -> None:
         """Let only jobs of the plan start on these nodes."""
@@ -59,43 +67,71 @@ class Fence:
         self._change({*nodes}, {user})
         return True
 
+    def keep(self) -> None:
+        """Move the end of the fence away if it comes closer."""
+        if self._nodes and self._now() - self._changed >= _KEPT_EVERY:
+            self._set(self._nodes, self._users)
+
     def _change(self, nodes: set[str], users: set[str]) -> None:
-        if nodes <= self._nodes and users <= self._users:
-            return
-        self._nodes |= nodes
-        self._users |= users
-        parts = [f"Nodes={','.join(sorted(self._nodes))}", f"Users={','.join(sorted(self._users))}"]
+        if not nodes <= self._nodes or not users <= self._users:
+            self._set(self._nodes | nodes, self._users | users)
+
+    def _set(self, nodes: frozenset[str], users: frozenset[str]) -> None:
+        name = f"ReservationName={self.name}"
+        parts = (f"Nodes={','.join(sorted(nodes))}", f"Users={','.join(sorted(users))}")
         if self._exists:
-            call(
-                "scontrol", "update", f"ReservationName={self.name}", *parts, f"EndTime=now+{_MINUTES}minutes"
-            )
-        else:
+            try:
+                call("scontrol", "update", name, *parts, f"EndTime=now+{_MINUTES}minutes")
+            except ExecutionError:
+                # It may have ended, or an operator has removed it.
+                self._exists = self.name in _fences()
+                if self._exists:
+                    raise
+        if not self._exists:
             begins = ("StartTime=now", f"Duration={_MINUTES}", f"Flags={_FLAGS}")
-            call("scontrol", "create", "reservation", f"ReservationName={self.name}", *parts, *begins)
-            self._exists = True
+            call("scontrol", "create", "reservation", name, *parts, *begins)
+        # Only now: a change that did not arrive is made again.
+        self._exists, self._nodes, self._users, self._changed = True, nodes, users, self._now()
 
 
-def remove_fences(jobs: Mapping[str, JobRow]) -> None:
-    """Remove the fences that no pending job needs, and take running jobs out of them."""
-    for name in _fences():
+def remove_fences(jobs: Mapping[str, JobRow], *, kept: Collection[str] = ()) -> bool:
+    """
+    Remove the fences that no pending job needs, and take running jobs out of them; True if some are left.
+
+    Those of the names `kept` stay and do not count.
+    """
+    left = False
+    for name in _fences().keys() - set(kept):
         inside = [row for row in jobs.values() if row.reservation == name]
+        if any((row.pending and not row.held) or row.configuring for row in inside):
+            left = True
+            continue
         for row in inside:
-            if row.running:
+            if row.pending or row.running:
                 update("JobId", row.id, ReservationName="")
-        if not any(row.pending or row.configuring for row in inside):
-            call("scontrol", "delete", f"ReservationName={name}")
+        call("scontrol", "delete", f"ReservationName={name}")
+    return left
 
 
 def fenced_nodes() -> frozenset[str]:
-    """Slurm's names of the nodes behind fences."""
-    return frozenset(node for fields in _fences().values() for node in hosts(fields.get("Nodes")))
+    """Slurm's names of the nodes behind fences that no operator has reserved as well."""
+    fenced: set[str] = set()
+    reserved: set[str] = set()
+    for name, fields in _reservations().items():
+        if fields.get("State") == "ACTIVE":
+            (fenced if name.startswith(PREFIX) else reserved).update(hosts(fields.get("Nodes")))
+    return frozenset(fenced - reserved)
 
 
 def _fences() -> dict[str, dict[str, str]]:
-    """Fields of the fences that there are, by name."""
+    return {name: fields for name, fields in _reservations().items() if name.startswith(PREFIX)}
+
+
+def _reservations() -> dict[str, dict[str, str]]:
+    """Fields of the reservations that there are, by name."""
     found = {}
     for line in call("scontrol", "--oneliner", "show", "reservation").splitlines():
         fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
-        if (name := fields.get("ReservationName", "")).startswith(PREFIX):
+        if name := fields.get("ReservationName", ""):
             found[name] = fields
     return found

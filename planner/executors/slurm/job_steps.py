@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
 from gpuplan.planner.sources.slurm.marks import Step
+from gpuplan.planner.sources.slurm.values import hosts
 
 if TYPE_CHECKING:
     from gpuplan.planner.executors.slurm.commands import JobRow
@@ -61,30 +62,44 @@ def next_step(mark: Mark | None, row: JobRow | None, *, now: float, tried: froze
     if mark.step is Step.FAILED:
         return NextStep(Deed.NOTHING, ActionProgress(ActionPhase.FAILED, mark.reason, retryable=True))
     if mark.kind == ActionKind.START or mark.step is Step.PLACING:
-        return _of_placement(row, tried)
+        return _of_placement(mark, row, tried)
     if mark.step is Step.STOPPING:
         return _of_stop(mark, row, tried)
     return _of_notice(mark, row, now, tried)
 
 
-def _of_placement(row: JobRow, tried: frozenset[Deed]) -> NextStep:
+def _of_placement(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
     """A job that is placed runs soon, or its nodes boot, or it waits for what still holds them."""
+    there = set(hosts(mark.nodes))
     if row.configuring:
         return _under_way("its nodes boot")
-    if row.running:
-        return NextStep(Deed.LAND, LANDED)
+    if row.pending:
+        return _of_wait(there, row, tried)
+    if row.running or row.nodes:
+        # It runs, or has run and is over.
+        return _landed_on(there, row)
+    return _failed(f"it is {row.state.lower()}")
+
+
+def _of_wait(there: set[str], row: JobRow, tried: frozenset[Deed]) -> NextStep:
+    """A waiting job is placed once, and then waits for its nodes."""
     if row.launch_failed:
         return _failed("Slurm could not launch it")
-    if row.pending:
-        if _UNAVAILABLE in row.reason:
-            return _failed(f"Slurm says {row.reason}")
-        if not row.held:
-            return _under_way(f"Slurm says {row.reason}" if row.reason else "")
+    if row.held or set(hosts(row.required)) != there:
+        # A job that was requeued, or submitted without a hold, is not held: Slurm would start it anywhere.
         if Deed.PLACE in tried:
-            return _failed("it was held again")
+            return _failed("it was held again" if row.held else "its nodes were changed")
         return NextStep(Deed.PLACE, ActionProgress(ActionPhase.ASKED))
-    # It is over; with nodes it has run.
-    return NextStep(Deed.LAND, LANDED) if row.nodes else _failed(f"it is {row.state.lower()}")
+    if _UNAVAILABLE in row.reason:
+        return _failed(f"Slurm says {row.reason}")
+    return _under_way(f"Slurm says {row.reason}" if row.reason else "")
+
+
+def _landed_on(there: set[str], row: JobRow) -> NextStep:
+    """A job that Slurm started elsewhere, in the moment before it was placed, is not as planned."""
+    if set(hosts(row.nodes)) != there:
+        return _failed(f"Slurm started it on {row.nodes}")
+    return NextStep(Deed.LAND, LANDED)
 
 
 def _of_notice(mark: Mark, row: JobRow, now: float, tried: frozenset[Deed]) -> NextStep:

@@ -14,9 +14,9 @@ HELD, REQUEUED = "JobHeldUser", "job requeued in held state"
 NONE_TRIED = frozenset()
 
 
-def row(state, reason="None", nodes=""):
+def row(state, reason="None", nodes="", required="gpu01"):
     held = "held" in reason.lower()
-    return JobRow("7", state, reason, nodes, "", "ann", "", 0 if held else 5, 1, Marks())
+    return JobRow("7", state, reason, nodes, required, "ann", "", 0 if held else 5, 1, Marks())
 
 
 def found(kind, step, job, *, tried=NONE_TRIED, until=0):
@@ -29,11 +29,16 @@ def found(kind, step, job, *, tried=NONE_TRIED, until=0):
     ("job", "expected"),
     [
         (row("PENDING", HELD), (Deed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", HELD, required=""), (Deed.PLACE, ActionPhase.ASKED)),
+        # Slurm or its user requeued it, and it still requires the nodes of its last start.
+        (row("PENDING", "BeginTime", required="gpu02"), (Deed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", "UnavailableNodes:gpu02", required="gpu02"), (Deed.PLACE, ActionPhase.ASKED)),
         (row("PENDING", "Resources"), (Deed.NOTHING, ActionPhase.UNDER_WAY)),
         (row("PENDING", "ReqNodeNotAvail, UnavailableNodes:gpu01"), (Deed.FAIL, ActionPhase.FAILED)),
         (row("PENDING", "launch failed requeued held"), (Deed.FAIL, ActionPhase.FAILED)),
         (row("CONFIGURING", nodes="gpu01"), (Deed.NOTHING, ActionPhase.UNDER_WAY)),
         (row("RUNNING", nodes="gpu01"), (Deed.LAND, ActionPhase.LANDED)),
+        (row("RUNNING", nodes="gpu[02-03]"), (Deed.FAIL, ActionPhase.FAILED)),
         (row("COMPLETED", nodes="gpu01"), (Deed.LAND, ActionPhase.LANDED)),
         (row("CANCELLED"), (Deed.FAIL, ActionPhase.FAILED)),
     ],
@@ -46,6 +51,14 @@ def test_a_start_is_placed_followed_and_landed(job, expected):
 def test_a_job_that_is_held_again_after_its_release_is_not_released_against_its_user():
     held = found("start", Step.ASKED, row("PENDING", HELD), tried=frozenset({Deed.PLACE}))
     assert held == (Deed.FAIL, ActionPhase.FAILED)
+
+
+def test_a_job_that_is_given_other_nodes_after_its_release_keeps_them():
+    changed = row("PENDING", "Resources", required="gpu02")
+    assert found("start", Step.ASKED, changed, tried=frozenset({Deed.PLACE})) == (
+        Deed.FAIL,
+        ActionPhase.FAILED,
+    )
 
 
 RUNNING = row("RUNNING", nodes="gpu01")

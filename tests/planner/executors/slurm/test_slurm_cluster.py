@@ -136,6 +136,37 @@ def test_a_migrated_job_runs_on_its_new_node(slurm, tmp_path):
     assert slurm.states()[wide][0] == "RUNNING"
 
 
+def test_a_job_that_its_user_requeued_starts_where_the_plan_says(slurm, tmp_path):
+    ours = slurm.submit(*WHOLE_NODE)
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    (node,) = nodes_of(cluster)[ours]
+    slurm.command("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    slurm.command("scontrol", "requeue", ours)
+    slurm.wait_until(lambda: slurm.states()[ours][0] == "PENDING", f"{ours} waits")
+    # It is not held, and still requires the node of its first start.
+    slurm.command("scontrol", "update", f"JobId={ours}", "StartTime=now")
+    plan = planned(cluster)
+    applied(plan, cluster, tmp_path)
+    assert nodes_of(cluster) == planned_nodes(plan)
+    assert nodes_of(cluster)[ours] != {node}
+
+
+def test_a_fence_that_a_killed_apply_left_keeps_no_later_plan_away(slurm, tmp_path):
+    fence = ("Users=root", "StartTime=now", "Duration=15", "Flags=IGNORE_JOBS,FLEX,OVERLAP")
+    slurm.command(
+        "scontrol", "create", "reservation", "ReservationName=gpuplan-old", "Nodes=gpu[01-04]", *fence
+    )
+    left = slurm.submit(*WHOLE_NODE)
+    slurm.command("scontrol", "update", f"JobId={left}", "ReservationName=gpuplan-old")
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    assert kinds(plan) == [f"start/{left}"]
+    applied(plan, cluster, tmp_path)
+    assert nodes_of(cluster) == planned_nodes(plan)
+    assert "No reservations" in slurm.command("scontrol", "show", "reservation")
+
+
 def test_foreign_jobs_count_and_are_not_touched(slurm, tmp_path):
     running = slurm.submit(*WHOLE_NODE, comment="mine")
     slurm.command("scontrol", "release", running)

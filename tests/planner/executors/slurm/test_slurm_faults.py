@@ -84,7 +84,7 @@ NOTICES = ("gpuplan", "gpuplan signal=CONT@2")
 class Subprocess:
     """The module `subprocess` with another `run`."""
 
-    TimeoutExpired = subprocess.TimeoutExpired
+    TimeoutExpired, DEVNULL = subprocess.TimeoutExpired, subprocess.DEVNULL
 
     def __init__(self, run):
         self.run = run
