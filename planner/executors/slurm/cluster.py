@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import tempfile
 import time
@@ -12,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.executors.interface import (
@@ -25,7 +23,7 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
-from gpuplan.planner.executors.slurm.fence import PREFIX, Fence, fenced_nodes, remove_fences
+from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
 from gpuplan.planner.executors.slurm.job_steps import Deed, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
 from gpuplan.planner.io.file_lock import exclusive_lock
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.executors.slurm.commands import JobRow, NodeRow
     from gpuplan.planner.sources.slurm.managed import Notice
 
-_LOG: Final = logging.getLogger(__name__)
 
 _OF_NODES: Final = frozenset(
     {ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
@@ -70,9 +67,11 @@ class SlurmCluster:
         """The jobs that are handed to gpuplan."""
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
-        self._fences: dict[str, Fence] = {}
-        self._other_fences = False
-        """True if fences of other plans may be there."""
+        self._fences = Fences()
+        self._looked = False
+        """True once a snapshot was taken under the present lock: what follows is no check."""
+        self._carried_out = False
+        """True if this lock was for more than a check of a plan of which steps are left."""
         self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
 
@@ -96,31 +95,25 @@ class SlurmCluster:
         """Lock the cluster against applies by others on this machine."""
         lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
         with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}", in_public=True):
+            self._looked = self._carried_out = False
             try:
                 yield
             finally:
-                self._leave_fences()
-
-    def _leave_fences(self) -> None:
-        """Remove the fences that are not needed any more; one that stays ends by itself."""
-        if not self._fences:
-            return
-        self._fences.clear()
-        try:
-            remove_fences(jobs_table())
-        except PlannerError as error:
-            _LOG.warning("phase=apply fence=left reason=%s", error)
+                # A check leaves what a killed apply fenced, or others would take it before the apply goes on.
+                self._fences.leave(removed=self._carried_out)
 
     def snapshot(self) -> Snapshot:
         """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
         reading = read_slurm_live(managed=True, fenced=fenced_nodes())
         self._notices = reading.managed
+        self._looked = True
         return reading.snapshot
 
     # --- the protocol --------------------------------------------------------------------------------------
 
     def begin(self, action: Change, key: str) -> ActionProgress:
         """See `ClusterWriter`."""
+        self._carried_out = True
         if ActionKind(action.type) not in SLURM_CAN:
             raise ExecutionError(f"{action_subject(action)}: a Slurm cluster cannot {action.type} it.")
         if isinstance(action, NodeAction):
@@ -129,7 +122,7 @@ class SlurmCluster:
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
         """See `ClusterWriter`; steps that are due are done."""
-        self._keep_fences()
+        self._fences.keep()
         kinds = {key: _parts(key)[0] for key in keys}
         jobs = _jobs_of(kinds)
         nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
@@ -142,6 +135,8 @@ class SlurmCluster:
                 found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
             else:
                 found[key] = self._observe_job(key, jobs.get(subject))
+        over = all(progress.phase is ActionPhase.LANDED for progress in found.values())
+        self._carried_out |= over or self._looked
         return found
 
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
@@ -246,7 +241,7 @@ class SlurmCluster:
         if row.pending:
             call("scontrol", "uhold", row.id)
             return
-        self._fence(mark.key).enclose(hosts(row.nodes))
+        self._fences.of(mark.key).enclose(hosts(row.nodes))
         call("scontrol", "requeuehold", row.id)
 
     def _place(self, row: JobRow, mark: Mark) -> None:
@@ -265,8 +260,8 @@ class SlurmCluster:
         if marks.required is None:
             marks = replace(marks, required=row.required)
         fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
-        if self._fence(mark.key).admit(row.user, hosts(mark.nodes)):
-            fields["ReservationName"] = self._fence(mark.key).name
+        if self._fences.of(mark.key).admit(row.user, hosts(mark.nodes)):
+            fields["ReservationName"] = self._fences.of(mark.key).name
         elif row.reservation.startswith(PREFIX):
             fields["ReservationName"] = ""
         if moves or "requeued" in row.reason.lower():
@@ -277,7 +272,7 @@ class SlurmCluster:
     def _land(self, row: JobRow, mark: Mark) -> None:
         """Mark the action as done, and take back what only the way there needed."""
         marks = row.marks.with_mark(replace(mark, step=Step.LANDED))
-        fields = {"ReservationName": ""} if row.reservation == self._fence(mark.key).name else {}
+        fields = {"ReservationName": ""} if row.reservation == self._fences.of(mark.key).name else {}
         if row.pending:
             # It may start anywhere again, and at any time.
             fields |= {"StartTime": "now", "ReqNodeList": marks.required or ""}
@@ -313,23 +308,6 @@ class SlurmCluster:
         marks = replace(row.marks, promise=text, promise_key=key)
         if marks != row.marks:
             update("JobId", row.id, AdminComment=str(marks))
-
-    def _fence(self, key: str) -> Fence:
-        plan = key.partition(":")[0]
-        if plan not in self._fences:
-            self._fences[plan] = Fence(plan)
-            # A killed apply of another plan may have left one.
-            self._other_fences = True
-        return self._fences[plan]
-
-    def _keep_fences(self) -> None:
-        """Keep the fences of this apply; others go once no job waits behind them."""
-        for fence in self._fences.values():
-            fence.keep()
-        if self._other_fences:
-            self._other_fences = remove_fences(
-                jobs_table(), kept=[fence.name for fence in self._fences.values()]
-            )
 
     def _nodes_of(self, placement: Placement) -> str:
         """Slurm's names of the nodes of a placement."""

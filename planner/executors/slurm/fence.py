@@ -8,17 +8,21 @@ the plan that start on its nodes use the reservation until they run: man page of
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.errors import PlannerError
 from gpuplan.planner.executors.interface import ExecutionError
-from gpuplan.planner.executors.slurm.commands import call, update
+from gpuplan.planner.executors.slurm.commands import call, jobs_table, update
 from gpuplan.planner.sources.slurm.values import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpuplan.planner.executors.slurm.commands import JobRow
+
+_LOG: Final = logging.getLogger(__name__)
 
 PREFIX: Final = "gpuplan-"
 """Beginning of the names of fences; readers of Slurm leave these reservations out."""
@@ -92,6 +96,42 @@ class Fence:
             call("scontrol", "create", "reservation", name, *parts, *begins)
         # Only now: a change that did not arrive is made again.
         self._exists, self._nodes, self._users, self._changed = True, nodes, users, self._now()
+
+
+class Fences:
+    """The fences of one process, and those that killed applies of other plans left."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self._own: dict[str, Fence] = {}
+        self._others = False
+        """True if fences of other plans may be there."""
+
+    def of(self, key: str) -> Fence:
+        """The fence of the plan of an action's key."""
+        plan = key.partition(":")[0]
+        if plan not in self._own:
+            self._own[plan] = Fence(plan)
+            self._others = True
+        return self._own[plan]
+
+    def keep(self) -> None:
+        """Keep the fences of this process; others go once no job waits behind them."""
+        for fence in self._own.values():
+            fence.keep()
+        if self._others:
+            self._others = remove_fences(jobs_table(), kept=[fence.name for fence in self._own.values()])
+
+    def leave(self, *, removed: bool) -> None:
+        """Forget the fences, and remove those that no job waits for; one that stays ends by itself."""
+        used = bool(self._own)
+        self._own.clear()
+        if not used or not removed:
+            return
+        try:
+            remove_fences(jobs_table())
+        except PlannerError as error:
+            _LOG.warning("phase=apply fence=left reason=%s", error)
 
 
 def remove_fences(jobs: Mapping[str, JobRow], *, kept: Collection[str] = ()) -> bool:

@@ -78,9 +78,15 @@ class ManagedJobs:
                 found = {"held": job.running is None, "hold_reason": reason, "preemptible": False}
                 yield job.model_copy(update=found)
                 continue
+            if job.running is None and not _is_held(record):
+                note(f"job {job.name}", "it is handed over, but not held: Slurm may start it first")
             self.notices[job.name] = notice
             saves = {} if notice is None else {"checkpoint_duration": notice.seconds}
             yield job.model_copy(update={**saves, "promise": _promise(job, marks)})
+
+
+def _is_held(record: Record) -> bool:
+    return record.get("hold") is True or number(record.get("priority")) == 0
 
 
 def _marks(record: Record) -> Marks:

@@ -12,12 +12,14 @@ import time
 
 import pytest
 
+from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.apply import apply_plan, check_plan
 from gpuplan.planner.apply.apply_loop import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
+from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -164,6 +166,28 @@ def test_a_fence_that_a_killed_apply_left_keeps_no_later_plan_away(slurm, tmp_pa
     assert kinds(plan) == [f"start/{left}"]
     applied(plan, cluster, tmp_path)
     assert nodes_of(cluster) == planned_nodes(plan)
+    assert "No reservations" in slurm.command("scontrol", "show", "reservation")
+
+
+def test_a_check_leaves_the_fence_of_a_killed_apply(slurm, tmp_path):
+    victim = slurm.submit(*EVERYTHING, "-p", "low")
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    large = slurm.submit(*EVERYTHING)
+    plan = planned(cluster)
+    stop = next(change for change in changes_of(plan.actions) if change.type == "preempt")
+    key = key_of(plan, stop)
+    cluster.begin(stop, key)
+    slurm.wait_until(lambda: cluster.observe([key])[key].phase is ActionPhase.LANDED, "it is stopped")
+    resumed = SlurmCluster()
+    audit = AuditLog(tmp_path / "lost.jsonl")
+    with pytest.raises(PlannerError, match="in part"):
+        check_plan(plan, resumed, audit, resume=False)
+    check_plan(plan, resumed, audit, resume=True)
+    assert "gpuplan-" in slurm.command("scontrol", "show", "reservation")
+    apply_plan(plan, resumed, audit, actor="test", now=lambda: NOW, resume=True)
+    assert slurm.states()[large][0] == "RUNNING"
+    assert slurm.states()[victim][0] == "PENDING"
     assert "No reservations" in slurm.command("scontrol", "show", "reservation")
 
 

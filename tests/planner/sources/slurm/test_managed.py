@@ -57,12 +57,20 @@ def test_a_job_that_is_handed_over_waits_for_a_plan(tmp_path, reason):
     assert set(found.managed) == {str(waiting), str(running)}
     assert not jobs[str(waiting)].held
     assert jobs[str(running)].preemptible
+    assert any("not held" in each for each in found.notes) == (reason == "None")
 
 
 def test_the_hold_of_an_operator_is_kept(tmp_path):
     waiting, _ = pending_and_running(tmp_path)
     held = {"comment": "gpuplan", "state_reason": "JobHeldAdmin", "priority": 0}
     assert changed(tmp_path, {waiting: held}).snapshot.job_by_name[str(waiting)].held
+
+
+@pytest.mark.parametrize(("reservation", "held"), [("gpuplan-old", False), ("operators", True)])
+def test_a_job_behind_a_fence_of_gpuplan_itself_asks_for_no_reservation(tmp_path, reservation, held):
+    waiting, _ = pending_and_running(tmp_path)
+    ours = {"comment": "gpuplan", "resv_name": reservation}
+    assert changed(tmp_path, {waiting: ours}).snapshot.job_by_name[str(waiting)].held is held
 
 
 def test_nodes_that_gpuplan_named_earlier_are_not_required_by_the_user(tmp_path):
