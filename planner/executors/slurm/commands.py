@@ -134,7 +134,7 @@ def call(*command: str) -> str:
             timeout=_TIMEOUT,
             check=False,
             stdin=subprocess.DEVNULL,
-            env=slurm_environment() | {"SLURM_TIME_FORMAT": "%s"},  # seconds since 1970
+            env=slurm_environment(),
         )
     except subprocess.TimeoutExpired:
         raise UnreachableError(f"`{command[0]}` gave no answer within {_TIMEOUT} s.") from None

@@ -14,6 +14,6 @@ VARIABLES.
 
 
 def slurm_environment() -> dict[str, str]:
-    """The variables for a command of Slurm; lists of array tasks are written in full."""
+    """The variables for a command of Slurm: lists of array tasks in full, times in seconds since 1970."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OPTIONS)}
-    return kept | {"SLURM_BITSTR_LEN": "0"}
+    return kept | {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}

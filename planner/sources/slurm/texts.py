@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass, fields
@@ -10,15 +9,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
+from gpuplan.planner.sources.slurm.environment import slurm_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _TIMEOUT: Final = 60
 """Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
-
-_ENVIRONMENT: Final = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
-"""Lists of array tasks in full, and times as seconds since 1970, whatever the time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,7 @@ def _output(command: tuple[str, ...], *, may_fail: bool = False) -> bytes:
     """Standard output of a command of Slurm."""
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=_TIMEOUT, check=False, env=os.environ | _ENVIRONMENT
+            command, capture_output=True, timeout=_TIMEOUT, check=False, env=slurm_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         if may_fail and isinstance(error, FileNotFoundError):
