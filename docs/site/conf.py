@@ -57,6 +57,7 @@ docs/running
 docs/approval
 docs/slurm
 docs/nvml
+docs/local
 docs/explaining
 docs/whatif
 docs/simulation

@@ -21,6 +21,7 @@ from gpuplan.planner.cli.commands.doctor import doctor_command
 from gpuplan.planner.cli.commands.event import event_command
 from gpuplan.planner.cli.commands.explain import explain_command
 from gpuplan.planner.cli.commands.init import init_command
+from gpuplan.planner.cli.commands.local import local_group
 from gpuplan.planner.cli.commands.mig import mig_group
 from gpuplan.planner.cli.commands.plan import diff_command, plan_command, show_command, verify_command
 from gpuplan.planner.cli.commands.run import history_command, run_command
@@ -45,7 +46,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
     "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
-    "Apply": ("approve", "apply", "run", "history", "audit", "event", "simulated"),
+    "Apply": ("approve", "apply", "run", "history", "audit", "event", "simulated", "local"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
@@ -110,6 +111,7 @@ for _command in (
     schema_command,
     audit_group,
     simulated_group,
+    local_group,
     mig_group,
     event_command,
     doctor_command,

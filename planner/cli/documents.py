@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 _OPTIONS = {
+    "local": {"state", "allow_mig"},
     "nvml": {"watch"},
     "openb": {"nodes", "pods", "at"},
     "simulated": {"state"},
@@ -41,8 +42,9 @@ STATE = ".gpuplan/simulated.db"
     "--from",
     "kind",
     type=click.Choice(list(_OPTIONS)),
-    help="What to read instead of SOURCE: the GPUs of this host, a Slurm cluster by its commands, from files "
-    "with their output or by slurmrestd, the simulated cluster, the openb trace, or a synthetic workload.",
+    help="What to read instead of SOURCE: the queue of this host, its GPUs, a Slurm cluster by its commands, "
+    "from files with their output or by slurmrestd, the simulated cluster, the openb trace, or a synthetic "
+    "workload.",
 )
 @merge_option
 @click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
@@ -63,8 +65,13 @@ STATE = ".gpuplan/simulated.db"
 @click.option("--profile", type=click.Path(path_type=Path), help="synthetic: workload profile (YAML).")
 @click.option("--seed", type=int, default=0, show_default=True, help="synthetic: seed.")
 @click.option(
-    "--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="simulated: file."
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE,
+    show_default=True,
+    help="simulated: file. local: folder of the queue, by default .gpuplan/host.",
 )
+@click.option("--allow-mig", is_flag=True, help="local: plans may change MIG layouts.")
 @click.option(
     "-o",
     "--out",
@@ -85,6 +92,7 @@ def snapshot_command(
     profile: Path | None,
     seed: int,
     state: Path,
+    allow_mig: bool,
     out: Path | None,
 ) -> None:
     """
@@ -102,6 +110,8 @@ def snapshot_command(
         match kind:
             case None:
                 snapshot = load_snapshot(str(source))
+            case "local":
+                snapshot = _read_local(state, allow_mig=allow_mig)
             case "nvml":
                 snapshot = _read_nvml(watch)
             case "openb":
@@ -145,9 +155,11 @@ def _check_usage(kind: str | None, source: str | None, merge: tuple[Path, ...]) 
         raise click.UsageError("expected one of --from and SOURCE.")
     if source is not None and not merge:
         raise click.UsageError("SOURCE is a snapshot already; expected --merge with facts to add to it.")
-    for other in sorted(_OPTIONS.keys() - {kind}):
-        if stray := stray_option(_OPTIONS[other] - _OPTIONS.get(kind or "", set())):
-            raise click.UsageError(f"{stray} is for --from {other}.")
+    own = _OPTIONS.get(kind or "", set())
+    if stray := stray_option(set().union(*_OPTIONS.values()) - own):
+        name = stray.removeprefix("--").replace("-", "_")
+        owners = " or ".join(other for other, options in _OPTIONS.items() if name in options)
+        raise click.UsageError(f"{stray} is for --from {owners}.")
 
 
 def _read_slurm(
@@ -181,6 +193,15 @@ def _read_nvml(watch: int) -> Snapshot:
     from gpuplan.planner.sources.nvml.nvml import read_host, this_host
 
     found = read_host(this_host(), watch_seconds=watch / 1000)
+    _say_notes(found.findings, "Health of the GPUs:")
+    _say_notes(found.notes, "Not understood:")
+    return found.snapshot
+
+
+def _read_local(state: Path, *, allow_mig: bool) -> Snapshot:
+    from gpuplan.planner.cli.commands.local import open_host
+
+    found = open_host(state, allow_mig=allow_mig).read()
     _say_notes(found.findings, "Health of the GPUs:")
     _say_notes(found.notes, "Not understood:")
     return found.snapshot

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
-EXECUTORS: Final = ("simulated", "slurm")
+EXECUTORS: Final = ("simulated", "local", "slurm")
 
 PIPE_WIDTH = 1_000_000
 """Columns for text to a file or a pipe, unless COLUMNS is set: nothing is cut or wrapped."""

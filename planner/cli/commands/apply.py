@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import (
@@ -66,6 +67,7 @@ drift_option = click.option(
     "--executor", type=click.Choice(EXECUTORS), required=True, help="Executor that applies the plan."
 )
 @state_option
+@allow_mig_option
 @audit_option
 @in_force_option
 @click.option("--auto-approve", is_flag=True, help="Do not ask.")
@@ -76,6 +78,7 @@ def apply_command(
     plan_file: str,
     executor: str,
     state: Path,
+    allow_mig: bool,
     audit_file: Path,
     policy_file: str | None,
     auto_approve: bool,
@@ -132,13 +135,21 @@ def apply_command(
         )
     make_directory(audit_file.parent)
     audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
-    if executor != "simulated" and (stray := stray_option({"state"})):
-        raise click.UsageError(f"{stray} is for --executor simulated.")
+    check_executor(executor)
     if not auto_approve:
-        _approve(plan, executor, state, audit, resume=resume, drift_mode=mode, approval=approval)
+        _approve(
+            plan,
+            executor,
+            state,
+            audit,
+            resume=resume,
+            drift_mode=mode,
+            approval=approval,
+            allow_mig=allow_mig,
+        )
     try:
         with (
-            _cluster(executor, state, plan) as cluster,
+            _cluster(executor, state, plan, allow_mig=allow_mig) as cluster,
             _progress() as on_progress,
             stop_on_signals() as stop,
         ):
@@ -179,6 +190,14 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
         "not_done": outcome.remaining,
         "audit": str(audit_file),
     }
+
+
+def check_executor(executor: str | None) -> None:
+    """Raise a usage error if the command line has an option of another executor."""
+    if executor == "slurm" and (stray := stray_option({"state"})):
+        raise click.UsageError(f"{stray} is for --executor simulated and local.")
+    if executor != "local" and (stray := stray_option({"allow_mig"})):
+        raise click.UsageError(f"{stray} is for --executor local.")
 
 
 def current_user() -> str:
@@ -224,6 +243,7 @@ def _approve(
     resume: bool,
     drift_mode: Drift | None,
     approval: ApprovalCheck,
+    allow_mig: bool,
 ) -> None:
     """Ask for approval if the plan passes its checks and some of it is left to do."""
     from datetime import UTC, datetime
@@ -233,7 +253,7 @@ def _approve(
     if executor == "simulated" and not state.exists():
         standing = check_plan(plan, None, audit, resume=resume, drift_mode=drift_mode)
     else:
-        with _cluster(executor, state, plan) as cluster:
+        with _cluster(executor, state, plan, allow_mig=allow_mig) as cluster:
             standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
             if standing.left:
                 approval.require(plan, cluster.identity, datetime.now(UTC))
@@ -265,7 +285,7 @@ def _ask(plan: Plan, standing: ApplyProgress) -> None:
 
 
 @contextmanager
-def _cluster(executor: str, state: Path, plan: Plan) -> Iterator[Executor]:
+def _cluster(executor: str, state: Path, plan: Plan, *, allow_mig: bool) -> Iterator[Executor]:
     """Open the cluster; a simulated one that is created for a plan that is then refused is deleted."""
     from gpuplan.models.errors import StalePlanError
     from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -275,6 +295,9 @@ def _cluster(executor: str, state: Path, plan: Plan) -> Iterator[Executor]:
         from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 
         yield SlurmCluster()
+        return
+    if executor == "local":
+        yield open_host(state, allow_mig=allow_mig)
         return
     if state.exists():
         with SimulatedCluster(state) as cluster:

@@ -114,6 +114,10 @@ def _identity(executor: str, state: Path) -> str:
         from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 
         return SlurmCluster().identity
+    if executor == "local":
+        from gpuplan.planner.cli.commands.local import open_host
+
+        return open_host(state).identity
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
     if not state.exists():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, current_user, drift_option
+from gpuplan.planner.cli.commands.apply import audit_option, check_executor, current_user, drift_option
+from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say_json
 from gpuplan.planner.cli.options import (
@@ -71,6 +72,7 @@ class Address(click.ParamType[tuple[str, int]]):
 )
 @state_option
 @merge_option
+@allow_mig_option
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
 @drift_option
@@ -115,6 +117,7 @@ def run_command(
     executor: str | None,
     state: Path,
     merge: tuple[Path, ...],
+    allow_mig: bool,
     applies: bool,
     audit_file: Path,
     drift_mode: str | None,
@@ -155,7 +158,8 @@ def run_command(
     from gpuplan.planner.sources.files import load_snapshot
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
-    if executor == "slurm" and (stray := stray_option({"state", "advance"})):
+    check_executor(executor)
+    if executor in ("local", "slurm") and (stray := stray_option({"advance"})):
         raise click.UsageError(f"{stray} is for --executor simulated.")
     if strict and executor is not None:
         raise click.UsageError("--strict is about SOURCE: expected none with --executor, found it.")
@@ -176,7 +180,7 @@ def run_command(
         live = None
         if executor is not None:
             live = LiveCluster(
-                executor=stack.enter_context(_cluster(executor, source, state)),
+                executor=stack.enter_context(_cluster(executor, source, state, allow_mig=allow_mig)),
                 audit=AuditLog(audit_file),
                 actor=current_user(),
                 now=_now,
@@ -238,12 +242,15 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
 
 
 @contextmanager
-def _cluster(executor: str, source: str, state: Path) -> Iterator[Executor]:
+def _cluster(executor: str, source: str, state: Path, *, allow_mig: bool) -> Iterator[Executor]:
     """Open the cluster; a simulated one is created from the source if it does not exist."""
     if executor == "slurm":
         from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 
         yield SlurmCluster()
+        return
+    if executor == "local":
+        yield open_host(state, allow_mig=allow_mig)
         return
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory

@@ -16,7 +16,7 @@ state_option = click.option(
     type=click.Path(path_type=Path),
     default=STATE,
     show_default=True,
-    help="File of the simulated cluster.",
+    help="File of the simulated cluster; for `local` the folder of its queue, by default .gpuplan/host.",
 )
 
 

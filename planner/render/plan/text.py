@@ -58,14 +58,14 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         ],
     ]
     if file and (plan.has_changes or promise_step(plan)):
-        executor = "slurm" if _is_slurm(plan.snapshot) else "simulated"
-        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor {executor}"))
+        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor {_executor(plan.snapshot)}"))
     return _text(sections)
 
 
-def _is_slurm(snapshot: Snapshot) -> bool:
-    """True for a snapshot of a Slurm cluster, by the labels of its nodes."""
-    return any("slurm/node" in node.labels for node in snapshot.cluster.nodes)
+def _executor(snapshot: Snapshot) -> str:
+    """The executor that a snapshot is probably for, by the labels of its nodes."""
+    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
+    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"
 
 
 def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:

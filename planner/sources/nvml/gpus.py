@@ -179,7 +179,7 @@ def _read_layout(found: GpuReading, ask: Callable[..., Any], note: Note) -> None
             note(f"GPU {found.index}", "its MIG instances cannot be read; run this as root")
             return
         for each in listed:
-            name = _profile_name(geometry, profile, each)
+            name = profile_name(geometry, profile, each.placement)
             if name is None:
                 found.unclear = True
                 text = f"{_text(profile.name)} at slice {each.placement.start}"
@@ -206,21 +206,17 @@ def _instances(found: GpuReading, profile: Any, ask: Callable[..., Any]) -> list
     return None if None in listed else listed
 
 
-def _profile_name(geometry: MigGeometry | None, profile: Any, instance: Any) -> str | None:
+def profile_name(geometry: MigGeometry | None, profile: Any, place: Any) -> str | None:
     """
-    The snapshot's name of an instance's profile; None if the model has none like it at that place.
+    The snapshot's name of a profile at a place; None if the model has none like it there.
 
     Profiles are told apart by slices and media extensions: boards of one model differ in the memory of their
     names.
     """
     has_media = _text(profile.name).endswith(MEDIA_EXTENSIONS)
     for known in geometry.profiles.values() if geometry else ():
-        alike = (known.compute_slices, known.memory_slices) == (profile.sliceCount, instance.placement.size)
-        if (
-            alike
-            and known.name.endswith(MEDIA_EXTENSIONS) == has_media
-            and instance.placement.start in known.starts
-        ):
+        alike = (known.compute_slices, known.memory_slices) == (profile.sliceCount, place.size)
+        if alike and known.name.endswith(MEDIA_EXTENSIONS) == has_media and place.start in known.starts:
             return known.name
     return None
 

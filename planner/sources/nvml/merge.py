@@ -189,6 +189,17 @@ class _Merge:
                 )
 
 
+def foreign_beside(held: Iterable[Replica], host: Snapshot) -> tuple[Job, ...]:
+    """The jobs of a host's reading, with what of their places is not held already."""
+    taken = {_part(each) for replica in held for each in replica.gpus}
+    return tuple(
+        _held_by(job, replica, left, replica.node, host)
+        for job in host.jobs
+        for replica in (job.running.replicas if job.running else ())
+        if (left := [each for each in replica.gpus if _part(each) not in taken])
+    )
+
+
 def _merged_node(node: Node, found: Node, told: Told) -> Node:
     """The node with the facts of NVML where it states none."""
     if found.gpus is None:

@@ -168,7 +168,7 @@ def test_a_saved_plan_takes_no_options_of_planning(gpuplan, plan_file, command, 
     [
         (("synthetic", "--profile", "p.yaml", "--nodes", "n.csv"), "--nodes is for --from openb."),
         (("openb", "--nodes", "n.csv", "--pods", "p.csv", "--seed", "1"), "--seed is for --from synthetic."),
-        (("synthetic", "--state", "s.db"), "--state is for --from simulated."),
+        (("synthetic", "--state", "s.db"), "--state is for --from local or simulated."),
     ],
 )
 def test_options_of_other_sources_are_refused(gpuplan, arguments, told):

@@ -169,6 +169,34 @@ API int nvmlComputeInstanceDestroy(void *handle) {
     return SUCCESS;
 }
 
+typedef struct {
+    unsigned version, id, slices, instances, processors, copy_engines, decoders, encoders, jpegs, ofas;
+    char name[96];
+} ComputeProfileInfo;
+
+/* The only compute profile here is the one that takes all of its GPU instance; its id is its number. */
+API int nvmlGpuInstanceGetComputeInstanceProfileInfoV(void *handle, unsigned which, unsigned engine,
+                                                      ComputeProfileInfo *info) {
+    static const int SLICES[] = {1, 2, 3, 4, 7};
+    FIND_GPU(handle);
+    if (part.instance == NO_INSTANCE || engine) return INVALID_ARGUMENT;
+    const Profile *profile = profile_by_id(model, gpu->instances[part.instance].profile);
+    if (which >= sizeof SLICES / sizeof *SLICES || SLICES[which] != profile->compute_slices) return NOT_SUPPORTED;
+    info->id = which;
+    info->slices = profile->compute_slices;
+    info->instances = 1;
+    return SUCCESS;
+}
+
+API int nvmlGpuInstanceGetComputeInstances(void *handle, unsigned profile, void **found, unsigned *count) {
+    (void)profile;
+    FIND_GPU(handle);
+    if (part.instance == NO_INSTANCE) return INVALID_ARGUMENT;
+    *count = gpu->instances[part.instance].has_compute;
+    if (*count) found[0] = handle;
+    return SUCCESS;
+}
+
 /* A MIG device is the compute instance that programs see. */
 
 API int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **device) {
