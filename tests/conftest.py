@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +42,8 @@ def slurm(tmp_path, monkeypatch):
     """A fresh Slurm that this process and its children speak to."""
     if reason := missing_slurm():
         pytest.skip(f"Slurm: {reason}")
-    with private_slurm(tmp_path / "slurm") as cluster:
+    # The path of a socket has at most 107 characters.
+    with TemporaryDirectory(prefix="slurm-") as short, private_slurm(Path(short) / "s") as cluster:
         monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
         monkeypatch.chdir(tmp_path)
         yield cluster

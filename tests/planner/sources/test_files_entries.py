@@ -19,7 +19,8 @@ def test_an_unknown_field_is_told_with_the_one_that_was_meant(told):
         "tolerations, affinity, preferred_nodes, regions, locality, spread, anti_affinity, datasets, "
         "workload_class, qos, time_slicing, submitted_at, expected_duration, deadline, hard_deadline, "
         "not_before, depends_on, depends_on_at_least, co_start, preemptible, checkpoint_duration, "
-        "restart_duration, preemptions, progress, retry, failures, failed_at, held, hold_reason, checkpoint_storage, "
+        "restart_duration, preemptions, progress, retry, failures, failed_at, held, hold_reason, "
+        "checkpoint_storage, "
         "labels, running, promise.\n"
         "  Maybe 'priority' was meant."
     )

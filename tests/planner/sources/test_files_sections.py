@@ -135,7 +135,8 @@ def test_an_unknown_field_of_the_cluster_is_told(told):
             "pools: [{name: spot, template: {name: s}, maximum: 4}]",
             (
                 "pool 'spot' has unknown field 'maximum'.\n"
-                "  Known: name, template, names, min, max, provisioning, interruptions_per_hour, node_added_at, "
+                "  Known: name, template, names, min, max, provisioning, interruptions_per_hour, "
+                "node_added_at, "
                 "node_removed_at.\n"
                 "  Maybe 'max' was meant.\n"
                 "jobs.yaml:2: pool 'spot' lacks field 'max'."
