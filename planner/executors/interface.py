@@ -124,7 +124,7 @@ class ClusterWriter(Protocol):
         Progress of the actions and promise steps of these keys; all keys are in the result.
 
         Of an action that has begun, the next step is done if its time has come: a job that was notified is
-        stopped when its grace period is over.
+        stopped when its grace period is over. Before the first snapshot under a lock nothing is done.
         """
         ...
 

@@ -68,6 +68,7 @@ class SlurmCluster:
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
         self._fences = Fences()
+        self._locked = False
         self._looked = False
         """True once a snapshot was taken under the present lock: what follows is no check."""
         self._carried_out = False
@@ -95,10 +96,11 @@ class SlurmCluster:
         """Lock the cluster against applies by others on this machine."""
         lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
         with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}", in_public=True):
-            self._looked = self._carried_out = False
+            self._locked, self._looked, self._carried_out = True, False, False
             try:
                 yield
             finally:
+                self._locked = False
                 # A check leaves what a killed apply fenced, or others would take it before the apply goes on.
                 self._fences.leave(removed=self._carried_out)
 
@@ -121,7 +123,7 @@ class SlurmCluster:
         return self._begin_job(action, key)
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
-        """See `ClusterWriter`; steps that are due are done."""
+        """See `ClusterWriter`; steps that are due are done, but not by the first look under a lock."""
         self._fences.keep()
         kinds = {key: _parts(key)[0] for key in keys}
         jobs = _jobs_of(kinds)
@@ -140,6 +142,9 @@ class SlurmCluster:
         return found
 
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
+        if self._locked and not self._looked:
+            # An apply, or its check, asks first how far the plan went, and an operator may still say no.
+            return next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key]).progress
         try:
             return self._advance(key, row)
         except UnreachableError as error:

@@ -392,3 +392,18 @@ def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
     records = verify_log(tmp_path / ".gpuplan" / "audit.jsonl").records
     assert json.loads(records[-1].model_dump_json())["detail"].startswith("complete")
     assert "No reservations" in slurm.command("scontrol", "show", "reservation")
+
+
+def test_a_check_of_a_plan_does_no_step(slurm, tmp_path):
+    victim = slurm.submit(*WHOLE_NODE, comment="gpuplan signal=CONT@1")
+    cluster = SlurmCluster()
+    applied(planned(cluster), cluster, tmp_path)
+    slurm.submit(*EVERYTHING)
+    plan = planned(cluster)
+    (stop,) = [change for change in changes_of(plan.actions) if change.type == "preempt"]
+    assert cluster.begin(stop, key_of(plan, stop)).phase is ActionPhase.ASKED
+    time.sleep(2)
+    check_plan(plan, SlurmCluster(), AuditLog(tmp_path / "other.jsonl"), resume=True)
+    assert slurm.states()[victim][0] == "RUNNING"
+    applied(plan, cluster, tmp_path, resume=True)
+    assert slurm.states()[victim][0] == "PENDING"
