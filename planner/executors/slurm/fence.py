@@ -83,6 +83,8 @@ class Fence:
     def _set(self, nodes: frozenset[str], users: frozenset[str]) -> None:
         name = f"ReservationName={self.name}"
         parts = (f"Nodes={','.join(sorted(nodes))}", f"Users={','.join(sorted(users))}")
+        # A creation that had no answer may have been done.
+        self._exists = self._exists or self.name in _fences()
         if self._exists:
             try:
                 call("scontrol", "update", name, *parts, f"EndTime=now+{_MINUTES}minutes")

@@ -47,6 +47,17 @@ def job(state, reservation, reason="Resources"):
     return JobRow("7", state, reason, "", "", "ann", reservation, 0 if held else 5, 1, Marks())
 
 
+def test_a_fence_that_was_made_without_an_answer_is_not_made_twice(scontrol):
+    asked = scontrol()
+    fence = Fence("p")
+    asked.error = UnreachableError("no answer")
+    with pytest.raises(UnreachableError):
+        fence.enclose(["gpu01"])
+    asked.lines.append(line("gpuplan-p", "gpu01"))
+    fence.enclose(["gpu01"])
+    assert [words[0] for words in asked.asked] == ["create", "update"]
+
+
 def test_a_change_that_did_not_arrive_is_made_again(scontrol):
     asked = scontrol()
     asked.error = UnreachableError("no answer")
