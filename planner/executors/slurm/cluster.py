@@ -265,9 +265,10 @@ class SlurmCluster:
         if marks.required is None:
             marks = replace(marks, required=row.required)
         fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
-        if self._fences.of(mark.key).admit(row.user, hosts(mark.nodes)):
+        own = row.reservation and not row.reservation.startswith(PREFIX)
+        if not own and self._fences.of(mark.key).admit(row.user, hosts(mark.nodes)):
             fields["ReservationName"] = self._fences.of(mark.key).name
-        elif row.reservation.startswith(PREFIX):
+        elif not own and row.reservation:
             fields["ReservationName"] = ""
         if moves or "requeued" in row.reason.lower():
             fields["StartTime"] = _BEGIN_IN
@@ -291,7 +292,7 @@ class SlurmCluster:
 
     def _take_back(self, row: JobRow, marks: Marks) -> None:
         """Hold a job again that does not run, and take back what an action changed; it gets these marks."""
-        fields = {"ReservationName": ""} if row.reservation else {}
+        fields = {"ReservationName": ""} if row.reservation.startswith(PREFIX) else {}
         if row.pending and not row.held:
             call("scontrol", "uhold", row.id)
             if not _still_pending(row.id):

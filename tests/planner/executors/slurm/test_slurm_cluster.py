@@ -298,6 +298,24 @@ def test_a_start_that_has_not_landed_is_taken_back(slurm, tmp_path):
     assert slurm.command("squeue", "--noheader", "--format=%T %r %n", f"--jobs={ours}") == before
 
 
+def test_a_job_keeps_the_reservation_of_its_user(slurm, tmp_path):
+    window = ("StartTime=now", "Duration=120", "Users=root", "Nodes=gpu02", "Flags=IGNORE_JOBS")
+    slurm.command("scontrol", "create", "reservation", "ReservationName=course", *window)
+    job = slurm.submit(*WHOLE_NODE, "--reservation=course")
+    cluster = SlurmCluster()
+    plan = planned(cluster)
+    (start,) = changes_of(plan.actions)
+    assert start.after.nodes == {"gpu02"}
+    assert cluster.begin(start, "other:start/1").phase is not ActionPhase.FAILED
+    cluster.undo("other:start/1")
+    asked = ("squeue", "--noheader", "--format=%v", f"--jobs={job}")
+    assert slurm.command(*asked) == "course"
+    if slurm.states()[job][0] == "PENDING":
+        applied(plan, cluster, tmp_path)
+    assert slurm.states()[job] == ("RUNNING", "gpu02")
+    assert slurm.command(*asked) == "course"
+
+
 def test_a_powered_down_node_is_powered_up_for_a_job(slurm, tmp_path):
     job = slurm.submit("-N1", "--gpus-per-node=a100:8")
     cluster = SlurmCluster()
