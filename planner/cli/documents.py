@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from gpuplan.planner.cli.console_log import say, say_json
-from gpuplan.planner.cli.options import ANY_PATH, DurationType, merge_option, show_spinner, stray_option
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    STATE,
+    DurationType,
+    merge_option,
+    show_spinner,
+    stray_option,
+)
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 if TYPE_CHECKING:
@@ -29,7 +36,6 @@ _OPTIONS = {
 }
 _MOST_NOTES = 50
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
-STATE = ".gpuplan/simulated.db"
 
 
 @click.command(

@@ -1,10 +1,12 @@
-"""Types of options and arguments, and terminal functions that all commands share."""
+"""Types of options and arguments, the user, and terminal functions that all commands share."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
+import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
+STATE: Final = ".gpuplan/simulated.db"
+"""Default file of the simulated cluster."""
 EXECUTORS: Final = ("simulated", "local", "slurm")
 
 PIPE_WIDTH = 1_000_000
@@ -74,6 +78,19 @@ def stray_option(of: Collection[str]) -> str | None:
         if name in of and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             return parameter.opts[-1]
     return None
+
+
+def current_user() -> str:
+    """
+    Return user@host for audit log and plans; a user without a name, as in some containers, is a number.
+
+    The name is that of the user id, since one in the environment can be any.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def terminal_width() -> int:

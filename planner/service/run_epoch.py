@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.service.clusters import AppliedSteps
-    from gpuplan.planner.service.run_files import PlanStore, PolicyInForce
+    from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore
     from gpuplan.planner.service.shutdown import StopSignal
 
 _LOG: Final = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RunContext:
     """Dependencies that all epochs of one run share."""
 
     read: Callable[[], Snapshot]
-    policy: PolicyInForce
+    policy: LastReadPolicy
     plans: PlanStore
     applier: Applier | None
     """None if plans are saved but not applied."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
 
 
-class PolicyInForce:
+class LastReadPolicy:
     """The last policy that could be read."""
 
     def __init__(self, read: Callable[[], Policy]) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +16,7 @@ from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,
     PlanFile,
+    current_user,
     is_terminal,
     progress_label,
     stray_option,
@@ -198,19 +196,6 @@ def check_executor(executor: str | None) -> None:
         raise click.UsageError(f"{stray} is for --executor simulated and local.")
     if executor != "local" and (stray := stray_option({"allow_mig"})):
         raise click.UsageError(f"{stray} is for --executor local.")
-
-
-def current_user() -> str:
-    """
-    Return user@host for audit log and plans; a user without a name, as in some containers, is a number.
-
-    The name is that of the user id, since one in the environment can be any.
-    """
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:

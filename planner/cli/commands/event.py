@@ -11,8 +11,7 @@ import click
 
 from gpuplan.planner.cli.commands.plan import EXIT_CHANGES
 from gpuplan.planner.cli.console_log import say, say_json
-from gpuplan.planner.cli.documents import STATE
-from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner
+from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, show_spinner
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show_text
 
 if TYPE_CHECKING:

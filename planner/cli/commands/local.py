@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.console_log import say
-from gpuplan.planner.cli.options import DurationType, stray_option
+from gpuplan.planner.cli.options import DurationType, current_user, stray_option
 from gpuplan.planner.cli.outputs import json_option, show_json, show_text
 
 if TYPE_CHECKING:
     from gpuplan.planner.executors.local.host import LocalHost
-    from gpuplan.planner.executors.local.records import Notice
+    from gpuplan.planner.executors.local.records import HostSignal
 
 HOST = Path(".gpuplan") / "host"
 _NOTICE = re.compile(
@@ -38,16 +38,16 @@ def open_host(state: Path, *, allow_mig: bool = False) -> LocalHost:
     return LocalHost(state if stray_option({"state"}) else HOST, allow_mig=allow_mig)
 
 
-class NoticeType(click.ParamType["Notice"]):
+class NoticeType(click.ParamType["HostSignal"]):
     """`USR1@60` or `B:USR1@60`, as in sbatch: a signal, and the seconds from it to the stop."""
 
     name = "signal"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Notice:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> HostSignal:
         """Return the signal that a job gets before it is stopped."""
         import signal
 
-        from gpuplan.planner.executors.local.records import Notice
+        from gpuplan.planner.executors.local.records import HostSignal
 
         match = _NOTICE.fullmatch(str(value))
         name = match["signal"].upper() if match else ""
@@ -56,7 +56,7 @@ class NoticeType(click.ParamType["Notice"]):
         ) or f"SIG{name}" in signal.Signals.__members__
         if match is None or not known:
             self.fail(f"expected a signal such as USR1@60 or B:TERM@30, found {value!r}", param, ctx)
-        return Notice(
+        return HostSignal(
             signal=name, seconds=int(match["seconds"] or _DEFAULT_NOTICE), first_only=bool(match["first"])
         )
 
@@ -93,7 +93,7 @@ def local_submit_command(
     memory: str,
     limit: int | None,
     priority: int,
-    notice: Notice | None,
+    notice: HostSignal | None,
     retries: int | None,
     output: Path | None,
     state: Path,
@@ -111,7 +111,6 @@ def local_submit_command(
     from pydantic import ValidationError
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.cli.commands.apply import current_user
     from gpuplan.planner.executors.local.job_queue import JobQueue
     from gpuplan.planner.sources.slurm.values import name_of
 

@@ -15,6 +15,7 @@ from gpuplan.planner.cli.options import (
     DurationType,
     FractionType,
     PlanFile,
+    current_user,
     show_spinner,
     stray_option,
 )
@@ -82,7 +83,6 @@ def plan_command(
     Ctrl-C ends the search with the best plan so far; a second Ctrl-C ends gpuplan without a plan.
     """
     from gpuplan.planner.apply.promises import carry_over_promises
-    from gpuplan.planner.cli.commands.apply import current_user
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 
     question = read_plan_request(source, **planning)

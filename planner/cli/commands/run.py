@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, check_executor, current_user, drift_option
+from gpuplan.planner.cli.commands.apply import audit_option, check_executor, drift_option
 from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say_json
@@ -19,6 +19,7 @@ from gpuplan.planner.cli.options import (
     EXECUTORS,
     PLANS,
     DurationType,
+    current_user,
     is_terminal,
     merge_option,
     stray_option,
@@ -153,7 +154,7 @@ def run_command(
     from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
     from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
     from gpuplan.planner.service.run_epoch import RunContext
-    from gpuplan.planner.service.run_files import PlanStore, PolicyInForce, policy_reader
+    from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore, policy_reader
     from gpuplan.planner.service.shutdown import stop_on_signals
     from gpuplan.planner.sources.files import load_snapshot
 
@@ -169,7 +170,7 @@ def run_command(
     def read_policy() -> Policy:
         return with_options(read(), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
 
-    policy = PolicyInForce(read_policy)
+    policy = LastReadPolicy(read_policy)
     for file in (history_file, audit_file):
         make_directory(file.parent)
     with ExitStack() as stack:

@@ -28,7 +28,7 @@ from gpuplan.planner.executors.interface import (
 )
 from gpuplan.planner.executors.local import runs
 from gpuplan.planner.executors.local.job_queue import JobQueue
-from gpuplan.planner.executors.local.job_steps import Deed, next_step
+from gpuplan.planner.executors.local.job_steps import HostDeed, next_step
 from gpuplan.planner.executors.local.layouts import (
     begin_layout,
     devices_of,
@@ -38,9 +38,9 @@ from gpuplan.planner.executors.local.layouts import (
 from gpuplan.planner.executors.local.private_files import process_id
 from gpuplan.planner.executors.local.records import (
     Attempt,
-    Mark,
+    HostMark,
+    HostStage,
     Record,
-    Step,
     finished_now,
     instant,
     job_now,
@@ -183,9 +183,9 @@ class LocalHost:
         with self.queue.jobs() as known:
             record = known.get(_subject(key))
             mark = record.mark(key) if record else None
-            if record is None or mark is None or not mark.open or mark.step is Step.STOPPING:
+            if record is None or mark is None or not mark.open or mark.step is HostStage.STOPPING:
                 return
-            begins = mark.step is Step.PLACING or mark.kind == ActionKind.START
+            begins = mark.step is HostStage.PLACING or mark.kind == ActionKind.START
             if begins and record.attempt is not None:
                 if not runs.withdraw(self.queue.place(record), record.attempt.number):
                     return
@@ -208,7 +208,7 @@ class LocalHost:
             if record is None:
                 raise ExecutionError(f"job {action.job} is not in the queue any more.")
             mark = record.mark(key)
-            if mark is None or mark.step is Step.FAILED:
+            if mark is None or mark.step is HostStage.FAILED:
                 self._check(action, record)
                 wanted: dict[str, Any] = {}
                 if isinstance(action, Start | Migrate):
@@ -217,7 +217,7 @@ class LocalHost:
                     wanted["kill_at"] = action.kill_at
                 if isinstance(action, Migrate) and record.attempt is not None:
                     wanted["kill_at"] = record.attempt.kill_at
-                self.queue.save(record.with_mark(Mark(key=key, step=Step.ASKED, **wanted)))
+                self.queue.save(record.with_mark(HostMark(key=key, step=HostStage.ASKED, **wanted)))
         return self._observe(key, self.queue.facts)
 
     @staticmethod
@@ -253,30 +253,30 @@ class LocalHost:
                 return self._of_ended(key)
             mark = record.mark(key)
             step = next_step(mark, self.queue.run(record), now=self._now())
-            if mark is None or step.deed is Deed.NOTHING:
+            if mark is None or step.deed is HostDeed.NOTHING:
                 return step.progress
             match step.deed:
-                case Deed.NOTIFY:
+                case HostDeed.NOTIFY:
                     self._notify(record, mark)
-                case Deed.STOP:
+                case HostDeed.STOP:
                     self._stop(record, mark)
-                case Deed.LAND:
-                    self._mark(record, mark, Step.LANDED)
-                case Deed.PLACE:
+                case HostDeed.LAND:
+                    self._mark(record, mark, HostStage.LANDED)
+                case HostDeed.PLACE:
                     pass
         # NVML is asked and a supervisor begins without the lock, so that others need not wait.
-        return self._place(key) if step.deed is Deed.PLACE else step.progress
+        return self._place(key) if step.deed is HostDeed.PLACE else step.progress
 
     def _of_ended(self, key: str) -> ActionProgress:
         """An action on a job that has ended: it landed if the job began by it."""
         marks = (record.mark(key) for record in self.queue.ended() if record.job.name == _subject(key))
-        landed = any(mark is not None and mark.step is Step.LANDED for mark in marks)
+        landed = any(mark is not None and mark.step is HostStage.LANDED for mark in marks)
         return LANDED if landed else GONE
 
-    def _mark(self, record: Record, mark: Mark, step: Step, **more: object) -> Record:
+    def _mark(self, record: Record, mark: HostMark, step: HostStage, **more: object) -> Record:
         return self.queue.save(record.with_mark(mark.model_copy(update={"step": step, **more})))
 
-    def _notify(self, record: Record, mark: Mark) -> None:
+    def _notify(self, record: Record, mark: HostMark) -> None:
         """Send the signal that the job asked for; one that asked for none is stopped at once."""
         if record.notice is None or record.attempt is None:
             self._stop(record, mark)
@@ -287,11 +287,11 @@ class LocalHost:
             signal_number(record.notice.signal),
             first_only=record.notice.first_only,
         )
-        self._mark(record, mark, Step.NOTIFIED, until=self._now() + record.notice.seconds)
+        self._mark(record, mark, HostStage.NOTIFIED, until=self._now() + record.notice.seconds)
 
-    def _stop(self, record: Record, mark: Mark) -> None:
-        if mark.step is not Step.STOPPING:
-            self._mark(record, mark, Step.STOPPING)
+    def _stop(self, record: Record, mark: HostMark) -> None:
+        if mark.step is not HostStage.STOPPING:
+            self._mark(record, mark, HostStage.STOPPING)
         if record.attempt is not None:
             runs.stop(self.queue.place(record), record.attempt.number)
 
@@ -319,7 +319,7 @@ class LocalHost:
                 kill_at=mark.kill_at,
                 asked_at=instant(self._now()),
             )
-            step = Step.PLACING if mark.kind == ActionKind.MIGRATE else Step.ASKED
+            step = HostStage.PLACING if mark.kind == ActionKind.MIGRATE else HostStage.ASKED
             begun = record.model_copy(update={"attempt": attempt, "attempts": attempt.number})
             record = self._mark(begun, mark, step)
         kill_at = attempt.kill_at

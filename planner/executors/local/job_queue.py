@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.executors.local.records import Notice
+    from gpuplan.planner.executors.local.records import HostSignal
 
 _LATEST: Final = 1000
 """Ended jobs that snapshots tell of."""
@@ -126,7 +126,7 @@ class JobQueue:
         command: dict[str, Any],
         *,
         named: bool = True,
-        notice: Notice | None = None,
+        notice: HostSignal | None = None,
         limit: int | None = None,
     ) -> Record:
         """

@@ -19,13 +19,13 @@ _KEPT: Final = 6
 """Marks kept on one job: those of the last plans that changed it."""
 
 
-class Step(StrEnum):
+class HostStage(StrEnum):
     """How far an action went; each step is marked before it is done."""
 
     ASKED = "asked"
     """It begins: a job is about to be placed, notified or stopped."""
     NOTIFIED = "notified"
-    """The job got the signal that it had asked for, and has time until `Mark.until`."""
+    """The job got the signal that it had asked for, and has time until `HostMark.until`."""
     STOPPING = "stopping"
     """The job is about to be stopped."""
     PLACING = "placing"
@@ -36,12 +36,12 @@ class Step(StrEnum):
     """The host gave the action up."""
 
 
-class Mark(Noun):
+class HostMark(Noun):
     """One action of one plan on a job."""
 
     key: str
     """Key of the action, as `ClusterWriter` has it."""
-    step: Step
+    step: HostStage
     replica: Replica | None = None
     """Places that the job is to run on."""
     kill_at: Timestamp | None = None
@@ -59,10 +59,10 @@ class Mark(Noun):
     @property
     def open(self) -> bool:
         """True if the action is neither done nor given up."""
-        return self.step not in (Step.LANDED, Step.FAILED)
+        return self.step not in (HostStage.LANDED, HostStage.FAILED)
 
 
-class Notice(Noun):
+class HostSignal(Noun):
     """The signal that a job gets before it is stopped."""
 
     signal: str
@@ -99,23 +99,23 @@ class Record(Noun):
     number: Count
     job: Job
     """As submitted, with its failures and preemptions; never with what it holds."""
-    notice: Notice | None = None
+    notice: HostSignal | None = None
     limit: Count | None = None
     """Seconds that one attempt may last."""
     attempts: Count = 0
     """Attempts so far."""
     attempt: Attempt | None = None
     """The present one; None while the job waits."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[HostMark, ...] = ()
     """Oldest first; one for each key."""
     cancelled: bool = False
     ended: Ended | None = None
 
-    def mark(self, key: str) -> Mark | None:
+    def mark(self, key: str) -> HostMark | None:
         """The mark of an action."""
         return next((each for each in self.marks if each.key == key), None)
 
-    def with_mark(self, mark: Mark) -> Record:
+    def with_mark(self, mark: HostMark) -> Record:
         """With this mark as the newest."""
         others = tuple(each for each in self.marks if each.key != mark.key)
         return self.model_copy(update={"marks": (*others, mark)[-_KEPT:]})
@@ -149,7 +149,9 @@ def settled(record: Record, run: Run | None, now: float) -> Record:
         update={"attempt": None, "marks": tuple(_after_run(each, run) for each in record.marks)}
     )
     at = now if run.ended is None else run.ended
-    stopping = next((each for each in record.marks if each.step in (Step.NOTIFIED, Step.STOPPING)), None)
+    stopping = next(
+        (each for each in record.marks if each.step in (HostStage.NOTIFIED, HostStage.STOPPING)), None
+    )
     stopped = run.stopped or (stopping is not None and _ends_by_plan(record, run))
     if record.cancelled:
         return _cancelled(over, at, run.began)
@@ -177,10 +179,10 @@ def signal_number(name: str) -> int:
     return int(name) if name.isdigit() else signal.Signals[f"SIG{name}"].value
 
 
-def _after_run(mark: Mark, run: Run) -> Mark:
+def _after_run(mark: HostMark, run: Run) -> HostMark:
     """The mark of an action once an attempt is over: a start has landed if the job began, else it goes on."""
-    begins = mark.open and (mark.step is Step.PLACING or mark.kind == ActionKind.START)
-    return mark.model_copy(update={"step": Step.LANDED}) if begins and run.began is not None else mark
+    begins = mark.open and (mark.step is HostStage.PLACING or mark.kind == ActionKind.START)
+    return mark.model_copy(update={"step": HostStage.LANDED}) if begins and run.began is not None else mark
 
 
 def _failed(over: Record, run: Run, at: float) -> Record:

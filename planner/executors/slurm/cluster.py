@@ -24,10 +24,10 @@ from gpuplan.planner.executors.interface import (
 )
 from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import Deed, next_step
+from gpuplan.planner.executors.slurm.job_steps import SlurmDeed, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
 from gpuplan.planner.io.file_lock import exclusive_lock
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
+from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change, JobChangeAction
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.executors.slurm.commands import JobRow, NodeRow
-    from gpuplan.planner.sources.slurm.managed import Notice
+    from gpuplan.planner.sources.slurm.managed import JobSignal
 
 
 _OF_NODES: Final = frozenset(
@@ -63,7 +63,7 @@ class SlurmCluster:
         """
         self._now = now
         self._identity = _identity_in(call("scontrol", "show", "config"))
-        self._notices: Mapping[str, Notice | None] = {}
+        self._notices: Mapping[str, JobSignal | None] = {}
         """The jobs that are handed to gpuplan."""
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
@@ -73,7 +73,7 @@ class SlurmCluster:
         """True once a snapshot was taken under the present lock: what follows is no check."""
         self._carried_out = False
         """True if this lock was for more than a check of a plan of which steps are left."""
-        self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
+        self._tried: defaultdict[str, frozenset[SlurmDeed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
 
     @property
@@ -157,7 +157,7 @@ class SlurmCluster:
         subject = _parts(key)[1]
         row = jobs_table(subject).get(subject)
         if row is not None and (mark := _mark(row, key)) is not None:
-            self._fail(row, replace(mark, step=Step.FAILED, reason=reason))
+            self._fail(row, replace(mark, step=MarkStage.FAILED, reason=reason))
         return ActionProgress(ActionPhase.FAILED, reason, retryable=True)
 
     def undo(self, key: str) -> None:
@@ -167,7 +167,11 @@ class SlurmCluster:
             return
         row = jobs_table(subject).get(subject)
         mark = _mark(row, key)
-        if row is None or mark is None or mark.step in (Step.LANDED, Step.FAILED, Step.STOPPING):
+        if (
+            row is None
+            or mark is None
+            or mark.step in (MarkStage.LANDED, MarkStage.FAILED, MarkStage.STOPPING)
+        ):
             return
         self._take_back(row, row.marks.without(key))
 
@@ -194,7 +198,7 @@ class SlurmCluster:
         if row is None:
             raise ExecutionError(f"job {action.job} is not on the cluster any more.")
         mark = _mark(row, key)
-        if mark is not None and mark.step is not Step.FAILED:
+        if mark is not None and mark.step is not MarkStage.FAILED:
             return self._observe_job(key, row)
         if action.job not in self._notices:
             raise ExecutionError(
@@ -207,26 +211,26 @@ class SlurmCluster:
         self._tried.pop(key, None)
         if row.marks.submitted is None:
             row = replace(row, marks=replace(row.marks, submitted=row.submitted))
-        row = self._write(row, Mark(key, Step.ASKED, nodes))
+        row = self._write(row, Mark(key, MarkStage.ASKED, nodes))
         return self._observe_job(key, row)
 
     def _advance(self, key: str, row: JobRow | None) -> ActionProgress:
         """Do the next step of an action if its time has come."""
         mark = _mark(row, key)
         step = next_step(mark, row, now=self._now(), tried=self._tried[key])
-        if row is None or mark is None or step.deed is Deed.NOTHING:
+        if row is None or mark is None or step.deed is SlurmDeed.NOTHING:
             return step.progress
         match step.deed:
-            case Deed.NOTIFY:
+            case SlurmDeed.NOTIFY:
                 self._notify(row, mark)
-            case Deed.STOP:
+            case SlurmDeed.STOP:
                 self._stop(row, mark)
-            case Deed.PLACE:
+            case SlurmDeed.PLACE:
                 self._place(row, mark)
-            case Deed.LAND:
+            case SlurmDeed.LAND:
                 self._land(row, mark)
-            case Deed.FAIL:
-                self._fail(row, replace(mark, step=Step.FAILED, reason=step.progress.reason))
+            case SlurmDeed.FAIL:
+                self._fail(row, replace(mark, step=MarkStage.FAILED, reason=step.progress.reason))
         self._tried[key] |= {step.deed}
         return step.progress
 
@@ -237,12 +241,12 @@ class SlurmCluster:
             self._stop(row, mark)
             return
         call("scancel", f"--signal={notice.signal}", *(("--batch",) if notice.batch else ()), row.id)
-        self._write(row, replace(mark, step=Step.NOTIFIED, until=int(self._now()) + notice.seconds))
+        self._write(row, replace(mark, step=MarkStage.NOTIFIED, until=int(self._now()) + notice.seconds))
 
     def _stop(self, row: JobRow, mark: Mark) -> None:
         """Requeue the job and hold it, behind a fence for the jobs that its nodes are for."""
-        if mark.step is not Step.STOPPING:
-            row = self._write(row, replace(mark, step=Step.STOPPING))
+        if mark.step is not MarkStage.STOPPING:
+            row = self._write(row, replace(mark, step=MarkStage.STOPPING))
         if row.pending:
             call("scontrol", "uhold", row.id)
             return
@@ -261,7 +265,7 @@ class SlurmCluster:
                 call("scontrol", "release", row.id)
                 return
         moves = mark.kind == ActionKind.MIGRATE
-        marks = row.marks.with_mark(replace(mark, step=Step.PLACING if moves else Step.ASKED))
+        marks = row.marks.with_mark(replace(mark, step=MarkStage.PLACING if moves else MarkStage.ASKED))
         if marks.required is None:
             marks = replace(marks, required=row.required)
         fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
@@ -277,7 +281,7 @@ class SlurmCluster:
 
     def _land(self, row: JobRow, mark: Mark) -> None:
         """Mark the action as done, and take back what only the way there needed."""
-        marks = row.marks.with_mark(replace(mark, step=Step.LANDED))
+        marks = row.marks.with_mark(replace(mark, step=MarkStage.LANDED))
         fields = {"ReservationName": ""} if row.reservation == self._fences.of(mark.key).name else {}
         if row.pending:
             # It may start anywhere again, and at any time.
@@ -341,7 +345,7 @@ class SlurmCluster:
             raise ExecutionError(f"node {action.node}: expected it on the cluster, found {what}.")
         mark = _mark(row, key)
         if mark is None:
-            mark = Mark(key, Step.ASKED)
+            mark = Mark(key, MarkStage.ASKED)
             request_node(row, mark)
             return ActionProgress(ActionPhase.ASKED)
         return progress_of_node(mark, row)

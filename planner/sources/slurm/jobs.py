@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import ResourceRequest
     from gpuplan.planner.sources.slurm.cluster.limits import Queues
-    from gpuplan.planner.sources.slurm.cluster.partitions import Partition
+    from gpuplan.planner.sources.slurm.cluster.partitions import SlurmPartition
     from gpuplan.planner.sources.slurm.cluster.reservations import Reserved
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -79,7 +79,7 @@ _LAYOUT: Final = ("sockets_per_node", "cores_per_socket", "threads_per_core")
 class Around:
     """What a job refers to."""
 
-    partitions: Mapping[str, Partition]
+    partitions: Mapping[str, SlurmPartition]
     reserved: Reserved
     queues: Queues
     weights: Mapping[tuple[int, int], float]
@@ -223,18 +223,18 @@ def _document(reading: JobReading, around: Around) -> dict[str, Any]:
     }
 
 
-def wants_nodes_alone(record: Record, partitions: Mapping[str, Partition]) -> bool:
+def wants_nodes_alone(record: Record, partitions: Mapping[str, SlurmPartition]) -> bool:
     """True if a job shares its nodes with no other: --exclusive, or a partition that gives whole nodes."""
     listed = (partitions.get(each) for each in words(record.get("partition")))
     return _ALONE in flags(record.get("shared")) or any(each and each.whole_nodes for each in listed)
 
 
-def tier_of(names: list[str], partitions: Mapping[str, Partition]) -> int:
+def tier_of(names: list[str], partitions: Mapping[str, SlurmPartition]) -> int:
     """Priority tier of a job: the lowest of its partitions, so that it preempts nothing without right."""
     return min((partitions[each].tier for each in names if each in partitions), default=0)
 
 
-def rank_of(record: Record, partitions: Mapping[str, Partition]) -> tuple[int, int]:
+def rank_of(record: Record, partitions: Mapping[str, SlurmPartition]) -> tuple[int, int]:
     """Tier and priority of a job, which order the jobs of a cluster."""
     return tier_of(words(record.get("partition")), partitions), number(record.get("priority")) or 0
 

@@ -39,7 +39,7 @@ _DEFAULT_NOTICE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class JobSignal:
     """The signal that a job gets before it is stopped."""
 
     signal: str
@@ -54,7 +54,7 @@ class ManagedJobs:
 
     def __init__(self) -> None:
         """None read so far."""
-        self.notices: dict[str, Notice | None] = {}
+        self.notices: dict[str, JobSignal | None] = {}
         """Signal before a stop, for each job that is handed over."""
 
     def jobs_of(self, record: Record, around: Around, note: Callable[[str, str], None]) -> Iterator[Job]:
@@ -136,7 +136,7 @@ def is_managed(record: Record) -> bool:
     return bool(marks.marks) or any(text.split()[:1] == [_WORD] for text in texts)
 
 
-def notice_of(record: Record) -> tuple[Notice | None, str]:
+def notice_of(record: Record) -> tuple[JobSignal | None, str]:
     """The signal that a job asks for, and what of its comment is not understood."""
     for part in str(record.get("comment") or "").split()[1:]:
         name, _, value = part.partition("=")
@@ -145,5 +145,5 @@ def notice_of(record: Record) -> tuple[Notice | None, str]:
             if match is None:
                 return None, f"its comment asks for {part}; expected a signal such as B:USR1@60"
             seconds = int(match["seconds"] or _DEFAULT_NOTICE)
-            return Notice(match["signal"].upper(), seconds, bool(match["batch"])), ""
+            return JobSignal(match["signal"].upper(), seconds, bool(match["batch"])), ""
     return None, ""

@@ -16,7 +16,7 @@ _KEPT: Final = 6
 """Marks kept on one object: those of the last plans that changed it."""
 
 
-class Step(StrEnum):
+class MarkStage(StrEnum):
     """How far an action went; each step is marked before it is done."""
 
     ASKED = "asked"
@@ -39,7 +39,7 @@ class Mark:
 
     key: str
     """Key of the action, as `ClusterWriter` has it."""
-    step: Step
+    step: MarkStage
     nodes: str = ""
     """Nodes that the job is to run on, separated by commas."""
     until: int = 0
@@ -79,7 +79,9 @@ class Marks:
             found: dict[str, Any] = json.loads("{" + rest) if opening else {}
             marks = tuple(
                 Mark(
-                    each["key"], Step(each["step"]), *(each.get(name, default) for name, default in _FURTHER)
+                    each["key"],
+                    MarkStage(each["step"]),
+                    *(each.get(name, default) for name, default in _FURTHER),
                 )
                 for each in found.get("marks", ())
             )

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.queue import Queue
     from gpuplan.planner.sources.slurm.cluster.reservations import SlurmReservation
-    from gpuplan.planner.sources.slurm.managed import Notice
+    from gpuplan.planner.sources.slurm.managed import JobSignal
     from gpuplan.planner.sources.slurm.texts import SlurmTexts
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -80,7 +80,7 @@ class SlurmReading:
     snapshot: Snapshot
     notes: tuple[str, ...]
     """One line for each job or node of which something is not understood."""
-    managed: Mapping[str, Notice | None] = field(default_factory=dict)
+    managed: Mapping[str, JobSignal | None] = field(default_factory=dict)
     """The jobs that are handed to gpuplan, if asked for, with the signal that they get before a stop."""
     fences: tuple[SlurmReservation, ...] = ()
     """Reservations that plans have made; they are no part of the snapshot."""

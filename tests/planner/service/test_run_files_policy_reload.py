@@ -6,7 +6,7 @@ import pytest
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.policy.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
-from gpuplan.planner.service.run_files import PolicyInForce, knob_changes, policy_reader
+from gpuplan.planner.service.run_files import LastReadPolicy, knob_changes, policy_reader
 from gpuplan.planner.sources.files import load_policy
 
 
@@ -18,7 +18,7 @@ def file(tmp_path):
 
 
 def in_force(path):
-    return PolicyInForce(lambda: load_policy(str(path)))
+    return LastReadPolicy(lambda: load_policy(str(path)))
 
 
 def test_a_change_is_in_force_at_once_and_told_once(file):
@@ -83,7 +83,7 @@ def test_no_failure_of_reading_takes_the_last_good_policy_away(fault):
             return policy
         raise fault
 
-    policy = PolicyInForce(read)
+    policy = LastReadPolicy(read)
 
     assert policy.reread() == ()
     assert policy.policy == Policy()
@@ -101,7 +101,7 @@ def test_a_file_that_is_gone_is_broken_too(file):
 
 
 def test_the_policy_of_a_folder_does_not_lapse_with_its_file(file):
-    policy = PolicyInForce(policy_reader(None, str(file.parent)))
+    policy = LastReadPolicy(policy_reader(None, str(file.parent)))
     text = file.read_text()
 
     file.unlink()
@@ -115,7 +115,7 @@ def test_the_policy_of_a_folder_does_not_lapse_with_its_file(file):
 
 
 def test_a_folder_without_a_policy_has_the_default_one_until_there_is_one(tmp_path):
-    policy = PolicyInForce(policy_reader(None, str(tmp_path)))
+    policy = LastReadPolicy(policy_reader(None, str(tmp_path)))
     assert policy.policy == Policy()
 
     (tmp_path / "policy.yaml").write_text("disruption: {preempt: false}\n")

@@ -20,7 +20,7 @@ from gpuplan.planner.service.history import History, read_history
 from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
 from gpuplan.planner.service.prometheus import MetricsRegistry
 from gpuplan.planner.service.run_epoch import RunContext
-from gpuplan.planner.service.run_files import PlanStore, PolicyInForce
+from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore
 from gpuplan.planner.service.shutdown import StopSignal
 from tests.support.builders import build
 from tests.support.builders.build import NOW, node, queue, snapshot
@@ -86,7 +86,7 @@ class Bench:
         )
         self.context = RunContext(
             read=self.read,
-            policy=PolicyInForce(lambda: self.policy),
+            policy=LastReadPolicy(lambda: self.policy),
             plans=PlanStore(self.folder / "plans", keep=5),
             applier=self if self.applies else None,
             remembers_promises=self.remembers,

@@ -22,7 +22,7 @@ _STARTS_NOTHING: Final = frozenset({"DOWN", "INACTIVE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class SlurmPartition:
     """A partition."""
 
     name: str
@@ -61,14 +61,14 @@ def _refused(name: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> bo
     return name in denied or bool(allowed and name not in allowed)
 
 
-def partitions_of(text: str, note: Callable[[str, str], None]) -> dict[str, Partition]:
+def partitions_of(text: str, note: Callable[[str, str], None]) -> dict[str, SlurmPartition]:
     """The partitions by name, from `scontrol --oneliner show partition` or JSON of slurmrestd."""
     if text.lstrip().startswith("{"):
         found = [_from_json(record) for record in json.loads(text).get("partitions") or []]
     else:
         lines = (fields_of(line) for line in text.splitlines())
         found = [_from_text(fields) for fields in lines if "PartitionName" in fields]
-    return {each["name"]: Partition(**each) for each in _with_ranks(found, note)}
+    return {each["name"]: SlurmPartition(**each) for each in _with_ranks(found, note)}
 
 
 def _with_ranks(found: list[dict[str, Any]], note: Callable[[str, str], None]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from gpuplan.planner.sources.slurm.cluster.partitions import Partition
+    from gpuplan.planner.sources.slurm.cluster.partitions import SlurmPartition
     from gpuplan.planner.sources.slurm.values import Record
 
 _LINE: Final = re.compile(r"^(\w+)\s*=\s(.*)$", re.MULTILINE)
@@ -87,7 +87,7 @@ def with_pools(
     saving: PowerSaving,
     named: frozenset[str],
     reserved: Mapping[str, object],
-    partitions: Mapping[str, Partition],
+    partitions: Mapping[str, SlurmPartition],
     now: datetime,
 ) -> tuple[list[Node], tuple[NodePool, ...]]:
     """

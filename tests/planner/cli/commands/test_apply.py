@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from gpuplan.planner.cli import main
-from gpuplan.planner.cli.commands.apply import current_user
+from gpuplan.planner.cli.options import current_user
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.children.kill_assert import in_child
 

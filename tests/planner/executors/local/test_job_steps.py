@@ -6,8 +6,8 @@ import pytest
 
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.planner.executors.interface import ActionPhase
-from gpuplan.planner.executors.local.job_steps import Deed, next_step
-from gpuplan.planner.executors.local.records import Attempt, Mark, Notice, Record, Step, settled
+from gpuplan.planner.executors.local.job_steps import HostDeed, next_step
+from gpuplan.planner.executors.local.records import Attempt, HostMark, HostSignal, HostStage, Record, settled
 from gpuplan.planner.executors.local.runs import Run, RunPhase
 from tests.support.builders.build import NOW, job, replica
 
@@ -17,30 +17,30 @@ RUNS, BEGINS, ENDED = Run(RunPhase.RUNNING, 1.0), Run(RunPhase.STARTING), Run(Ru
 @pytest.mark.parametrize(
     ("kind", "step", "run", "deed", "phase"),
     [
-        ("start", Step.ASKED, None, Deed.PLACE, ActionPhase.ASKED),
-        ("start", Step.ASKED, BEGINS, Deed.NOTHING, ActionPhase.UNDER_WAY),
-        ("start", Step.ASKED, RUNS, Deed.LAND, ActionPhase.LANDED),
-        ("start", Step.LANDED, None, Deed.NOTHING, ActionPhase.LANDED),
-        ("preempt", Step.ASKED, BEGINS, Deed.NOTHING, ActionPhase.UNDER_WAY),
-        ("preempt", Step.ASKED, RUNS, Deed.NOTIFY, ActionPhase.ASKED),
-        ("preempt", Step.NOTIFIED, RUNS, Deed.NOTHING, ActionPhase.UNDER_WAY),
-        ("preempt", Step.STOPPING, RUNS, Deed.STOP, ActionPhase.UNDER_WAY),
-        ("preempt", Step.STOPPING, None, Deed.LAND, ActionPhase.LANDED),
-        ("release", Step.ASKED, None, Deed.LAND, ActionPhase.LANDED),
-        ("migrate", Step.STOPPING, None, Deed.PLACE, ActionPhase.UNDER_WAY),
-        ("migrate", Step.PLACING, None, Deed.PLACE, ActionPhase.ASKED),
-        ("migrate", Step.PLACING, RUNS, Deed.LAND, ActionPhase.LANDED),
-        ("migrate", Step.FAILED, None, Deed.NOTHING, ActionPhase.FAILED),
+        ("start", HostStage.ASKED, None, HostDeed.PLACE, ActionPhase.ASKED),
+        ("start", HostStage.ASKED, BEGINS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
+        ("start", HostStage.ASKED, RUNS, HostDeed.LAND, ActionPhase.LANDED),
+        ("start", HostStage.LANDED, None, HostDeed.NOTHING, ActionPhase.LANDED),
+        ("preempt", HostStage.ASKED, BEGINS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
+        ("preempt", HostStage.ASKED, RUNS, HostDeed.NOTIFY, ActionPhase.ASKED),
+        ("preempt", HostStage.NOTIFIED, RUNS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
+        ("preempt", HostStage.STOPPING, RUNS, HostDeed.STOP, ActionPhase.UNDER_WAY),
+        ("preempt", HostStage.STOPPING, None, HostDeed.LAND, ActionPhase.LANDED),
+        ("release", HostStage.ASKED, None, HostDeed.LAND, ActionPhase.LANDED),
+        ("migrate", HostStage.STOPPING, None, HostDeed.PLACE, ActionPhase.UNDER_WAY),
+        ("migrate", HostStage.PLACING, None, HostDeed.PLACE, ActionPhase.ASKED),
+        ("migrate", HostStage.PLACING, RUNS, HostDeed.LAND, ActionPhase.LANDED),
+        ("migrate", HostStage.FAILED, None, HostDeed.NOTHING, ActionPhase.FAILED),
     ],
 )
 def test_next_steps(kind, step, run, deed, phase):
-    found = next_step(Mark(key=f"p:{kind}/a", step=step, until=20), run, now=10)
+    found = next_step(HostMark(key=f"p:{kind}/a", step=step, until=20), run, now=10)
     assert (found.deed, found.progress.phase) == (deed, phase)
 
 
 def test_the_notice_ends_with_its_time():
-    mark = Mark(key="p:preempt/a", step=Step.NOTIFIED, until=20)
-    assert next_step(mark, RUNS, now=20).deed is Deed.STOP
+    mark = HostMark(key="p:preempt/a", step=HostStage.NOTIFIED, until=20)
+    assert next_step(mark, RUNS, now=20).deed is HostDeed.STOP
 
 
 def test_nothing_is_done_without_a_mark():
@@ -52,7 +52,7 @@ def a_record(*marks, **fields):
     return Record(number=1, job=job("a", gpus=1), attempt=held, attempts=1, marks=marks, **fields)
 
 
-STOPPING = Mark(key="p:preempt/a", step=Step.STOPPING)
+STOPPING = HostMark(key="p:preempt/a", step=HostStage.STOPPING)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ STOPPING = Mark(key="p:preempt/a", step=Step.STOPPING)
         (a_record(), Run(RunPhase.LOST, 1.0), JobOutcome.FAILED, 0),
         (a_record(), Run(RunPhase.NEVER), None, 0),
         (
-            a_record(STOPPING, notice=Notice(signal="USR1", seconds=9)),
+            a_record(STOPPING, notice=HostSignal(signal="USR1", seconds=9)),
             Run(RunPhase.ENDED, 1.0, 2.0, -10),
             None,
             1,
@@ -84,5 +84,5 @@ def test_what_becomes_of_a_job(record, run, ends, preemptions):
 
 
 def test_a_record_reads_back_as_it_was_written():
-    record = a_record(STOPPING, notice=Notice(signal="USR1", seconds=9))
+    record = a_record(STOPPING, notice=HostSignal(signal="USR1", seconds=9))
     assert Record.model_validate(record.document()) == record

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
-from gpuplan.planner.sources.slurm.managed import Notice, is_managed, notice_of
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
+from gpuplan.planner.sources.slurm.managed import JobSignal, is_managed, notice_of
+from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 
 RECORDED = Path(__file__).parent / "recorded" / "22.05"
@@ -75,7 +75,7 @@ def test_a_job_behind_a_fence_of_gpuplan_itself_asks_for_no_reservation(tmp_path
 
 def test_nodes_that_gpuplan_named_earlier_are_not_required_by_the_user(tmp_path):
     waiting, _ = pending_and_running(tmp_path)
-    marks = Marks(marks=(Mark("p:preempt/1", Step.LANDED),), required="")
+    marks = Marks(marks=(Mark("p:preempt/1", MarkStage.LANDED),), required="")
     named = {"comment": "gpuplan", "required_nodes": "gpu01", "admin_comment": str(marks)}
     assert required(changed(tmp_path, {waiting: named}), waiting) == []
     mine = {"comment": "gpuplan", "required_nodes": "gpu01", "admin_comment": ""}
@@ -104,9 +104,9 @@ def test_a_promise_is_read_back(tmp_path):
     ("comment", "expected"),
     [
         ("gpuplan", None),
-        ("gpuplan signal=USR1", Notice("USR1", 60, batch=False)),
-        ("gpuplan signal=B:SIGTERM@120", Notice("TERM", 120, batch=True)),
-        ("gpuplan note=x signal=10@5", Notice("10", 5, batch=False)),
+        ("gpuplan signal=USR1", JobSignal("USR1", 60, batch=False)),
+        ("gpuplan signal=B:SIGTERM@120", JobSignal("TERM", 120, batch=True)),
+        ("gpuplan note=x signal=10@5", JobSignal("10", 5, batch=False)),
     ],
 )
 def test_a_comment_may_ask_for_a_signal(comment, expected):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, Step
+from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=20)
 MARKS = st.builds(
-    Mark, st.text("abc:/-0", min_size=1), st.sampled_from(Step), TEXTS, st.integers(0, 2**40), TEXTS
+    Mark, st.text("abc:/-0", min_size=1), st.sampled_from(MarkStage), TEXTS, st.integers(0, 2**40), TEXTS
 )
 
 
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(theirs, marks, required, submitted, promise):
 )
 def test_a_text_that_gpuplan_did_not_write_is_left_as_it_is(text):
     assert str(Marks.read(text)) == text
-    marked = Marks.read(text).with_mark(Mark("plan:start/1", Step.ASKED, "gpu01"))
+    marked = Marks.read(text).with_mark(Mark("plan:start/1", MarkStage.ASKED, "gpu01"))
     assert str(marked).startswith(f"{text} gpuplan:")
     assert str(Marks.read(str(marked)).without("plan:start/1")) == text
 
@@ -44,9 +44,11 @@ def test_an_empty_field_has_no_marks(nothing):
 
 
 def test_a_new_step_replaces_the_mark_of_its_action_and_old_plans_are_forgotten():
-    marks = Marks().with_mark(Mark("a:start/1", Step.ASKED)).with_mark(Mark("a:start/1", Step.LANDED))
-    assert [mark.step for mark in marks.marks] == [Step.LANDED]
+    marks = (
+        Marks().with_mark(Mark("a:start/1", MarkStage.ASKED)).with_mark(Mark("a:start/1", MarkStage.LANDED))
+    )
+    assert [mark.step for mark in marks.marks] == [MarkStage.LANDED]
     for number in range(20):
-        marks = marks.with_mark(Mark(f"b{number}:preempt/1", Step.LANDED))
+        marks = marks.with_mark(Mark(f"b{number}:preempt/1", MarkStage.LANDED))
     assert marks.of("a:start/1") is None
     assert marks.of("b19:preempt/1") is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.sources.slurm.cluster.partitions import Partition, partitions_of, weights_of
+from gpuplan.planner.sources.slurm.cluster.partitions import SlurmPartition, partitions_of, weights_of
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -24,7 +24,7 @@ def test_a_line_of_scontrol():
         "OverSubscribe=EXCLUSIVE PriorityTier=3 State=DRAIN ResumeTimeout=90"
     )
 
-    assert read(line)[0]["a"] == Partition(
+    assert read(line)[0]["a"] == SlurmPartition(
         name="a",
         tier=3,
         state="DRAIN",
@@ -52,7 +52,7 @@ def test_a_line_of_scontrol():
 def test_both_shapes_of_json_say_the_same(record):
     found = read(json.dumps({"partitions": [record]}))[0]["a"]
 
-    assert found == Partition(
+    assert found == SlurmPartition(
         "a", tier=3, most_nodes=4, most_minutes=60, accounts=("x",), refused_qos=("slow",)
     )
 
@@ -90,7 +90,7 @@ def test_partitions_with_whole_nodes_in_26_05(field, whole):
     ],
 )
 def test_limits_of_a_partition(about, refused):
-    partition = Partition("a", most_nodes=4, most_minutes=60, accounts=("x",), refused_qos=("slow",))
+    partition = SlurmPartition("a", most_nodes=4, most_minutes=60, accounts=("x",), refused_qos=("slow",))
 
     job = {"nodes": 4, "minutes": 60, "account": "x", "qos": "normal"} | about
     assert (partition.objection(**job) is not None) == refused
