@@ -16,9 +16,11 @@ pytestmark = pytest.mark.slow
 EXAMPLES, RUNS = 360, 12
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
+    Rule.CAPABILITY,
     Rule.DAMAGE,
     Rule.DEADLINES,
     Rule.DEPENDENCIES,
+    Rule.DISRUPTION_BUDGET,
     Rule.HORIZON,
     Rule.ORDER,
     Rule.POOLS,

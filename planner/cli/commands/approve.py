@@ -104,7 +104,7 @@ def _write(text: bytes, out: Path | None) -> None:
     from gpuplan.planner.io.atomic_write import write_atomically
 
     if out is None:
-        click.echo(text, nl=False)
+        say(text.decode(), nl=False)
     else:
         write_atomically(out, text)
 
