@@ -118,8 +118,10 @@ def _loaded(content: bytes, path: Path, ask: Callable[[str], str | None]) -> obj
     try:
         try:
             return _load(content, None)
-        except TypeError:
-            # The key is encrypted.
+        except (TypeError, ValueError) as error:
+            # An encrypted key is the one or the other, by the version of cryptography.
+            if "password" not in str(error).lower():
+                raise
             passphrase = ask(f"Passphrase of {path}: ")
         if passphrase is None:
             raise PlannerError(

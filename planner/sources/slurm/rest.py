@@ -7,6 +7,7 @@ import json
 import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -73,6 +74,9 @@ def _client(url: str) -> httpx.Client:
             f"{url} is no URL of slurmrestd; expected unix:///path/to/socket or http://host:port.\n"
             "Its path is that with which slurmrestd was started."
         )
+    if socket and not Path(socket).is_socket():
+        # httpcore would leave the socket open with which it failed to connect.
+        raise PlannerError(f"{url} does not answer: no socket is there.\nIs slurmrestd running there?")
     # No proxy of the environment may see the token.
     return httpx.Client(
         transport=httpx.HTTPTransport(uds=socket) if socket else None,
