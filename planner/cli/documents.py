@@ -138,7 +138,8 @@ def snapshot_command(
             case _:
                 from gpuplan.planner.executors.simulated import SimulatedCluster
 
-                snapshot = SimulatedCluster(state).snapshot()
+                with SimulatedCluster(state) as cluster:
+                    snapshot = cluster.snapshot()
     _say_notes(notes)
     if merge:
         snapshot = _with_hosts(snapshot, merge)
