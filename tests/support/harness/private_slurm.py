@@ -2,7 +2,8 @@
 A private Slurm on this machine: a controller and several nodes, with character devices for GPUs.
 
 All daemons run in the foreground as children of the test, listen on 127.0.0.1 only, and keep everything under
-one folder. Nothing of the machine's own Slurm is read or changed.
+one folder. Nothing of the machine's own Slurm is read or changed. A watcher ends all of it if the test is
+killed: jobs, and nodes that Slurm powered up, are no children of the test.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -38,6 +40,9 @@ class PrivateSlurm:
     def __init__(self, root, port, environment):
         self.root, self.port, self.environment = Path(root), port, environment
         self.daemons = {}
+        self._watcher = subprocess.Popen(
+            [sys.executable, __file__, str(root)], stdin=subprocess.PIPE, start_new_session=True
+        )
 
     def command(self, *words, check=True):
         """Standard output of a command of Slurm."""
@@ -103,12 +108,7 @@ class PrivateSlurm:
             with suppress(ProcessLookupError):
                 os.killpg(daemon.pid, signal.SIGKILL)
             daemon.wait()
-        # Jobs, and nodes that Slurm powered up, are no children of this process.
-        ours = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
-        for found in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if ours in (found / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(found.name), signal.SIGKILL)
+        self._watcher.communicate()
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def private_slurm(root):
     key.chmod(0o400)
     devices = _devices(root)
     _write_configuration(root, port, devices)
-    environment = {**os.environ, "SLURM_CONF": str(root / "etc" / "slurm.conf")}
+    environment = {**os.environ, "SLURM_CONF": _configuration(root)}
     cluster = PrivateSlurm(root, port, environment)
     munge = root / "munge"
     try:
@@ -146,7 +146,29 @@ def private_slurm(root):
         yield cluster
     finally:
         cluster.down()
-        shutil.rmtree(root, ignore_errors=True)
+
+
+def _configuration(root):
+    return str(Path(root) / "etc" / "slurm.conf")
+
+
+def _watch(root):
+    """Wait until the test closes standard input, by its end too; then end what is left of its cluster."""
+    sys.stdin.read()
+    ours = f"SLURM_CONF={_configuration(root)}".encode()
+    found = [True]
+    while found:
+        found = [process for process in Path("/proc").glob("[0-9]*") if _has(process, ours)]
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _has(process, variable):
+    with suppress(OSError):
+        return variable in (process / "environ").read_bytes().split(b"\0")
+    return False
 
 
 def _free_ports(count):
@@ -273,3 +295,7 @@ def _write_configuration(root, port, devices):
         )
         program.write_text(f"#!/bin/sh\n{head}\n{text}\nexit 0\n")
         program.chmod(0o755)
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1])
