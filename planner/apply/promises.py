@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from gpuplan.models.placement import Promise
 from gpuplan.models.plan.actions import Start, changes_of
 from gpuplan.models.timing.durations import Durations
+from gpuplan.planner.action_marks import PROMISES
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class PromiseStep:
 
     promises: dict[str, Promise]
     """By job, sorted; pending jobs that are not listed lose their promise."""
-    id: str = "promises"
+    id: str = PROMISES
     type: str = "promise"
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,10 @@ from gpuplan.planner.cli.options import DurationType, current_user, stray_option
 from gpuplan.planner.cli.outputs import json_option, show_json, show_text
 
 if TYPE_CHECKING:
+    from gpuplan.planner.action_marks import JobSignal
     from gpuplan.planner.executors.local.host import LocalHost
-    from gpuplan.planner.executors.local.records import HostSignal
 
 HOST = Path(".gpuplan") / "host"
-_NOTICE = re.compile(
-    r"(?P<first>B:)?(?:SIG)?(?P<signal>[A-Z]+[0-9]?|[0-9]+)(?:@(?P<seconds>\d{1,5}))?", re.IGNORECASE
-)
-_DEFAULT_NOTICE = 60
 
 allow_mig_option = click.option(
     "--allow-mig", is_flag=True, help="local: the MIG layouts of GPUs without processes may be changed."
@@ -38,27 +33,25 @@ def open_host(state: Path, *, allow_mig: bool = False) -> LocalHost:
     return LocalHost(state if stray_option({"state"}) else HOST, allow_mig=allow_mig)
 
 
-class NoticeType(click.ParamType["HostSignal"]):
+class NoticeType(click.ParamType["JobSignal"]):
     """`USR1@60` or `B:USR1@60`, as in sbatch: a signal, and the seconds from it to the stop."""
 
     name = "signal"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> HostSignal:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JobSignal:
         """Return the signal that a job gets before it is stopped."""
         import signal
 
-        from gpuplan.planner.executors.local.records import HostSignal
+        from gpuplan.planner.action_marks import JobSignal
 
-        match = _NOTICE.fullmatch(str(value))
-        name = match["signal"].upper() if match else ""
+        notice = JobSignal.read(str(value))
+        name = notice.signal if notice else ""
         known = (
             name.isdigit() and int(name) in signal.valid_signals()
         ) or f"SIG{name}" in signal.Signals.__members__
-        if match is None or not known:
+        if notice is None or not known:
             self.fail(f"expected a signal such as USR1@60 or B:TERM@30, found {value!r}", param, ctx)
-        return HostSignal(
-            signal=name, seconds=int(match["seconds"] or _DEFAULT_NOTICE), first_only=bool(match["first"])
-        )
+        return notice
 
 
 @click.group("local", epilog="Example: gpuplan local submit --gpus 2 --time 4h -- python train.py")
@@ -93,7 +86,7 @@ def local_submit_command(
     memory: str,
     limit: int | None,
     priority: int,
-    notice: HostSignal | None,
+    notice: JobSignal | None,
     retries: int | None,
     output: Path | None,
     state: Path,

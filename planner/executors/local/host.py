@@ -16,6 +16,7 @@ from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.actions import Migrate, NodeAction, Repartition, Start
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.planner.action_labels import action_subject
+from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
 from gpuplan.planner.executors.admission import placement_refusal
 from gpuplan.planner.executors.interface import (
     GONE,
@@ -26,9 +27,10 @@ from gpuplan.planner.executors.interface import (
     Pin,
     UnreachableError,
 )
+from gpuplan.planner.executors.job_steps import Deed
 from gpuplan.planner.executors.local import runs
 from gpuplan.planner.executors.local.job_queue import JobQueue
-from gpuplan.planner.executors.local.job_steps import HostDeed, next_step
+from gpuplan.planner.executors.local.job_steps import next_step
 from gpuplan.planner.executors.local.layouts import (
     begin_layout,
     devices_of,
@@ -39,7 +41,6 @@ from gpuplan.planner.executors.local.private_files import process_id
 from gpuplan.planner.executors.local.records import (
     Attempt,
     HostMark,
-    HostStage,
     Record,
     finished_now,
     instant,
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 _CAN: Final = (ActionKind.RELEASE, ActionKind.START, ActionKind.MIGRATE, ActionKind.PREEMPT)
-_PROMISES: Final = "promises"
 _KEPT_KEYS: Final = 50
 """Keys of promise steps that the host remembers."""
 _PROMISE_LIST: Final = TypeAdapter(dict[str, Promise])
@@ -181,11 +181,11 @@ class LocalHost:
     def undo(self, key: str) -> None:
         """See `ClusterWriter`: a job that has not begun is pending again, one that still runs goes on."""
         with self.queue.jobs() as known:
-            record = known.get(_subject(key))
+            record = known.get(subject_of(key))
             mark = record.mark(key) if record else None
-            if record is None or mark is None or not mark.open or mark.step is HostStage.STOPPING:
+            if record is None or mark is None or not mark.step.open or mark.step is MarkStage.STOPPING:
                 return
-            begins = mark.step is HostStage.PLACING or mark.kind == ActionKind.START
+            begins = mark.step is MarkStage.PLACING or kind_of(mark.key) == ActionKind.START
             if begins and record.attempt is not None:
                 if not runs.withdraw(self.queue.place(record), record.attempt.number):
                     return
@@ -208,7 +208,7 @@ class LocalHost:
             if record is None:
                 raise ExecutionError(f"job {action.job} is not in the queue any more.")
             mark = record.mark(key)
-            if mark is None or mark.step is HostStage.FAILED:
+            if mark is None or mark.step is MarkStage.FAILED:
                 self._check(action, record)
                 wanted: dict[str, Any] = {}
                 if isinstance(action, Start | Migrate):
@@ -217,7 +217,7 @@ class LocalHost:
                     wanted["kill_at"] = action.kill_at
                 if isinstance(action, Migrate) and record.attempt is not None:
                     wanted["kill_at"] = record.attempt.kill_at
-                self.queue.save(record.with_mark(HostMark(key=key, step=HostStage.ASKED, **wanted)))
+                self.queue.save(record.with_mark(HostMark(key=key, step=MarkStage.ASKED, **wanted)))
         return self._observe(key, self.queue.facts)
 
     @staticmethod
@@ -236,9 +236,9 @@ class LocalHost:
             )
 
     def _observe(self, key: str, facts: dict[str, Any]) -> ActionProgress:
-        if _kind(key) == _PROMISES:
+        if kind_of(key) == PROMISES:
             return LANDED if key in facts.get("promise_keys", ()) else GONE
-        if _kind(key) == ActionKind.REPARTITION:
+        if kind_of(key) == ActionKind.REPARTITION:
             return observe_layout(self.queue, key)
         try:
             return self._advance(key)
@@ -248,32 +248,32 @@ class LocalHost:
     def _advance(self, key: str) -> ActionProgress:
         """Do the next step of an action if its time has come."""
         with self.queue.jobs() as known:
-            record = known.get(_subject(key))
+            record = known.get(subject_of(key))
             if record is None:
                 return self._of_ended(key)
             mark = record.mark(key)
             step = next_step(mark, self.queue.run(record), now=self._now())
-            if mark is None or step.deed is HostDeed.NOTHING:
+            if mark is None or step.deed is Deed.NOTHING:
                 return step.progress
             match step.deed:
-                case HostDeed.NOTIFY:
+                case Deed.NOTIFY:
                     self._notify(record, mark)
-                case HostDeed.STOP:
+                case Deed.STOP:
                     self._stop(record, mark)
-                case HostDeed.LAND:
-                    self._mark(record, mark, HostStage.LANDED)
-                case HostDeed.PLACE:
+                case Deed.LAND:
+                    self._mark(record, mark, MarkStage.LANDED)
+                case Deed.PLACE:
                     pass
         # NVML is asked and a supervisor begins without the lock, so that others need not wait.
-        return self._place(key) if step.deed is HostDeed.PLACE else step.progress
+        return self._place(key) if step.deed is Deed.PLACE else step.progress
 
     def _of_ended(self, key: str) -> ActionProgress:
         """An action on a job that has ended: it landed if the job began by it."""
-        marks = (record.mark(key) for record in self.queue.ended() if record.job.name == _subject(key))
-        landed = any(mark is not None and mark.step is HostStage.LANDED for mark in marks)
+        marks = (record.mark(key) for record in self.queue.ended() if record.job.name == subject_of(key))
+        landed = any(mark is not None and mark.step is MarkStage.LANDED for mark in marks)
         return LANDED if landed else GONE
 
-    def _mark(self, record: Record, mark: HostMark, step: HostStage, **more: object) -> Record:
+    def _mark(self, record: Record, mark: HostMark, step: MarkStage, **more: object) -> Record:
         return self.queue.save(record.with_mark(mark.model_copy(update={"step": step, **more})))
 
     def _notify(self, record: Record, mark: HostMark) -> None:
@@ -287,22 +287,28 @@ class LocalHost:
             signal_number(record.notice.signal),
             first_only=record.notice.first_only,
         )
-        self._mark(record, mark, HostStage.NOTIFIED, until=self._now() + record.notice.seconds)
+        self._mark(record, mark, MarkStage.NOTIFIED, until=self._now() + record.notice.seconds)
 
     def _stop(self, record: Record, mark: HostMark) -> None:
-        if mark.step is not HostStage.STOPPING:
-            self._mark(record, mark, HostStage.STOPPING)
+        if mark.step is not MarkStage.STOPPING:
+            self._mark(record, mark, MarkStage.STOPPING)
         if record.attempt is not None:
             runs.stop(self.queue.place(record), record.attempt.number)
 
     def _place(self, key: str) -> ActionProgress:
         """Start a job on its planned places, if they are free of everything else."""
         host = self.snapshot()
-        job = host.job_by_name.get(_subject(key))
+        job = host.job_by_name.get(subject_of(key))
         with self.queue.jobs() as known:
-            record = known.get(_subject(key))
+            record = known.get(subject_of(key))
             mark = record.mark(key) if record else None
-            if job is None or record is None or mark is None or not mark.open or record.attempt is not None:
+            if (
+                job is None
+                or record is None
+                or mark is None
+                or not mark.step.open
+                or record.attempt is not None
+            ):
                 return ActionProgress(ActionPhase.UNDER_WAY)
             if mark.replica is None:
                 return ActionProgress(ActionPhase.FAILED, "it has no places")
@@ -319,7 +325,7 @@ class LocalHost:
                 kill_at=mark.kill_at,
                 asked_at=instant(self._now()),
             )
-            step = HostStage.PLACING if mark.kind == ActionKind.MIGRATE else HostStage.ASKED
+            step = MarkStage.PLACING if kind_of(mark.key) == ActionKind.MIGRATE else MarkStage.ASKED
             begun = record.model_copy(update={"attempt": attempt, "attempts": attempt.number})
             record = self._mark(begun, mark, step)
         kill_at = attempt.kill_at
@@ -348,12 +354,3 @@ class LocalHost:
             held=dict.fromkeys(nodes, others),
             cluster=host.cluster,
         )
-
-
-def _kind(key: str) -> str:
-    return key.partition(":")[2].partition("/")[0]
-
-
-def _subject(key: str) -> str:
-    """Job of a key, which may have slashes in its name."""
-    return key.partition(":")[2].partition("/")[2]

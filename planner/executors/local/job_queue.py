@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.executors.local.records import HostSignal
+    from gpuplan.planner.action_marks import JobSignal
 
 _LATEST: Final = 1000
 """Ended jobs that snapshots tell of."""
@@ -126,7 +126,7 @@ class JobQueue:
         command: dict[str, Any],
         *,
         named: bool = True,
-        notice: HostSignal | None = None,
+        notice: JobSignal | None = None,
         limit: int | None = None,
     ) -> Record:
         """

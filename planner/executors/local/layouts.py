@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import MigSlice
+from gpuplan.planner.action_marks import MarkStage
 from gpuplan.planner.executors.interface import (
     LANDED,
     NOT_BEGUN,
@@ -15,7 +16,6 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.local import mig
-from gpuplan.planner.executors.local.records import HostStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,7 @@ def has_mig_in_use(host: Snapshot, held: Iterable[Replica]) -> bool:
 def begin_layout(queue: JobQueue, host: Snapshot, action: Repartition, key: str) -> ActionProgress:
     """Mark the change of an idle GPU's layout, and make it; see `ClusterWriter.begin`."""
     mark = queue.facts.get("layouts", {}).get(key)
-    if mark is None or mark["step"] == HostStage.FAILED:
+    if mark is None or mark["step"] == MarkStage.FAILED:
         if action.node not in host.cluster.node_by_name:
             raise ExecutionError(f"node {action.node}: expected this host, {host.cluster.nodes[0].name}.")
         users = sorted(
@@ -86,7 +86,7 @@ def begin_layout(queue: JobQueue, host: Snapshot, action: Repartition, key: str)
                 f"{', '.join(users)}."
             )
         after = [each.document() for each in action.after]
-        _mark(queue, key, {"step": HostStage.ASKED, "gpu": action.gpu, "after": after})
+        _mark(queue, key, {"step": MarkStage.ASKED, "gpu": action.gpu, "after": after})
     return observe_layout(queue, key)
 
 
@@ -95,17 +95,17 @@ def observe_layout(queue: JobQueue, key: str) -> ActionProgress:
     mark = queue.facts.get("layouts", {}).get(key)
     if mark is None:
         return NOT_BEGUN
-    if mark["step"] == HostStage.LANDED:
+    if mark["step"] == MarkStage.LANDED:
         return LANDED
-    if mark["step"] == HostStage.ASKED:
+    if mark["step"] == MarkStage.ASKED:
         try:
             mig.change_layout(mark["gpu"], [MigInstance.model_validate(each) for each in mark["after"]])
         except ExecutionError as error:
-            mark |= {"step": HostStage.FAILED, "reason": str(error)}
+            mark |= {"step": MarkStage.FAILED, "reason": str(error)}
         else:
-            mark |= {"step": HostStage.LANDED}
+            mark |= {"step": MarkStage.LANDED}
         _mark(queue, key, mark)
-    if mark["step"] == HostStage.LANDED:
+    if mark["step"] == MarkStage.LANDED:
         return LANDED
     return ActionProgress(ActionPhase.FAILED, mark["reason"], retryable=True)
 

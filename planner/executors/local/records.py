@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Final
 
 from gpuplan.models.base import Noun
 from gpuplan.models.dependency import FinishedJob, JobOutcome
@@ -13,27 +11,8 @@ from gpuplan.models.job import Job, Progress
 from gpuplan.models.placement import Replica, Running
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import Count, Timestamp
+from gpuplan.planner.action_marks import JobSignal, MarkStage, kind_of, mark_of, with_mark, without_mark
 from gpuplan.planner.executors.local.runs import Run, RunPhase
-
-_KEPT: Final = 6
-"""Marks kept on one job: those of the last plans that changed it."""
-
-
-class HostStage(StrEnum):
-    """How far an action went; each step is marked before it is done."""
-
-    ASKED = "asked"
-    """It begins: a job is about to be placed, notified or stopped."""
-    NOTIFIED = "notified"
-    """The job got the signal that it had asked for, and has time until `HostMark.until`."""
-    STOPPING = "stopping"
-    """The job is about to be stopped."""
-    PLACING = "placing"
-    """The job that was stopped is about to start on its new places."""
-    LANDED = "landed"
-    """The action is done."""
-    FAILED = "failed"
-    """The host gave the action up."""
 
 
 class HostMark(Noun):
@@ -41,7 +20,7 @@ class HostMark(Noun):
 
     key: str
     """Key of the action, as `ClusterWriter` has it."""
-    step: HostStage
+    step: MarkStage
     replica: Replica | None = None
     """Places that the job is to run on."""
     kill_at: Timestamp | None = None
@@ -50,26 +29,6 @@ class HostMark(Noun):
     """End of the time that a notified job has, in seconds since 1970."""
     reason: str = ""
     """Why it failed."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of action."""
-        return self.key.partition(":")[2].partition("/")[0]
-
-    @property
-    def open(self) -> bool:
-        """True if the action is neither done nor given up."""
-        return self.step not in (HostStage.LANDED, HostStage.FAILED)
-
-
-class HostSignal(Noun):
-    """The signal that a job gets before it is stopped."""
-
-    signal: str
-    seconds: Count
-    """Time from the signal to the stop."""
-    first_only: bool = False
-    """True: only the first process gets it."""
 
 
 class Attempt(Noun):
@@ -99,7 +58,7 @@ class Record(Noun):
     number: Count
     job: Job
     """As submitted, with its failures and preemptions; never with what it holds."""
-    notice: HostSignal | None = None
+    notice: JobSignal | None = None
     limit: Count | None = None
     """Seconds that one attempt may last."""
     attempts: Count = 0
@@ -113,16 +72,15 @@ class Record(Noun):
 
     def mark(self, key: str) -> HostMark | None:
         """The mark of an action."""
-        return next((each for each in self.marks if each.key == key), None)
+        return mark_of(self.marks, key)
 
     def with_mark(self, mark: HostMark) -> Record:
         """With this mark as the newest."""
-        others = tuple(each for each in self.marks if each.key != mark.key)
-        return self.model_copy(update={"marks": (*others, mark)[-_KEPT:]})
+        return self.model_copy(update={"marks": with_mark(self.marks, mark)})
 
     def without_mark(self, key: str) -> Record:
         """Without the mark of an action."""
-        return self.model_copy(update={"marks": tuple(each for each in self.marks if each.key != key)})
+        return self.model_copy(update={"marks": without_mark(self.marks, key)})
 
 
 def instant(seconds: float) -> datetime:
@@ -150,14 +108,14 @@ def settled(record: Record, run: Run | None, now: float) -> Record:
     )
     at = now if run.ended is None else run.ended
     stopping = next(
-        (each for each in record.marks if each.step in (HostStage.NOTIFIED, HostStage.STOPPING)), None
+        (each for each in record.marks if each.step in (MarkStage.NOTIFIED, MarkStage.STOPPING)), None
     )
     stopped = run.stopped or (stopping is not None and _ends_by_plan(record, run))
     if record.cancelled:
         return _cancelled(over, at, run.began)
     if run.phase is RunPhase.NEVER or stopped:
         changes: dict[str, object] = {"promise": None}
-        if stopping is not None and stopping.kind == ActionKind.PREEMPT:
+        if stopping is not None and kind_of(stopping.key) == ActionKind.PREEMPT:
             changes["preemptions"] = record.job.preemptions + 1
         if run.began is not None:
             changes["progress"] = _served(record.job, held, run.began, at)
@@ -181,8 +139,8 @@ def signal_number(name: str) -> int:
 
 def _after_run(mark: HostMark, run: Run) -> HostMark:
     """The mark of an action once an attempt is over: a start has landed if the job began, else it goes on."""
-    begins = mark.open and (mark.step is HostStage.PLACING or mark.kind == ActionKind.START)
-    return mark.model_copy(update={"step": HostStage.LANDED}) if begins and run.began is not None else mark
+    begins = mark.step.open and (mark.step is MarkStage.PLACING or kind_of(mark.key) == ActionKind.START)
+    return mark.model_copy(update={"step": MarkStage.LANDED}) if begins and run.began is not None else mark
 
 
 def _failed(over: Record, run: Run, at: float) -> Record:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
 from gpuplan.planner.action_labels import action_subject
+from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
 from gpuplan.planner.executors.interface import (
     GONE,
     LANDED,
@@ -22,12 +23,13 @@ from gpuplan.planner.executors.interface import (
     Pin,
     UnreachableError,
 )
+from gpuplan.planner.executors.job_steps import Deed, failed
 from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import SlurmDeed, next_step
+from gpuplan.planner.executors.slurm.job_steps import next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
 from gpuplan.planner.io.file_lock import exclusive_lock
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
+from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
@@ -37,14 +39,13 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement, Promise
     from gpuplan.models.plan.actions import Change, JobChangeAction
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.action_marks import JobSignal
     from gpuplan.planner.executors.slurm.commands import JobRow, NodeRow
-    from gpuplan.planner.sources.slurm.managed import JobSignal
 
 
 _OF_NODES: Final = frozenset(
     {ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
-_PROMISES: Final = "promises"
 _BEGIN_IN: Final = "now+2"
 """A requeued job that may start in the second of its requeue loses its credential, and fails."""
 
@@ -73,7 +74,7 @@ class SlurmCluster:
         """True once a snapshot was taken under the present lock: what follows is no check."""
         self._carried_out = False
         """True if this lock was for more than a check of a plan of which steps are left."""
-        self._tried: defaultdict[str, frozenset[SlurmDeed]] = defaultdict(frozenset)
+        self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
 
     @property
@@ -125,13 +126,13 @@ class SlurmCluster:
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
         """See `ClusterWriter`; steps that are due are done, but not by the first look under a lock."""
         self._fences.keep()
-        kinds = {key: _parts(key)[0] for key in keys}
+        kinds = {key: kind_of(key) for key in keys}
         jobs = _jobs_of(kinds)
         nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
         found = {}
         for key, kind in kinds.items():
-            subject = _parts(key)[1]
-            if kind == _PROMISES:
+            subject = subject_of(key)
+            if kind == PROMISES:
                 found[key] = LANDED if _has_promises(jobs, key) else GONE
             elif kind in _OF_NODES:
                 found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
@@ -154,24 +155,20 @@ class SlurmCluster:
 
     def _give_up(self, key: str, reason: str) -> ActionProgress:
         """Mark an action as failed that Slurm refuses on the way."""
-        subject = _parts(key)[1]
+        subject = subject_of(key)
         row = jobs_table(subject).get(subject)
         if row is not None and (mark := _mark(row, key)) is not None:
             self._fail(row, replace(mark, step=MarkStage.FAILED, reason=reason))
-        return ActionProgress(ActionPhase.FAILED, reason, retryable=True)
+        return failed(reason)
 
     def undo(self, key: str) -> None:
         """See `ClusterWriter`: a job that does not run yet is held again, one that still runs goes on."""
-        kind, subject = _parts(key)
-        if kind in _OF_NODES or kind == _PROMISES:
+        kind, subject = kind_of(key), subject_of(key)
+        if kind in _OF_NODES or kind == PROMISES:
             return
         row = jobs_table(subject).get(subject)
         mark = _mark(row, key)
-        if (
-            row is None
-            or mark is None
-            or mark.step in (MarkStage.LANDED, MarkStage.FAILED, MarkStage.STOPPING)
-        ):
+        if row is None or mark is None or not mark.step.open or mark.step is MarkStage.STOPPING:
             return
         self._take_back(row, row.marks.without(key))
 
@@ -218,18 +215,18 @@ class SlurmCluster:
         """Do the next step of an action if its time has come."""
         mark = _mark(row, key)
         step = next_step(mark, row, now=self._now(), tried=self._tried[key])
-        if row is None or mark is None or step.deed is SlurmDeed.NOTHING:
+        if row is None or mark is None or step.deed is Deed.NOTHING:
             return step.progress
         match step.deed:
-            case SlurmDeed.NOTIFY:
+            case Deed.NOTIFY:
                 self._notify(row, mark)
-            case SlurmDeed.STOP:
+            case Deed.STOP:
                 self._stop(row, mark)
-            case SlurmDeed.PLACE:
+            case Deed.PLACE:
                 self._place(row, mark)
-            case SlurmDeed.LAND:
+            case Deed.LAND:
                 self._land(row, mark)
-            case SlurmDeed.FAIL:
+            case Deed.FAIL:
                 self._fail(row, replace(mark, step=MarkStage.FAILED, reason=step.progress.reason))
         self._tried[key] |= {step.deed}
         return step.progress
@@ -240,7 +237,7 @@ class SlurmCluster:
         if notice is None:
             self._stop(row, mark)
             return
-        call("scancel", f"--signal={notice.signal}", *(("--batch",) if notice.batch else ()), row.id)
+        call("scancel", f"--signal={notice.signal}", *(("--batch",) if notice.first_only else ()), row.id)
         self._write(row, replace(mark, step=MarkStage.NOTIFIED, until=int(self._now()) + notice.seconds))
 
     def _stop(self, row: JobRow, mark: Mark) -> None:
@@ -264,7 +261,7 @@ class SlurmCluster:
             if not _still_pending(row.id):
                 call("scontrol", "release", row.id)
                 return
-        moves = mark.kind == ActionKind.MIGRATE
+        moves = kind_of(mark.key) == ActionKind.MIGRATE
         marks = row.marks.with_mark(replace(mark, step=MarkStage.PLACING if moves else MarkStage.ASKED))
         if marks.required is None:
             marks = replace(marks, required=row.required)
@@ -351,17 +348,11 @@ class SlurmCluster:
         return progress_of_node(mark, row)
 
 
-def _parts(key: str) -> tuple[str, str]:
-    """Kind and subject of an action, from its key."""
-    kind, _, subject = key.partition(":")[2].partition("/")
-    return kind, subject
-
-
 def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
     """The jobs of the actions of these kinds, by key; all jobs if promises are among them."""
-    if _PROMISES in kinds.values():
+    if PROMISES in kinds.values():
         return jobs_table()
-    subjects = [_parts(key)[1] for key, kind in kinds.items() if kind not in _OF_NODES]
+    subjects = [subject_of(key) for key, kind in kinds.items() if kind not in _OF_NODES]
     return jobs_table(*subjects) if subjects else {}
 
 

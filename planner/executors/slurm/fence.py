@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.planner.action_marks import plan_of
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.slurm.commands import call, jobs_table, update
 from gpuplan.planner.sources.slurm.values import hosts
@@ -111,7 +112,7 @@ class Fences:
 
     def of(self, key: str) -> Fence:
         """The fence of the plan of an action's key."""
-        plan = key.partition(":")[0]
+        plan = plan_of(key)
         if plan not in self._own:
             self._own[plan] = Fence(plan)
             self._others = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
+from gpuplan.planner.action_marks import kind_of, plan_of
 from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
 from gpuplan.planner.executors.slurm.commands import update
 
@@ -25,11 +26,9 @@ _DRAIN: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "DRNG"})
 def request_node(row: NodeRow, mark: Mark) -> None:
     """Ask for what an action does to a node, and mark it, all in one request."""
     comment = {"Comment": str(row.marks.with_mark(mark))}
-    match mark.kind:
+    match kind_of(mark.key):
         case ActionKind.CORDON if not row.states & _DRAIN:
-            update(
-                "NodeName", row.name, State="DRAIN", Reason=f"gpuplan {mark.key.partition(':')[0]}", **comment
-            )
+            update("NodeName", row.name, State="DRAIN", Reason=f"gpuplan {plan_of(mark.key)}", **comment)
         case ActionKind.SCALE_UP:
             update("NodeName", row.name, State="POWER_UP", **comment)
         case ActionKind.SCALE_DOWN:
@@ -45,7 +44,7 @@ def progress_of_node(mark: Mark | None, row: NodeRow | None) -> ActionProgress:
     if mark is None:
         return NOT_BEGUN
     states = {state.rstrip("*~#!%$@^-") for state in row.states}
-    match mark.kind:
+    match kind_of(mark.key):
         case ActionKind.DRAIN:
             return ActionProgress(ActionPhase.UNDER_WAY, "jobs are on it") if states & _BUSY else LANDED
         case ActionKind.SCALE_UP:

@@ -8,13 +8,12 @@ own `--signal`. An operator hands a job over with `scontrol update JobId=… Adm
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.placement import Promise, Replica
 from gpuplan.models.units import MILLI
+from gpuplan.planner.action_marks import JobSignal
 from gpuplan.planner.sources.slurm.jobs import jobs_of
 from gpuplan.planner.sources.slurm.marks import Marks
 from gpuplan.planner.sources.slurm.values import flags, hosts, name_of, number
@@ -27,26 +26,10 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import Record
 
 _WORD: Final = "gpuplan"
-_SIGNAL: Final = re.compile(
-    r"(?P<batch>B:)?(?:SIG)?(?P<signal>[A-Z]+[0-9]?|[0-9]+)(?:@(?P<seconds>\d{1,5}))?", re.IGNORECASE
-)
 _OUR_HOLDS: Final = ("JobHeldUser", "job_requeued_in_held_state")
 """Reasons of a job that waits for gpuplan; an operator's hold is JobHeldAdmin."""
 _SLURMS_OWN: Final = "it is not handed to gpuplan: Slurm starts it"
 _HETEROGENEOUS: Final = "Slurm cannot be told the nodes of a heterogeneous job"
-_DEFAULT_NOTICE: Final = 60
-"""Seconds of `--signal=USR1`, as in Slurm."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobSignal:
-    """The signal that a job gets before it is stopped."""
-
-    signal: str
-    seconds: int
-    """Time from the signal to the stop."""
-    batch: bool
-    """True: only the batch shell gets it."""
 
 
 class ManagedJobs:
@@ -141,9 +124,7 @@ def notice_of(record: Record) -> tuple[JobSignal | None, str]:
     for part in str(record.get("comment") or "").split()[1:]:
         name, _, value = part.partition("=")
         if name == "signal":
-            match = _SIGNAL.fullmatch(value)
-            if match is None:
-                return None, f"its comment asks for {part}; expected a signal such as B:USR1@60"
-            seconds = int(match["seconds"] or _DEFAULT_NOTICE)
-            return JobSignal(match["signal"].upper(), seconds, bool(match["batch"])), ""
+            if signal := JobSignal.read(value):
+                return signal, ""
+            return None, f"its comment asks for {part}; expected a signal such as B:USR1@60"
     return None, ""

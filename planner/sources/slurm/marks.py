@@ -8,29 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
+from gpuplan.planner.action_marks import MarkStage, mark_of, with_mark, without_mark
+
 _OPENING: Final = "gpuplan:{"
-_KEPT: Final = 6
-"""Marks kept on one object: those of the last plans that changed it."""
-
-
-class MarkStage(StrEnum):
-    """How far an action went; each step is marked before it is done."""
-
-    ASKED = "asked"
-    """It begins: a job is about to be placed, notified or stopped."""
-    NOTIFIED = "notified"
-    """The job got the signal that it had asked for, and has time until `Mark.until`."""
-    STOPPING = "stopping"
-    """The job is about to be requeued and held."""
-    PLACING = "placing"
-    """The job that was stopped is about to be released for its new nodes."""
-    LANDED = "landed"
-    """The action is done."""
-    FAILED = "failed"
-    """The cluster gave the action up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +28,6 @@ class Mark:
     """End of the time that a notified job has, in seconds since 1970."""
     reason: str = ""
     """Why it failed."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of action."""
-        return self.key.partition(":")[2].partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +89,15 @@ class Marks:
 
     def of(self, key: str) -> Mark | None:
         """The mark of an action."""
-        return next((mark for mark in self.marks if mark.key == key), None)
+        return mark_of(self.marks, key)
 
     def with_mark(self, mark: Mark) -> Marks:
         """With this mark as the newest."""
-        others = tuple(each for each in self.marks if each.key != mark.key)
-        return replace(self, marks=(*others, mark)[-_KEPT:])
+        return replace(self, marks=with_mark(self.marks, mark))
 
     def without(self, key: str) -> Marks:
         """Without the mark of an action."""
-        return replace(self, marks=tuple(mark for mark in self.marks if mark.key != key))
+        return replace(self, marks=without_mark(self.marks, key))
 
 
 _FURTHER: Final = (("nodes", ""), ("until", 0), ("reason", ""))

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.queue import Queue
+    from gpuplan.planner.action_marks import JobSignal
     from gpuplan.planner.sources.slurm.cluster.reservations import SlurmReservation
-    from gpuplan.planner.sources.slurm.managed import JobSignal
     from gpuplan.planner.sources.slurm.texts import SlurmTexts
     from gpuplan.planner.sources.slurm.values import Record
 

@@ -7,10 +7,10 @@ import time
 
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.action_marks import JobSignal
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.executors.local.records import HostSignal
 from tests.support.builders.build import NOW, job
 
 SLEEP = "while true; do sleep 0.1; done"
@@ -33,7 +33,7 @@ class Jobs:
             "output": None,
             "umask": 0o022,
         }
-        told = None if notice is None else HostSignal(signal="USR1", seconds=notice)
+        told = None if notice is None else JobSignal(signal="USR1", seconds=notice)
         return self.host.queue.submit(made, command, notice=told, limit=limit)
 
     def plan(self, **policy):

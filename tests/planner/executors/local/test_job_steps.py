@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.dependency import JobOutcome
+from gpuplan.planner.action_marks import JobSignal, MarkStage
 from gpuplan.planner.executors.interface import ActionPhase
-from gpuplan.planner.executors.local.job_steps import HostDeed, next_step
-from gpuplan.planner.executors.local.records import Attempt, HostMark, HostSignal, HostStage, Record, settled
+from gpuplan.planner.executors.job_steps import Deed
+from gpuplan.planner.executors.local.job_steps import next_step
+from gpuplan.planner.executors.local.records import Attempt, HostMark, Record, settled
 from gpuplan.planner.executors.local.runs import Run, RunPhase
 from tests.support.builders.build import NOW, job, replica
 
@@ -17,20 +19,20 @@ RUNS, BEGINS, ENDED = Run(RunPhase.RUNNING, 1.0), Run(RunPhase.STARTING), Run(Ru
 @pytest.mark.parametrize(
     ("kind", "step", "run", "deed", "phase"),
     [
-        ("start", HostStage.ASKED, None, HostDeed.PLACE, ActionPhase.ASKED),
-        ("start", HostStage.ASKED, BEGINS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
-        ("start", HostStage.ASKED, RUNS, HostDeed.LAND, ActionPhase.LANDED),
-        ("start", HostStage.LANDED, None, HostDeed.NOTHING, ActionPhase.LANDED),
-        ("preempt", HostStage.ASKED, BEGINS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
-        ("preempt", HostStage.ASKED, RUNS, HostDeed.NOTIFY, ActionPhase.ASKED),
-        ("preempt", HostStage.NOTIFIED, RUNS, HostDeed.NOTHING, ActionPhase.UNDER_WAY),
-        ("preempt", HostStage.STOPPING, RUNS, HostDeed.STOP, ActionPhase.UNDER_WAY),
-        ("preempt", HostStage.STOPPING, None, HostDeed.LAND, ActionPhase.LANDED),
-        ("release", HostStage.ASKED, None, HostDeed.LAND, ActionPhase.LANDED),
-        ("migrate", HostStage.STOPPING, None, HostDeed.PLACE, ActionPhase.UNDER_WAY),
-        ("migrate", HostStage.PLACING, None, HostDeed.PLACE, ActionPhase.ASKED),
-        ("migrate", HostStage.PLACING, RUNS, HostDeed.LAND, ActionPhase.LANDED),
-        ("migrate", HostStage.FAILED, None, HostDeed.NOTHING, ActionPhase.FAILED),
+        ("start", MarkStage.ASKED, None, Deed.PLACE, ActionPhase.ASKED),
+        ("start", MarkStage.ASKED, BEGINS, Deed.NOTHING, ActionPhase.UNDER_WAY),
+        ("start", MarkStage.ASKED, RUNS, Deed.LAND, ActionPhase.LANDED),
+        ("start", MarkStage.LANDED, None, Deed.NOTHING, ActionPhase.LANDED),
+        ("preempt", MarkStage.ASKED, BEGINS, Deed.NOTHING, ActionPhase.UNDER_WAY),
+        ("preempt", MarkStage.ASKED, RUNS, Deed.NOTIFY, ActionPhase.ASKED),
+        ("preempt", MarkStage.NOTIFIED, RUNS, Deed.NOTHING, ActionPhase.UNDER_WAY),
+        ("preempt", MarkStage.STOPPING, RUNS, Deed.STOP, ActionPhase.UNDER_WAY),
+        ("preempt", MarkStage.STOPPING, None, Deed.LAND, ActionPhase.LANDED),
+        ("release", MarkStage.ASKED, None, Deed.LAND, ActionPhase.LANDED),
+        ("migrate", MarkStage.STOPPING, None, Deed.PLACE, ActionPhase.UNDER_WAY),
+        ("migrate", MarkStage.PLACING, None, Deed.PLACE, ActionPhase.ASKED),
+        ("migrate", MarkStage.PLACING, RUNS, Deed.LAND, ActionPhase.LANDED),
+        ("migrate", MarkStage.FAILED, None, Deed.NOTHING, ActionPhase.FAILED),
     ],
 )
 def test_next_steps(kind, step, run, deed, phase):
@@ -39,8 +41,8 @@ def test_next_steps(kind, step, run, deed, phase):
 
 
 def test_the_notice_ends_with_its_time():
-    mark = HostMark(key="p:preempt/a", step=HostStage.NOTIFIED, until=20)
-    assert next_step(mark, RUNS, now=20).deed is HostDeed.STOP
+    mark = HostMark(key="p:preempt/a", step=MarkStage.NOTIFIED, until=20)
+    assert next_step(mark, RUNS, now=20).deed is Deed.STOP
 
 
 def test_nothing_is_done_without_a_mark():
@@ -52,7 +54,7 @@ def a_record(*marks, **fields):
     return Record(number=1, job=job("a", gpus=1), attempt=held, attempts=1, marks=marks, **fields)
 
 
-STOPPING = HostMark(key="p:preempt/a", step=HostStage.STOPPING)
+STOPPING = HostMark(key="p:preempt/a", step=MarkStage.STOPPING)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ STOPPING = HostMark(key="p:preempt/a", step=HostStage.STOPPING)
         (a_record(), Run(RunPhase.LOST, 1.0), JobOutcome.FAILED, 0),
         (a_record(), Run(RunPhase.NEVER), None, 0),
         (
-            a_record(STOPPING, notice=HostSignal(signal="USR1", seconds=9)),
+            a_record(STOPPING, notice=JobSignal(signal="USR1", seconds=9)),
             Run(RunPhase.ENDED, 1.0, 2.0, -10),
             None,
             1,
@@ -84,5 +86,5 @@ def test_what_becomes_of_a_job(record, run, ends, preemptions):
 
 
 def test_a_record_reads_back_as_it_was_written():
-    record = a_record(STOPPING, notice=HostSignal(signal="USR1", seconds=9))
+    record = a_record(STOPPING, notice=JobSignal(signal="USR1", seconds=9))
     assert Record.model_validate(record.document()) == record

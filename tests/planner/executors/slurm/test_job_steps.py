@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.planner.action_marks import MarkStage
 from gpuplan.planner.executors.interface import ActionPhase
+from gpuplan.planner.executors.job_steps import Deed
 from gpuplan.planner.executors.slurm.commands import JobRow
-from gpuplan.planner.executors.slurm.job_steps import SlurmDeed, next_step
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
+from gpuplan.planner.executors.slurm.job_steps import next_step
+from gpuplan.planner.sources.slurm.marks import Mark, Marks
 
 NOW = 1_000.0
 HELD, REQUEUED = "JobHeldUser", "job requeued in held state"
@@ -28,19 +30,19 @@ def found(kind, step, job, *, tried=NONE_TRIED, until=0):
 @pytest.mark.parametrize(
     ("job", "expected"),
     [
-        (row("PENDING", HELD), (SlurmDeed.PLACE, ActionPhase.ASKED)),
-        (row("PENDING", HELD, required=""), (SlurmDeed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", HELD), (Deed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", HELD, required=""), (Deed.PLACE, ActionPhase.ASKED)),
         # Slurm or its user requeued it, and it still requires the nodes of its last start.
-        (row("PENDING", "BeginTime", required="gpu02"), (SlurmDeed.PLACE, ActionPhase.ASKED)),
-        (row("PENDING", "UnavailableNodes:gpu02", required="gpu02"), (SlurmDeed.PLACE, ActionPhase.ASKED)),
-        (row("PENDING", "Resources"), (SlurmDeed.NOTHING, ActionPhase.UNDER_WAY)),
-        (row("PENDING", "ReqNodeNotAvail, UnavailableNodes:gpu01"), (SlurmDeed.FAIL, ActionPhase.FAILED)),
-        (row("PENDING", "launch failed requeued held"), (SlurmDeed.FAIL, ActionPhase.FAILED)),
-        (row("CONFIGURING", nodes="gpu01"), (SlurmDeed.NOTHING, ActionPhase.UNDER_WAY)),
-        (row("RUNNING", nodes="gpu01"), (SlurmDeed.LAND, ActionPhase.LANDED)),
-        (row("RUNNING", nodes="gpu[02-03]"), (SlurmDeed.FAIL, ActionPhase.FAILED)),
-        (row("COMPLETED", nodes="gpu01"), (SlurmDeed.LAND, ActionPhase.LANDED)),
-        (row("CANCELLED"), (SlurmDeed.FAIL, ActionPhase.FAILED)),
+        (row("PENDING", "BeginTime", required="gpu02"), (Deed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", "UnavailableNodes:gpu02", required="gpu02"), (Deed.PLACE, ActionPhase.ASKED)),
+        (row("PENDING", "Resources"), (Deed.NOTHING, ActionPhase.UNDER_WAY)),
+        (row("PENDING", "ReqNodeNotAvail, UnavailableNodes:gpu01"), (Deed.FAIL, ActionPhase.FAILED)),
+        (row("PENDING", "launch failed requeued held"), (Deed.FAIL, ActionPhase.FAILED)),
+        (row("CONFIGURING", nodes="gpu01"), (Deed.NOTHING, ActionPhase.UNDER_WAY)),
+        (row("RUNNING", nodes="gpu01"), (Deed.LAND, ActionPhase.LANDED)),
+        (row("RUNNING", nodes="gpu[02-03]"), (Deed.FAIL, ActionPhase.FAILED)),
+        (row("COMPLETED", nodes="gpu01"), (Deed.LAND, ActionPhase.LANDED)),
+        (row("CANCELLED"), (Deed.FAIL, ActionPhase.FAILED)),
     ],
     ids=lambda each: each.state + each.reason[:8] if isinstance(each, JobRow) else "",
 )
@@ -49,14 +51,14 @@ def test_a_start_is_placed_followed_and_landed(job, expected):
 
 
 def test_a_job_that_is_held_again_after_its_release_is_not_released_against_its_user():
-    held = found("start", MarkStage.ASKED, row("PENDING", HELD), tried=frozenset({SlurmDeed.PLACE}))
-    assert held == (SlurmDeed.FAIL, ActionPhase.FAILED)
+    held = found("start", MarkStage.ASKED, row("PENDING", HELD), tried=frozenset({Deed.PLACE}))
+    assert held == (Deed.FAIL, ActionPhase.FAILED)
 
 
 def test_a_job_that_is_given_other_nodes_after_its_release_keeps_them():
     changed = row("PENDING", "Resources", required="gpu02")
-    assert found("start", MarkStage.ASKED, changed, tried=frozenset({SlurmDeed.PLACE})) == (
-        SlurmDeed.FAIL,
+    assert found("start", MarkStage.ASKED, changed, tried=frozenset({Deed.PLACE})) == (
+        Deed.FAIL,
         ActionPhase.FAILED,
     )
 
@@ -68,30 +70,30 @@ RUNNING = row("RUNNING", nodes="gpu01")
 @pytest.mark.parametrize(
     ("step", "until", "job", "expected"),
     [
-        (MarkStage.ASKED, 0, RUNNING, SlurmDeed.NOTIFY),
-        (MarkStage.NOTIFIED, 1_001, RUNNING, SlurmDeed.NOTHING),
-        (MarkStage.NOTIFIED, 1_000, RUNNING, SlurmDeed.STOP),
-        (MarkStage.STOPPING, 0, RUNNING, SlurmDeed.STOP),
-        (MarkStage.STOPPING, 0, row("COMPLETING", nodes="gpu01"), SlurmDeed.NOTHING),
+        (MarkStage.ASKED, 0, RUNNING, Deed.NOTIFY),
+        (MarkStage.NOTIFIED, 1_001, RUNNING, Deed.NOTHING),
+        (MarkStage.NOTIFIED, 1_000, RUNNING, Deed.STOP),
+        (MarkStage.STOPPING, 0, RUNNING, Deed.STOP),
+        (MarkStage.STOPPING, 0, row("COMPLETING", nodes="gpu01"), Deed.NOTHING),
         # Slurm requeued it by itself, for example as its node failed.
-        (MarkStage.NOTIFIED, 1_001, row("PENDING", "BeginTime"), SlurmDeed.STOP),
+        (MarkStage.NOTIFIED, 1_001, row("PENDING", "BeginTime"), Deed.STOP),
     ],
 )
 def test_a_job_is_notified_then_stopped_when_its_time_is_over(kind, step, until, job, expected):
     assert found(kind, step, job, until=until) == (
         expected,
-        ActionPhase.ASKED if expected is SlurmDeed.NOTIFY else ActionPhase.UNDER_WAY,
+        ActionPhase.ASKED if expected is Deed.NOTIFY else ActionPhase.UNDER_WAY,
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "job", "expected"),
     [
-        ("preempt", row("PENDING", REQUEUED), SlurmDeed.LAND),
-        ("preempt", row("COMPLETED", nodes="gpu01"), SlurmDeed.LAND),
-        ("release", row("PENDING", REQUEUED), SlurmDeed.LAND),
-        ("migrate", row("PENDING", REQUEUED), SlurmDeed.PLACE),
-        ("migrate", row("COMPLETED", nodes="gpu01"), SlurmDeed.FAIL),
+        ("preempt", row("PENDING", REQUEUED), Deed.LAND),
+        ("preempt", row("COMPLETED", nodes="gpu01"), Deed.LAND),
+        ("release", row("PENDING", REQUEUED), Deed.LAND),
+        ("migrate", row("PENDING", REQUEUED), Deed.PLACE),
+        ("migrate", row("COMPLETED", nodes="gpu01"), Deed.FAIL),
     ],
 )
 def test_a_stopped_job_stays_or_is_placed_on_its_new_nodes(kind, job, expected):
@@ -99,10 +101,7 @@ def test_a_stopped_job_stays_or_is_placed_on_its_new_nodes(kind, job, expected):
 
 
 def test_a_step_that_this_process_did_is_waited_for():
-    assert (
-        found("preempt", MarkStage.STOPPING, RUNNING, tried=frozenset({SlurmDeed.STOP}))[0]
-        is SlurmDeed.NOTHING
-    )
+    assert found("preempt", MarkStage.STOPPING, RUNNING, tried=frozenset({Deed.STOP}))[0] is Deed.NOTHING
 
 
 @pytest.mark.parametrize("step", MarkStage)
@@ -112,8 +111,8 @@ def test_a_step_that_this_process_did_is_waited_for():
 )
 def test_every_step_of_every_kind_has_an_answer_in_every_state(kind, step, state):
     deed, phase = found(kind, step, row(state, HELD, nodes="gpu01"))
-    assert (deed is SlurmDeed.LAND) == (phase is ActionPhase.LANDED and step is not MarkStage.LANDED)
-    assert (deed is SlurmDeed.FAIL) == (phase is ActionPhase.FAILED and step is not MarkStage.FAILED)
+    assert (deed is Deed.LAND) == (phase is ActionPhase.LANDED and step is not MarkStage.LANDED)
+    assert (deed is Deed.FAIL) == (phase is ActionPhase.FAILED and step is not MarkStage.FAILED)
 
 
 def test_a_job_that_is_gone_says_nothing_of_its_actions():

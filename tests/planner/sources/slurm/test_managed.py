@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuplan.planner.action_marks import JobSignal, MarkStage
 from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
-from gpuplan.planner.sources.slurm.managed import JobSignal, is_managed, notice_of
-from gpuplan.planner.sources.slurm.marks import Mark, Marks, MarkStage
+from gpuplan.planner.sources.slurm.managed import is_managed, notice_of
+from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import read_slurm_files
 
 RECORDED = Path(__file__).parent / "recorded" / "22.05"
@@ -104,9 +105,9 @@ def test_a_promise_is_read_back(tmp_path):
     ("comment", "expected"),
     [
         ("gpuplan", None),
-        ("gpuplan signal=USR1", JobSignal("USR1", 60, batch=False)),
-        ("gpuplan signal=B:SIGTERM@120", JobSignal("TERM", 120, batch=True)),
-        ("gpuplan note=x signal=10@5", JobSignal("10", 5, batch=False)),
+        ("gpuplan signal=USR1", JobSignal(signal="USR1", seconds=60)),
+        ("gpuplan signal=B:SIGTERM@120", JobSignal(signal="TERM", seconds=120, first_only=True)),
+        ("gpuplan note=x signal=10@5", JobSignal(signal="10", seconds=5)),
     ],
 )
 def test_a_comment_may_ask_for_a_signal(comment, expected):
