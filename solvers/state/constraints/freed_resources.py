@@ -25,7 +25,7 @@ from gpuplan.models.eligibility.preemption_order import (
     may_use_freed,
     victim_views,
 )
-from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.constraints.quota import UNLIMITED, QuotaUsage
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.eligibility.preemption_order import Claimant, ClaimantOrIncumbent, VictimView
-    from gpuplan.models.problem.jobs import Incumbent, JobClass, Option, Shape
+    from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
@@ -226,6 +226,8 @@ class FreedResources:
                 each for each in problem.incumbents if each.shape.quota_milli
             )
         }
+        self._binding: dict[tuple[int, int | tuple[int, ...]], list[_Tally]] = {}
+        """Tallies that bind classes by rank and claim, and returning jobs by rank and claims."""
         self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for index, cap in enumerate(problem.power_caps):
             for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
@@ -315,4 +317,8 @@ class FreedResources:
 
     def _binding_tallies(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
         """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
-        return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))
+        key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
+        if (tallies := self._binding.get(key)) is None:
+            tallies = [tally for view, tally in self._views.items() if is_bound(view, comer)]
+            self._binding[key] = tallies
+        return (tally for tally in tallies if tally.victims)
