@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.mig import profile_milli
@@ -137,7 +138,7 @@ class FirmReservation:
     """One per replica. From slot 1 on, only the number of whole GPUs per node counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobClass:
     """Jobs of equal value that may use the same nodes and take the same resources there."""
 
@@ -215,7 +216,7 @@ class JobClass:
         """True if its one job holds a promise, or is starving and so gets one before other jobs."""
         return self.promise is not None or self.starving is not None
 
-    @property
+    @cached_property
     def scaled(self) -> bool:
         """True if its further replicas may have unequal points."""
         return any(option.further for option in self.options)
@@ -226,7 +227,7 @@ class JobClass:
             return self.minimum + sum(points > 0 for points in option.further)
         return self.minimum if self.elastic and option.points < 0 else self.maximum
 
-    @property
+    @cached_property
     def per_replica(self) -> bool:
         """True if the points of an option are those of one replica, and all replicas have equal points."""
         return (self.elastic or self.role is ClassRole.GROW) and not self.scaled
@@ -250,19 +251,19 @@ class JobClass:
         """Number of replicas that sets its order: the minimum where further ones may have fewer points."""
         return self.minimum if self.scaled else self.maximum
 
-    @property
+    @cached_property
     def most_points(self) -> int:
         """Maximum points of one job, started in slot 0."""
         sizes = (self.minimum, self.maximum)
         found = (self.points(option, size) for option in self.options for size in (*sizes, self.most(option)))
         return max(found, default=0)
 
-    @property
+    @cached_property
     def best_points(self) -> int:
         """Maximum points of one job, started in any slot."""
         return max((self.most_points, *self._later_points))
 
-    @property
+    @cached_property
     def best_later_points(self) -> int:
         """Maximum points of one job, started in a later slot; at least 0."""
         return max((0, *self._later_points))

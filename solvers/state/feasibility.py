@@ -99,9 +99,9 @@ class Feasibility:
         """Replicas of a class that fit on each of the nodes if used for them alone; at most `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
-        for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
-            beside = self.floors.room(self.capacity, tenant, int(nodes[position]))
-            room[position] = min(int(room[position]), beside)
+        freed = np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank)
+        if len(freed):
+            room[freed] = np.minimum(room[freed], self.floors.room(self.capacity, tenant, nodes[freed]))
         if self.timeline is not None and self.timeline.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
             both = (
@@ -205,8 +205,9 @@ class Feasibility:
     def admits_now(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use now, whatever room there is."""
         capacity, admitted = self.capacity, self.rank_admits(tenant, nodes)
-        for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
-            admitted[position] = self.has_room_beside_freed(tenant, int(nodes[position]))
+        freed = np.flatnonzero(~admitted & self.capacity.usable[nodes])
+        if len(freed):
+            admitted[freed] = self.has_room_beside_freed(tenant, nodes[freed])
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
             powered = (
                 capacity.has_power(milli, node) and self.freed.has_power(milli, node, tenant)
@@ -217,14 +218,13 @@ class Feasibility:
         barred = self.company.conflicting_nodes(tenant.affinity, own)
         return admitted if barred is None else admitted & ~barred[nodes]
 
-    def has_room_beside_freed(self, tenant: PlacementProfile, node: int) -> bool:
-        """True if a tenant may take one more place beside what preemption has freed on a node."""
-        if self.floors.least[tenant.claim, node] <= tenant.rank:
-            return True
-        if self.floors.room(self.capacity, tenant, node) < 1:
-            return False
-        booked = self.timeline is not None and bool(self.timeline.booked[node])
-        return not booked or self._open(tenant, node) > 0
+    def has_room_beside_freed(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
+        """True where a tenant may take one more place beside what preemption has freed on the nodes."""
+        room: Bools = self.floors.room(self.capacity, tenant, nodes) > 0
+        if self.timeline is not None:
+            for position in np.flatnonzero(room & (self.timeline.booked[nodes] > 0)).tolist():
+                room[position] = self._open(tenant, int(nodes[position])) > 0
+        return room
 
     def unused_opened(self, nodes: Ints) -> Bools | None:
         """Opened nodes that are unused and should stay so if possible; None if there are none."""

@@ -152,7 +152,10 @@ class NodeScores:
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
-        welcome = bool(capacity.usable[node]) and openings.has_room_beside_freed(self.tenant, node)
+        welcome = bool(capacity.usable[node]) and (
+            bool(openings.floors.least[self.tenant.claim, node] <= self.tenant.rank)
+            or bool(openings.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
+        )
         room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
         if shape.gpus:
             room = room and bool(capacity.whole[node] >= shape.gpus)

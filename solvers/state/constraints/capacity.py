@@ -75,6 +75,8 @@ class NodeCapacities:
                 self.usable[list(group.nodes)] = False
         self.changes: list[int] = []
         """Nodes that changed, in order: a reader looks again at those recorded since its last look."""
+        self.changed_at: Ints = np.zeros(count, dtype=np.int64)
+        """By node, the length of `changes` after its last change."""
         self._power_left = [cap.left for cap in problem.power_caps]
         self._caps: dict[int, list[tuple[int, int]]] = {}
         for index, cap in enumerate(problem.power_caps):
@@ -102,10 +104,8 @@ class NodeCapacities:
 
     def touch(self, nodes: int | Ints) -> None:
         """Mark nodes as changed."""
-        if isinstance(nodes, int):
-            self.changes.append(nodes)
-        else:
-            self.changes += nodes.tolist()
+        self.changes += [nodes] if isinstance(nodes, int) else nodes.tolist()
+        self.changed_at[nodes] = len(self.changes)
 
     def set_usable(self, node: int, usable: bool) -> None:
         """Open or close a node."""
@@ -176,6 +176,7 @@ class NodeCapacities:
                 balance[resource] -= replicas * amount
                 amounts_free[resource] = max(0, balance[resource])
         self.changes.append(node)
+        self.changed_at[node] = len(self.changes)
 
     def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
         """Keep MIG instances on a GPU for jobs placed later, if the GPU is free for that."""

@@ -25,7 +25,7 @@ from gpuplan.models.eligibility.preemption_order import (
     may_use_freed,
     victim_views,
 )
-from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.problem.jobs import ClassRole, Incumbent
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.constraints.quota import UNLIMITED, QuotaUsage
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.eligibility.preemption_order import ClaimantOrIncumbent, VictimView
-    from gpuplan.models.problem.jobs import Incumbent, JobClass, Option, Shape
+    from gpuplan.models.eligibility.preemption_order import Claimant, ClaimantOrIncumbent, VictimView
+    from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
@@ -44,6 +44,18 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Gone: TypeAlias = tuple[int, int]
     """Incumbent, position in its `holds`."""
+
+
+class _FreeForRank:
+    """What classes of one rank and claim find free on nodes from which jobs were preempted."""
+
+    def __init__(self, capacity: NodeCapacities) -> None:
+        self.gpus: Ints = np.zeros_like(capacity.gpu_free)
+        """Free thousandths, shape (nodes, GPUs)."""
+        self.amounts: Ints = np.zeros_like(capacity.free)
+        """Shape (nodes, resources); negative where victims and others hold more than the node has."""
+        self.counted_at: Ints = np.full(len(capacity.nodes), -1, dtype=np.int64)
+        """The last change of each node that is counted here, as in `NodeCapacities.changed_at`."""
 
 
 class PreemptionRanks:
@@ -57,6 +69,8 @@ class PreemptionRanks:
         self._left: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._moved: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._came: dict[int, Counter[tuple[int, ReplicaSite]]] = defaultdict(Counter)
+        self._free_for: dict[tuple[int, int], _FreeForRank] = {}
+        """By rank and claim."""
 
     def preempt(self, index: int, position: int, times: int) -> None:
         """Count a replica that a running job is made to give up; `times` -1 restores it."""
@@ -110,17 +124,31 @@ class PreemptionRanks:
             for gpu in self._incumbents[index].holds[position].gpus
         }
 
-    def room(self, capacity: NodeCapacities, tenant: PlacementProfile, node: int) -> int:
-        """Replicas that fit on a node if it is used for them alone; 0 for MIG instances."""
-        (gpus, amounts), shape = self._free(capacity, tenant, node), tenant.shape
-        room = [free // amount for free, amount in zip(amounts, shape.amounts, strict=True) if amount]
+    def room(self, capacity: NodeCapacities, tenant: PlacementProfile, nodes: Ints) -> Ints:
+        """Replicas that fit on each of the nodes if used for them alone; 0 for MIG instances."""
+        shape, free = tenant.shape, self._free_on(capacity, tenant, nodes)
+        room: Ints = np.full(len(nodes), 0 if shape.mig else 2**31, dtype=np.int64)
         if shape.gpus:
-            room.append(gpus.count(MILLI) // shape.gpus)
+            room = (free.gpus[nodes] == MILLI).sum(axis=1) // shape.gpus
         elif shape.gpu_milli:
-            room.append(sum(free // shape.gpu_milli for free in gpus if free > 0))
-        elif shape.mig:
-            room.append(0)
-        return max(0, min(room, default=2**31))
+            room = (np.maximum(0, free.gpus[nodes]) // shape.gpu_milli).sum(axis=1)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                room = np.minimum(room, free.amounts[nodes, resource] // amount)
+        return np.maximum(0, room)
+
+    def _free_on(self, capacity: NodeCapacities, taker: Claimant, nodes: Ints) -> _FreeForRank:
+        """What is free for a class, counted again on those of the nodes that changed."""
+        key = taker.rank, taker.claim
+        free = self._free_for.get(key)
+        if free is None:
+            free = self._free_for[key] = _FreeForRank(capacity)
+        changed = nodes[free.counted_at[nodes] != capacity.changed_at[nodes]]
+        for node in changed.tolist():
+            gpus, amounts = self._free(capacity, taker, node)
+            free.gpus[node], free.amounts[node] = gpus, amounts
+        free.counted_at[changed] = capacity.changed_at[changed]
+        return free
 
     def shut(self, capacity: NodeCapacities, tenant: PlacementProfile, node: int) -> set[int]:
         """Indices of GPUs that do not have what a replica needs."""
@@ -198,6 +226,8 @@ class FreedResources:
                 each for each in problem.incumbents if each.shape.quota_milli
             )
         }
+        self._binding: dict[tuple[int, int | tuple[int, ...]], list[_Tally]] = {}
+        """Tallies that bind classes by rank and claim, and returning jobs by rank and claims."""
         self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for index, cap in enumerate(problem.power_caps):
             for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
@@ -287,4 +317,8 @@ class FreedResources:
 
     def _binding_tallies(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
         """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
-        return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))
+        key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
+        if (tallies := self._binding.get(key)) is None:
+            tallies = [tally for view, tally in self._views.items() if is_bound(view, comer)]
+            self._binding[key] = tallies
+        return (tally for tally in tallies if tally.victims)

@@ -288,16 +288,13 @@ class PreemptionCosts:
         return self._bounds
 
     def _refresh(self) -> None:
-        changes = self._ledger.capacity.changes
-        if len(changes) == self._seen:
+        capacity = self._ledger.capacity
+        if len(capacity.changes) == self._seen:
             return
-        last = {node: change for change, node in enumerate(changes[self._seen :], self._seen)}
-        at, when = self._at[np.array(list(last))], np.array(list(last.values()))
-        mine = at >= 0
-        stale = at[mine][when[mine] >= self._learnt[at[mine]]]
+        stale = np.flatnonzero(capacity.changed_at[self.nodes] > np.maximum(self._learnt, self._seen))
         if len(stale):
             self._look(stale)
-        self._seen = len(changes)
+        self._seen = len(capacity.changes)
 
     def _look(self, positions: Ints) -> None:
         tenant, nodes = self._tenant, self.nodes[positions]

@@ -29,6 +29,8 @@ class QuotaUsage:
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """Thousandths of GPUs that started and grown jobs hold, as they count at each queue."""
         self._counted: dict[str | None, list[int]] = {}
+        self._paths: dict[tuple[int, int], list[int]] = {}
+        """A queue and all queues above it, the root first, by budget and queue."""
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """How many more portions of `replicas` replicas the class's queue may hold on this option."""
@@ -96,9 +98,11 @@ class QuotaUsage:
     def _available(self, index: int, queue: int, *, known: bool) -> int:
         """Largest amount a job in this queue may take: up the tree, each queue first uses what it keeps."""
         budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
+        if (path := self._paths.get((index, queue))) is None:
+            path = self._paths[index, queue] = budget.path_to_root(queue)[::-1]
         available = UNLIMITED
         # From the root down: trees may be deeper than the recursion limit.
-        for each in reversed(budget.path_to_root(queue)):
+        for each in path:
             settled = known and newcomers[each] <= 0
             limit = (budget.limit if settled else budget.firm)[each]
             own = UNLIMITED if limit is None else limit - usage[each]
