@@ -26,6 +26,27 @@ def golden_section(path, name, found):
     return sections[name]
 
 
+def golden_session(page, shown, happened, varies):
+    """
+    Compare the session that a page shows with what happened, without what differs from run to run.
+
+    `varies`: (pattern, what is written instead) in addition to ids, times and seconds.
+    """
+    if REWRITE:
+        page.write_text(page.read_text(encoding="utf-8").replace(shown, happened), encoding="utf-8")
+        return
+    for pattern, instead in (*_IN_ALL_SESSIONS, *varies, (re.compile(r"\s+"), " ")):
+        shown, happened = pattern.sub(instead, shown), pattern.sub(instead, happened)
+    assert happened == shown
+
+
+_IN_ALL_SESSIONS = (
+    (re.compile(r"\b[0-9a-f]{8}\b"), "ID"),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
+    (re.compile(r"\bin \d+\.\d s"), "in SECONDS"),
+)
+
+
 def figures(text):
     """Names in quotes and words that have a digit, in order: what a message is about, and how much."""
     return " ".join(quoted or word.rstrip(".:") for quoted, word in _FIGURE.findall(text))
