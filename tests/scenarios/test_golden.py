@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.cli import main
 from gpuplan.planner.sources.files import default_policy_path, load_policy
 from tests.support.output.golden import golden
+from tests.support.output.run_command import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -33,18 +32,14 @@ AHEAD = [
 
 
 @pytest.fixture
-def gpuplan(capsys, monkeypatch, tmp_path):
+def gpuplan(monkeypatch, tmp_path):
     """Run gpuplan in an empty folder; what it prints at 80 columns."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gpuplan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        assert not ended.value.code, captured.err
-        return captured.out
+        done = run_command(arguments, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     return run
 

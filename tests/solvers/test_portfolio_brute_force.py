@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import pipeline, portfolio
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.portfolio import Limits
 from tests.oracle.reference import ReferenceColumns, reference
-from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.harness.portfolio_answers import held_against_all_plans, without_neighbourhoods
+from tests.support.oracles.brute_force import offered
 from tests.support.oracles.oracle_decode import realized
 from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
@@ -42,29 +40,20 @@ def plain_optimum(snapshot, policy, problem):
     return formulation.points(answer.values), verification
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
-    tally = Counter()
+def worlds(chunk):
+    """(seed, snapshot, policy, fates)"""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         instance = instances.tiny(seed)
-        snapshot, policy = instance.snapshot, instance.policy
-        problem = build_problem(snapshot, policy)
-        try:
-            best = best_of_all(snapshot, policy, fates=offered(problem))
-        except TooLargeError:
-            tally["too large"] += 1
-            continue
-        solution = portfolio.solve(
-            problem,
-            snapshot.running_placements,
-            Limits(600.0, ("cpsat",)),
-            partial(judged, snapshot, policy),
-        )
+        problem = build_problem(instance.snapshot, instance.policy)
+        yield seed, instance.snapshot, instance.policy, offered(problem)
 
-        assert solution.rejected == (), seed
-        assert solution.objective <= best.objective, seed
-        assert solution.bound is None or solution.bound >= best.objective, seed
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
+    without_neighbourhoods(monkeypatch)
+    tally = Counter()
+    for seed, snapshot, policy, best, solution in held_against_all_plans(worlds(chunk), tally):
+        problem = build_problem(snapshot, policy)
         if overfull(problem):
             tally["overfull"] += 1
             continue

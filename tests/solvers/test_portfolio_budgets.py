@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, pipeline, portfolio
+from gpuplan.solvers import exact_run
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.portfolio import Limits
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.doubles.broken_solvers import apart_in_this_process
-from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.harness.portfolio_answers import answer, held_against_all_plans, without_neighbourhoods
+from tests.support.oracles.brute_force import offered
 from tests.support.strategies import budget_worlds
 from tests.support.strategies.random_targets import judged, nothing_changed
 
@@ -33,37 +32,21 @@ def without_budgets(policy):
     return policy.model_copy(update={"disruption": rules})
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_what_is_proven_is_the_best_of_all_plans_within_the_budgets(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
-    tally = Counter()
+def worlds(chunk):
+    """(seed, snapshot, policy, fates): what no budget forbids by itself is offered without budgets too."""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot, policy = budget_worlds.world(seed, nodes=2, most=4, waiting=2)
-        problem = build_problem(snapshot, policy)
-        # What no budget forbids by itself is offered without budgets too.
-        fates = offered(build_problem(snapshot, without_budgets(policy)))
-        try:
-            best = best_of_all(snapshot, policy, fates=fates)
-        except TooLargeError:
-            tally["too large"] += 1
-            continue
+        yield seed, snapshot, policy, offered(build_problem(snapshot, without_budgets(policy)))
 
-        solution = portfolio.solve(
-            problem,
-            snapshot.running_placements,
-            Limits(60.0, ("cpsat",)),
-            partial(judged, snapshot, policy),
-        )
 
-        assert solution.rejected == (), seed
-        assert solution.objective <= best.objective, seed
-        assert solution.bound is None or solution.bound >= best.objective, seed
-        if solution.status is SolveStatus.OPTIMAL:
-            assert solution.objective == best.objective, seed
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_what_is_proven_is_the_best_of_all_plans_within_the_budgets(monkeypatch, chunk):
+    without_neighbourhoods(monkeypatch)
+    tally = Counter()
+    for _, snapshot, policy, best, solution in held_against_all_plans(worlds(chunk), tally):
         tally[solution.status] += 1
         tally["changed"] += best.target != nothing_changed(snapshot)
-        tally["bound by a budget"] += bool(problem.disruption_limits)
+        tally["bound by a budget"] += bool(build_problem(snapshot, policy).disruption_limits)
     assert tally[SolveStatus.OPTIMAL] >= SEEDS * 3 // 4 - tally["too large"], tally
     assert tally["changed"] >= SEEDS // 3, tally
     assert tally["bound by a budget"] >= SEEDS // 10, tally
@@ -77,22 +60,16 @@ def test_greedy_and_neighbourhoods_keep_the_budgets_of_busy_clusters(monkeypatch
         snapshot, policy = budget_worlds.world(seed, nodes=8, most=24, waiting=12)
         problem, free = build_problem(snapshot, policy), build_problem(snapshot, without_budgets(policy))
 
-        answer = judged(snapshot, policy, target_of(greedy(problem), snapshot.running_placements))
-        assert answer.violations == (), seed
+        greedily = judged(snapshot, policy, target_of(greedy(problem), snapshot.running_placements))
+        assert greedily.violations == (), seed
         if seed % 5 == 0:
-            solution = portfolio.solve(
-                problem,
-                snapshot.running_placements,
-                Limits(3.0, ("milp",)),
-                partial(judged, snapshot, policy),
-            )
-            assert solution.rejected == (), seed
-            assert solution.objective >= answer.objective, seed
+            solution = answer(snapshot, policy, solvers=("milp",), seconds=3.0)
+            assert solution.objective >= greedily.objective, seed
         unlimited = target_of(greedy(free), snapshot.running_placements)
         tally["binds"] += bool(judged(snapshot, policy, unlimited).violations)
         tally["disrupts"] += bool(
             {each.job for each in snapshot.running_placements}
-            and answer.terms.get("preemption", 0) + answer.terms.get("migration", 0) < 0
+            and greedily.terms.get("preemption", 0) + greedily.terms.get("migration", 0) < 0
         )
     assert tally["binds"] >= SEEDS // 3, tally
     assert tally["disrupts"] >= SEEDS // 3, tally

@@ -8,29 +8,19 @@ more; and if the job that took the places it left is taken back with it, the pla
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.solution import DesiredState
-from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import pipeline, portfolio
-from gpuplan.solvers.portfolio import Limits
+from gpuplan.solvers import pipeline
+from tests.support.harness.portfolio_answers import answer
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged, sorted_by_job
 
 pytestmark = pytest.mark.slow
 
 CHUNKS, PLANS = 2, 500
-
-
-def plan(instance, solvers):
-    check = partial(judged, instance.snapshot, instance.policy)
-    problem = build_problem(instance.snapshot, instance.policy)
-    solution = portfolio.solve(problem, instance.snapshot.running_placements, Limits(20.0, solvers), check)
-    assert solution.rejected == ()
-    return solution.target
 
 
 def disturbed(snapshot, target):
@@ -100,7 +90,8 @@ def check_plans(seeds, solvers):
         make = instances.everything_mixed if seed % 2 else instances.everything
         instance = make(seed)
         try:
-            check_plan(instance, plan(instance, solvers), tally)
+            solution = answer(instance.snapshot, instance.policy, solvers=solvers, seconds=20.0)
+            check_plan(instance, solution.target, tally)
         except AssertionError as error:
             raise AssertionError(f"{make.__name__}({seed}): {error}") from error
     return tally

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from functools import partial
 from itertools import accumulate, permutations
 
 import pytest
@@ -19,13 +18,11 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.render.plan.header import header_lines, search_remarks
 from gpuplan.planner.render.style import Style
-from gpuplan.solvers import pipeline, portfolio
-from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
-from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.harness.portfolio_answers import held_against_all_plans, without_neighbourhoods
+from tests.support.oracles.brute_force import offered
 from tests.support.oracles.overcommitted import overfull
 from tests.support.strategies import instances
-from tests.support.strategies.random_targets import judged
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 TIMED = [goal for goal in Goal if goal is not Goal.VALUE]
@@ -136,25 +133,16 @@ def with_times(seed):
 
 @pytest.mark.slow
 def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+    without_neighbourhoods(monkeypatch)
     tally = Counter()
-    for seed in range(400 if EVERY_SEED else 16):
-        snapshot, policy = with_times(seed)
-        problem = build_problem(snapshot, policy)
-        try:
-            best = best_of_all(snapshot, policy, fates=offered(problem))
-        except TooLargeError:
-            continue
-        solution = portfolio.solve(
-            problem, snapshot.running_placements, Limits(600.0, ("cpsat",)), partial(judged, snapshot, policy)
-        )
-
-        assert solution.rejected == (), seed
-        assert solution.objective <= best.objective, seed
-        assert solution.bound is None or solution.bound >= best.objective, seed
-        if solution.status is SolveStatus.OPTIMAL:
-            assert solution.objective == best.objective, seed
-        tally[policy.objective.goal] += solution.objective == best.objective and not overfull(problem)
+    worlds = (
+        (seed, snapshot, policy, offered(build_problem(snapshot, policy)))
+        for seed in range(400 if EVERY_SEED else 16)
+        for snapshot, policy in [with_times(seed)]
+    )
+    for _, snapshot, policy, best, solution in held_against_all_plans(worlds, tally):
+        full = overfull(build_problem(snapshot, policy))
+        tally[policy.objective.goal] += solution.objective == best.objective and not full
     assert min(tally[goal] for goal in TIMED) >= 2, tally
 
 

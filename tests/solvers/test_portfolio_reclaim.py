@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from functools import partial
 
 import pytest
 
@@ -19,11 +18,10 @@ from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, pipeline, portfolio
-from gpuplan.solvers.portfolio import Limits
+from gpuplan.solvers import exact_run
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
-from tests.support.oracles.brute_force import TooLargeError, best_of_all
+from tests.support.harness.portfolio_answers import answer, held_against_all_plans, without_neighbourhoods
 from tests.support.strategies import reclaim_worlds
 from tests.support.strategies.random_targets import judged, nothing_changed
 
@@ -36,14 +34,10 @@ ALONE = {RemedyKind.STOP, RemedyKind.DEFER}
 """Changes that need nothing from outside."""
 
 
-def answered(snapshot, policy):
-    """(the search's answer, its plan), none of its answers rejected."""
-    check = partial(judged, snapshot, policy)
-    problem = build_problem(snapshot, policy)
-    solution = portfolio.solve(problem, snapshot.running_placements, Limits(30.0, ("cpsat",)), check)
-    assert solution.rejected == ()
-    terms = check(solution.target).terms
-    return solution, draft(snapshot, policy, solution, terms, seed=0, created_at=build.NOW)
+def drafted(snapshot, policy, solution):
+    """The plan of an answer."""
+    terms = judged(snapshot, policy, solution.target).terms
+    return draft(snapshot, policy, solution, terms, seed=0, created_at=build.NOW)
 
 
 def pays_by_itself(plan):
@@ -60,27 +54,21 @@ def pays_by_itself(plan):
                 yield waiting.job, remedy
 
 
+def worlds(chunk):
+    """(seed, snapshot, policy, fates)"""
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        snapshot, policy = reclaim_worlds.world(seed)
+        yield seed, snapshot, policy, reclaim_worlds.stoppable(snapshot, policy)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+    without_neighbourhoods(monkeypatch)
     tally = Counter()
-    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
-        snapshot, policy = reclaim_worlds.world(seed)
-        try:
-            best = best_of_all(snapshot, policy, fates=reclaim_worlds.stoppable(snapshot, policy))
-        except TooLargeError:
-            tally["too large"] += 1
-            continue
-
-        solution, plan = answered(snapshot, policy)
-
-        assert solution.objective <= best.objective, seed
-        assert solution.bound is None or solution.bound >= best.objective, seed
+    for seed, snapshot, policy, best, solution in held_against_all_plans(worlds(chunk), tally):
         if solution.status is SolveStatus.OPTIMAL:
-            assert solution.objective == best.objective, seed
-            assert list(pays_by_itself(plan)) == [], seed
+            assert list(pays_by_itself(drafted(snapshot, policy, solution))) == [], seed
         tally[solution.status] += 1
         tally["changed"] += best.target != nothing_changed(snapshot)
         tally["claims"] += build_problem(snapshot, policy).claims > 1
@@ -92,7 +80,8 @@ def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
 def plan_of(monkeypatch, queues, *jobs, nodes=2, policy=None):
     monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
     snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=jobs, queues=queues)
-    return answered(snapshot, policy or Policy())[1]
+    policy = policy or Policy()
+    return drafted(snapshot, policy, answer(snapshot, policy, seconds=30.0))
 
 
 def placed(plan):

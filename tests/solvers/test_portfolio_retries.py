@@ -6,23 +6,18 @@ import os
 import random
 from collections import Counter
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.retry import Retry
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, pipeline, portfolio
-from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.builders.time_builders import ahead
-from tests.support.doubles.broken_solvers import apart_in_this_process
-from tests.support.oracles.brute_force import TooLargeError, best_of_all, offered
+from tests.support.harness.portfolio_answers import held_against_all_plans, without_neighbourhoods
+from tests.support.oracles.brute_force import offered
 from tests.support.strategies import instances
-from tests.support.strategies.random_targets import judged
 
 pytestmark = pytest.mark.slow
 
@@ -62,33 +57,19 @@ def may_start(job):
     return job.failures <= left and job.failed_at + timedelta(seconds=pause) <= build.NOW
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_the_best_plan_starts_whatever_may_start(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
-    tally = Counter()
+def worlds(chunk):
+    """(seed, snapshot, policy, fates)"""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         instance = instances.tiny(seed)
-        snapshot, policy = with_failures(instance.snapshot, seed), instance.policy
-        problem = build_problem(snapshot, policy)
-        try:
-            best = best_of_all(snapshot, policy, fates=offered(problem))
-        except TooLargeError:
-            tally["too large"] += 1
-            continue
+        snapshot = with_failures(instance.snapshot, seed)
+        yield seed, snapshot, instance.policy, offered(build_problem(snapshot, instance.policy))
 
-        solution = portfolio.solve(
-            problem,
-            snapshot.running_placements,
-            Limits(60.0, ("cpsat",)),
-            partial(judged, snapshot, policy),
-        )
 
-        assert solution.rejected == (), seed
-        assert solution.objective <= best.objective, seed
-        assert solution.bound is None or solution.bound >= best.objective, seed
-        if solution.status is SolveStatus.OPTIMAL:
-            assert solution.objective == best.objective, seed
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_best_plan_starts_whatever_may_start(monkeypatch, chunk):
+    without_neighbourhoods(monkeypatch)
+    tally = Counter()
+    for seed, snapshot, _, best, solution in held_against_all_plans(worlds(chunk), tally):
         jobs = snapshot.job_by_name
         for target in (solution.target, best.target):
             started = [jobs[each.job] for each in target.placements if jobs[each.job].running is None]

@@ -13,10 +13,11 @@ from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import exact_run, pipeline, portfolio
+from gpuplan.solvers import exact_run, portfolio
 from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.harness.portfolio_answers import without_neighbourhoods
 from tests.support.oracles.brute_force import TooLargeError, offered
 from tests.support.oracles.priority_oracle import best_in_order, could_have_come_first, world
 from tests.support.strategies import instances
@@ -48,8 +49,7 @@ def worlds(chunk):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
-    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+    without_neighbourhoods(monkeypatch)
     tally = Counter()
     for seed, snapshot, policy in worlds(chunk):
         problem = build_problem(snapshot, policy)

@@ -25,7 +25,7 @@ from tests.support.samples.all_actions import (
     preempt,
     shrink,
 )
-from tests.support.samples.apply_world import landed
+from tests.support.samples.apply_world import landed, perform
 
 SUBMITTED = timedelta(hours=5)
 WORLD = snapshot(
@@ -51,11 +51,6 @@ ELASTIC = WORLD.job_by_name["elastic"].running.replicas
 def live(tmp_path):
     with SimulatedCluster.create(tmp_path / "c.db", WORLD) as cluster_:
         yield cluster_
-
-
-def perform(live, *changes):
-    for change_ in changes:
-        live.begin(change_, f"p:{change_.id}")
 
 
 def found(live, name):

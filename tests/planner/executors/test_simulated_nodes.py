@@ -23,7 +23,7 @@ from tests.support.samples.all_actions import (
     scale_up,
     with_pools,
 )
-from tests.support.samples.apply_world import landed
+from tests.support.samples.apply_world import landed, perform
 
 CLOUD = pool("cloud", most=3, least=1, provisioning="10m")
 FULL = pool("full", most=0)
@@ -54,11 +54,6 @@ WORLD = with_pools(
 def live(tmp_path):
     with SimulatedCluster.create(tmp_path / "c.db", WORLD) as cluster_:
         yield cluster_
-
-
-def perform(live, *changes):
-    for change_ in changes:
-        live.begin(change_, f"p:{change_.id}")
 
 
 def found(live, name):

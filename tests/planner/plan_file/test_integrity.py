@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import BadInputError, TamperedError
 from gpuplan.models.plan.plan import Base
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of, with_id
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, with_id
 from tests.support.builders import build
-from tests.support.builders.plan_builders import plan_of
+from tests.support.builders.plan_builders import plan_of, save_stamped
 from tests.support.builders.solution_builders import POLICY
 from tests.support.samples.sample_plans import BUSY_WORLD, busy_plan
 
@@ -288,18 +287,9 @@ BUSY_FORGERIES = (
 )  # fmt: skip
 
 
-def written(path, document):
-    document["plan_id"] = plan_id_of(document)
-    document["checksum"] = fingerprint_of(
-        {key: value for key, value in document.items() if key != "checksum"}
-    )
-    path.write_text(json.dumps(document))
-    return path
-
-
 def test_plan_as_it_was_made_contradicts_nothing(tmp_path):
     assert list(contradictions(PLAN)) == []
-    assert load_plan(written(tmp_path / "plan.json", plan_document(PLAN))) == PLAN
+    assert load_plan(save_stamped(tmp_path / "plan.json", plan_document(PLAN))) == PLAN
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
@@ -308,7 +298,7 @@ def test_forged_plan_is_refused_though_its_sums_are_right(tmp_path, forge):
     forge(document)
 
     with pytest.raises(TamperedError, match="contradicts itself"):
-        load_plan(written(tmp_path / "plan.json", document))
+        load_plan(save_stamped(tmp_path / "plan.json", document))
 
 
 def test_a_plan_with_everything_contradicts_nothing():
@@ -321,4 +311,4 @@ def test_no_part_of_a_plan_with_everything_can_be_changed_alone(tmp_path, forge)
     forge(document)
 
     with pytest.raises((TamperedError, BadInputError), match=r"contradicts itself|cannot be used"):
-        load_plan(written(tmp_path / "plan.json", document))
+        load_plan(save_stamped(tmp_path / "plan.json", document))

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import TamperedError
 from gpuplan.models.plan.solution import LaterStart
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document
+from tests.support.builders.plan_builders import save_stamped
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.horizon_plans import LATER, STARTS, WORLD, looking_ahead, whole
 
@@ -115,16 +115,9 @@ FORGERIES = (
 )  # fmt: skip
 
 
-def written(path, document):
-    document["plan_id"] = plan_id_of(document)
-    content = {key: value for key, value in document.items() if key != "checksum"}
-    path.write_text(json.dumps(document | {"checksum": fingerprint_of(content)}))
-    return path
-
-
 def test_the_plan_as_it_was_made_contradicts_nothing(tmp_path):
     assert list(contradictions(PLAN)) == []
-    assert load_plan(written(tmp_path / "plan.json", plan_document(PLAN))) == PLAN
+    assert load_plan(save_stamped(tmp_path / "plan.json", plan_document(PLAN))) == PLAN
 
 
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
@@ -133,7 +126,7 @@ def test_no_word_about_later_can_be_changed_alone(tmp_path, forge):
     forge(document)
 
     with pytest.raises(TamperedError, match="contradicts itself"):
-        load_plan(written(tmp_path / "plan.json", document))
+        load_plan(save_stamped(tmp_path / "plan.json", document))
 
 
 def test_a_job_resumes_when_it_is_planned_to():

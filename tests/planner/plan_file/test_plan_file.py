@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import BadInputError, PlannerError, TamperedError
 from gpuplan.models.plan.plan import PLAN_FORMAT
-from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of, save_plan, with_id
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, save_plan, with_id
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
-from tests.support.builders.plan_builders import plan_of
+from tests.support.builders.plan_builders import plan_of, save_stamped
 
 
 def example():
@@ -38,13 +38,6 @@ PLAN = example()
 def written(path, document):
     path.write_text(json.dumps(document))
     return path
-
-
-def stamped(document):
-    """The document with the id and checksum its content gives it."""
-    document = {**document, "plan_id": plan_id_of(document)}
-    document.pop("checksum", None)
-    return {**document, "checksum": fingerprint_of(document)}
 
 
 def test_a_plan_comes_back_as_it_was_saved(tmp_path):
@@ -217,7 +210,7 @@ def test_keys_of_a_newer_minor_version_are_passed_over(tmp_path):
     document["snapshot"]["format_version"] = "1.7"
     document["snapshot"]["jobs"][0]["mood"] = "good"
     document["base"]["snapshot"] = fingerprint_of(document["snapshot"])
-    path = written(tmp_path / "plan.json", stamped(document))
+    path = save_stamped(tmp_path / "plan.json", document)
 
     plan = load_plan(path)
 
@@ -235,7 +228,7 @@ def test_an_id_that_a_newer_minor_version_made_by_its_own_rules_is_taken(tmp_pat
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "1", "1.x", "", 1, None])
 def test_another_format_is_refused_with_the_versions_that_are_read(tmp_path, version):
-    path = written(tmp_path / "plan.json", stamped({**plan_document(PLAN), "format_version": version}))
+    path = save_stamped(tmp_path / "plan.json", {**plan_document(PLAN), "format_version": version})
 
     with pytest.raises(BadInputError, match=r"expected format_version 1\.x, found") as caught:
         load_plan(path)
@@ -282,7 +275,7 @@ def test_all_problems_of_a_complete_file_that_is_no_usable_plan_are_told(tmp_pat
     document = plan_document(PLAN)
     document["actions"][0]["type"] = "teleport"
     document["seed"] = "many"
-    path = written(tmp_path / "plan.json", stamped(document))
+    path = save_stamped(tmp_path / "plan.json", document)
 
     with pytest.raises(BadInputError) as caught:
         load_plan(path)

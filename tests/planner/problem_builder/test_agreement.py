@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, holding
+from gpuplan.models.placement import GpuShare, Placement, holding
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.problem_builder.resource_vectors import POWER
-from tests.support.builders.problem_builders import quotas_allow
+from tests.support.builders.problem_builders import quotas_allow, replica_on
 from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.random_targets import judged, legal_target, nothing_changed, sorted_by_job
 
@@ -43,29 +43,11 @@ def with_placement(snapshot, job, replicas, **nodes):
     return DesiredState(sorted_by_job([*others, *placed]), **nodes)
 
 
-def a_replica(job, node):
-    """What a job asks for on the first healthy GPUs of a node, whether they are free or not."""
-    request = job.request
-    healthy = [index for index, gpu in node.gpus.by_index.items() if gpu.healthy] if node.gpus else []
-    milli = 1000 if request.gpus else request.gpu_milli
-    shares = [GpuShare(index=index, milli=milli) for index in healthy[: request.gpus or bool(milli)]]
-    profiles = [profile for profile, count in request.mig.items() for _ in range(count)]
-    slices = [MigSlice(index=healthy[0], profile=profile, start=0) for profile in profiles if healthy]
-    return Replica(
-        node=node.name,
-        gpus=(*shares, *slices),
-        cpus=print_milli(request.cpu_milli),
-        memory_mib=request.memory_mib,
-        disk_mib=request.disk_mib,
-        resources=request.resources,
-    )
-
-
 def refused(snapshot, policy, job, node, added):
     """True if the filters, or the GPU model, keep a new replica of the job from a node."""
     placed = snapshot.job_by_name[job.name].placement
     count = len(placed.replicas) if placed else job.gang.minimum
-    target = with_placement(snapshot, job.name, [a_replica(job, node)] * count, added=added)
+    target = with_placement(snapshot, job.name, [replica_on(job, node)] * count, added=added)
     found = judged(snapshot, policy, target).violations
     mine = [
         each for each in found if each.rule is Rule.SELECTION and f"job {job.name} on node" in each.subject
@@ -214,7 +196,7 @@ def at_one_place(instance):
             if one.role is ClassRole.START and one.minimum == 1:
                 name = problem.nodes[index].name
                 added = (optional[name],) if name in optional else ()
-                replica = a_replica(snapshot.job_by_name[one.jobs[0]], nodes[name])
+                replica = replica_on(snapshot.job_by_name[one.jobs[0]], nodes[name])
                 target = with_placement(snapshot, one.jobs[0], [replica], added=added)
                 rules = {each.rule for each in judged(snapshot, policy, target).violations}
                 yield problem, one, index, rules
@@ -279,7 +261,7 @@ def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
             for one in problem.classes:
                 if one.role is ClassRole.START:
                     job = snapshot.job_by_name[one.jobs[0]]
-                    placed = Placement(job=job.name, replicas=(a_replica(job, node),))
+                    placed = Placement(job=job.name, replicas=(replica_on(job, node),))
                     others = [each for each in snapshot.running_placements if each.job != incumbent.job]
                     found = judged(snapshot, policy, DesiredState(sorted_by_job([*others, placed])))
                     kept_out = any(each.rule is Rule.PREEMPTION for each in found.violations)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.units import print_milli
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
-from tests.support.builders.problem_builders import quotas_allow
+from tests.support.builders.problem_builders import quotas_allow, replica_on
 from tests.support.strategies import instances, time_strategies
 
 SEEDS = range(40)
@@ -20,24 +18,6 @@ MADE = (instances.everything, instances.everything_mixed)
 
 OF_TIME = {Rule.SELECTION, Rule.HORIZON, Rule.WINDOWS, Rule.DEPENDENCIES, Rule.DEADLINES}
 EARNED = ("completion", "deadlines", "tariffs")
-
-
-def a_replica(job, node):
-    """What a job asks for on the first healthy GPUs of a node, as far as there are, free or not."""
-    request = job.request
-    healthy = [index for index, gpu in node.gpus.by_index.items() if gpu.healthy] if node.gpus else []
-    milli = 1000 if request.gpus else request.gpu_milli
-    shares = [GpuShare(index=index, milli=milli) for index in healthy[: request.gpus or bool(milli)]]
-    profiles = [profile for profile, count in request.mig.items() for _ in range(count)]
-    slices = [MigSlice(index=healthy[0], profile=profile, start=0) for profile in profiles if healthy]
-    return Replica(
-        node=node.name,
-        gpus=(*shares, *slices),
-        cpus=print_milli(request.cpu_milli),
-        memory_mib=request.memory_mib,
-        disk_mib=request.disk_mib,
-        resources=request.resources,
-    )
 
 
 def suits(job, node):
@@ -69,7 +49,7 @@ def legal_starts(instance, job, beside, *, promised):
         if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
             continue
         for slot in range(1, policy.horizon.slots):
-            places = (a_replica(job, node),) * job.gang.minimum
+            places = (replica_on(job, node),) * job.gang.minimum
             planned = (LaterStart(job.name, slot, places, promised=promised),)
             after = verify(snapshot, policy, beside, planned=planned)
             if not {each.rule for each in after.violations} & OF_TIME:

@@ -1,13 +1,16 @@
-"""Plans made by hand: what to start, the rest plausible."""
+"""Plans made by hand: what to start, the rest plausible; and plan files made from documents."""
 
 from __future__ import annotations
 
+import json
+
+from gpuplan.models.base import fingerprint_of
 from gpuplan.models.plan.actions import Keep, Start, Wait
 from gpuplan.models.plan.plan import Base, JobCounts, Metrics, NodeState, Plan, SolutionSummary, Waiting
 from gpuplan.models.plan.precondition import Free, JobWaits
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.plan_file.plan_file import with_id
+from gpuplan.planner.plan_file.plan_file import plan_id_of, with_id
 from tests.support.builders.build import NOW
 
 ADMITTED = Reason(code=ReasonCode.ADMITTED, text="fits")
@@ -97,3 +100,11 @@ def plan_of(snapshot, *placements, actions=None, policy=None):
             policy=policy,
         )
     )
+
+
+def save_stamped(path, document):
+    """Write a document as a plan file, with the id and checksum that its content gives it."""
+    content = {key: value for key, value in document.items() if key != "checksum"}
+    content["plan_id"] = plan_id_of(document)
+    path.write_text(json.dumps(content | {"checksum": fingerprint_of(content)}))
+    return path

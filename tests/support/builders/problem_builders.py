@@ -1,8 +1,10 @@
-"""The question that a snapshot asks, in one line."""
+"""The question that a snapshot asks, in one line, and places for its jobs, legal or not."""
 
 from __future__ import annotations
 
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import print_milli
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 
@@ -28,4 +30,22 @@ def quotas_allow(snapshot, job, gpu_model):
         limit is None or limits.usage(held)[name] <= limit
         for limits in every
         for name, limit in limits.limit.items()
+    )
+
+
+def replica_on(job, node):
+    """What a job asks for on the first healthy GPUs of a node, as far as there are, free or not."""
+    request = job.request
+    healthy = [index for index, gpu in node.gpus.by_index.items() if gpu.healthy] if node.gpus else []
+    milli = 1000 if request.gpus else request.gpu_milli
+    shares = [GpuShare(index=index, milli=milli) for index in healthy[: request.gpus or bool(milli)]]
+    profiles = [profile for profile, count in request.mig.items() for _ in range(count)]
+    slices = [MigSlice(index=healthy[0], profile=profile, start=0) for profile in profiles if healthy]
+    return Replica(
+        node=node.name,
+        gpus=(*shares, *slices),
+        cpus=print_milli(request.cpu_milli),
+        memory_mib=request.memory_mib,
+        disk_mib=request.disk_mib,
+        resources=request.resources,
     )

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import portfolio
-from gpuplan.solvers.portfolio import Limits
 from tests.support.builders import build
 from tests.support.harness.family_rows import most, rows
-from tests.support.strategies.random_targets import judged
+from tests.support.harness.portfolio_answers import answer
 
 
 def singles(count, queue="q"):
@@ -121,14 +117,7 @@ class Planned:
 
 def planned(snapshot):
     """What the whole search answers, none of it rejected."""
-    policy = Policy()
-    solution = portfolio.solve(
-        build_problem(snapshot, policy),
-        snapshot.running_placements,
-        Limits(30.0, ("cpsat",)),
-        partial(judged, snapshot, policy),
-    )
-    assert solution.rejected == ()
+    solution = answer(snapshot, Policy(), seconds=30.0)
     running = {each.job for each in snapshot.running_placements}
     placed = {each.job for each in solution.target.placements}
     return Planned(solution.status, len(placed - running), len(running - placed))
