@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement
+    from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.verifier.context import Context, Interval
 
 
@@ -41,17 +41,25 @@ def completion_term(case: Context) -> int:
 
 def points_of_starts(case: Context, name: str | None = None) -> int:
     """Points of jobs that start, now or later, or grow: of one job, or of all."""
-    total = 0
-    for stay in _starts(case, name):
-        replicas = stay.placement.replicas
-        model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
-        total += _value(case, stay) + case.time.start_value.saved_lateness(stay.job, **when)
-        total -= case.time.start_value.tariff_points(stay.job, model, len(replicas), **when)
+    total = sum(_points_of_start(case, stay) for stay in _starts(case, name))
     for job, occupant in case.changed:
         if occupant.change is Change.GROWN and name in (None, job.name):
             total += _value(case, case.time.interval_of_placement(occupant, job))
             total -= _value_before(case, job)
     return total
+
+
+def points_if_started(case: Context, job: Job, replicas: tuple[Replica, ...]) -> int:
+    """Points of a pending job if it started now on these replicas."""
+    stay = case.time.interval_of_start(job, 0, replicas)
+    return _points_of_start(case, stay) if _may_run(case, stay) else 0
+
+
+def _points_of_start(case: Context, stay: Interval) -> int:
+    replicas = stay.placement.replicas
+    model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
+    points = _value(case, stay) + case.time.start_value.saved_lateness(stay.job, **when)
+    return points - case.time.start_value.tariff_points(stay.job, model, len(replicas), **when)
 
 
 def _starts(case: Context, name: str | None = None) -> Iterator[Interval]:

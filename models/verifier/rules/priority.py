@@ -13,7 +13,7 @@ from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import truncated_names
-from gpuplan.models.verifier.objective import points_of_starts
+from gpuplan.models.verifier.objective import points_if_started, points_of_starts
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
 from gpuplan.models.verifier.rules.dependencies import co_start_groups
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gpuplan.models.verifier.context import Context
     from gpuplan.models.verifier.job_changes import JudgedPlacement
 
-_COST_TERMS: Final = (
-    *("preemption", "migration", "resize", "repartition", "locality"),
-    *("nodes", "data", "preference", "interference"),
-)
-"""Terms of the cost that a plan pays for starts."""
+_SUNK_TERMS: Final = ("preemption", "migration", "nodes")
+"""Terms of the cost that a plan pays for starts, whatever jobs these are."""
+
+_COST_TERMS: Final = ("resize", "repartition", "locality", "data", "preference", "interference")
+"""The other terms of that cost: they depend on the jobs that start and grow."""
 
 _OBLIGATION_TERMS: Final = ("guarantee", "nominal", "fragmentation", "drain")
 """Terms that a start does not reduce."""
@@ -87,6 +87,7 @@ class _Order:
         self._lower: dict[int, frozenset[str]] = {}
         """Newcomers of lower priority than this, by priority."""
         self._nodes: dict[frozenset[str], list[Node]] = {}
+        self._later: dict[str, int] = {}
 
     @cached_property
     def newcomers(self) -> tuple[tuple[Job, JudgedPlacement], ...]:
@@ -144,18 +145,15 @@ class _Order:
 
     def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: frozenset[str]) -> bool:
         """True if the plan with a job on some places, and without some others, is legal and better."""
+        # Cheap checks first: the gain is known without the trial, and most jobs that wait lack quota.
+        gain = points_if_started(self._case, job, replicas) - self._points_later(job)
+        if gain <= self._sunk_cost:
+            return False
         trial = self._with(job, replicas, without)
-        # Cheap check first: most jobs that do not start wait for quota.
         if not self._judges.is_within_quota(trial):
             return False
         terms = self._judges.terms
-        gain = points_of_starts(trial, job.name) - points_of_starts(self._case, job.name)
-        cost = sum(max(0, -terms[name](trial)) for name in _COST_TERMS)
-        if self._disturbs:
-            lost = points_of_starts(trial) - sum(
-                terms[name](trial) for name in ("completion", "deadlines", "tariffs")
-            )
-            cost += max(0, lost)
+        cost = self._sunk_cost + sum(max(0, -terms[name](trial)) for name in _COST_TERMS)
         if gain <= cost or any(terms[name](trial) < self._duties[name] for name in _OBLIGATION_TERMS):
             return False
         return self._judges.is_legal(trial)
@@ -164,6 +162,27 @@ class _Order:
     def _judged(self) -> dict[str, JudgedPlacement]:
         """The plan's placements with their changes, by job; a legal plan has one a job."""
         return {each.placement.job: each for each in self._case.judged_placements}
+
+    def _points_later(self, job: Job) -> int:
+        """Points of the later start that the plan has for a job; 0 if it has none."""
+        if job.name not in self._later:
+            self._later[job.name] = points_of_starts(self._case, job.name)
+        return self._later[job.name]
+
+    @cached_property
+    def _sunk_cost(self) -> int:
+        """
+        Cost of the plan's changes to running jobs and nodes, which a trial does not change.
+
+        What running jobs lose is the difference between the points of starts and the terms of which these
+        are a part: starts are in both.
+        """
+        case, terms = self._case, self._judges.terms
+        cost = sum(max(0, -terms[name](case)) for name in _SUNK_TERMS)
+        if self._disturbs:
+            earned = sum(terms[name](case) for name in ("completion", "deadlines", "tariffs"))
+            cost += max(0, points_of_starts(case) - earned)
+        return cost
 
     @cached_property
     def _disturbs(self) -> bool:
