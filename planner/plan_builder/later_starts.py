@@ -80,9 +80,9 @@ class PlanPromises:
         is stated for. None also for a job with a promise of its own: its start is no backfill.
         """
         job = self.future.snapshot.job_by_name[name]
-        if len(self.future.stays[name].replicas) < job.gang.maximum:
-            return None
         if job.promise or not self.future.policy.horizon.backfill.kill or not self.overtaken_promises(name):
+            return None
+        if len(self.future.stays[name].replicas) < job.gang.maximum:
             return None
         expected = self.future.durations.expected(job)
         if expected.source is DurationSource.DEFAULT:
