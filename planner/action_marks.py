@@ -32,6 +32,8 @@ _DEFAULT_NOTICE: Final = 60
 class MarkStage(StrEnum):
     """How far an action went; each step is marked before it is done."""
 
+    RESERVED = "reserved"
+    """A start of a group has all that it needs, and its job waits until it is confirmed or taken back."""
     ASKED = "asked"
     """It begins: a job is about to be placed, notified or stopped."""
     NOTIFIED = "notified"
@@ -42,6 +44,8 @@ class MarkStage(StrEnum):
     """The job that was stopped is about to start on its new places."""
     LANDED = "landed"
     """The action is done."""
+    ABORTING = "aborting"
+    """A start of a group is taken back, for the reason in the mark: its job is stopped if it runs."""
     FAILED = "failed"
     """The cluster gave the action up."""
 
@@ -71,7 +75,7 @@ class ActionMark(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it failed."""
+        """Why it failed, or is taken back."""
         ...
 
 

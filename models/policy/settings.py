@@ -198,6 +198,11 @@ class ApplyPolicy(Noun):
     """Time before the second attempt; it doubles with each further one."""
     timeouts: dict[ChangingKind, PositiveSeconds] = Field(default_factory=dict)
     """How long an action may last, by kind, where that differs from the defaults (docs/operations.md)."""
+    group_timeout: PositiveSeconds = 30
+    """
+    How long it may take to reserve the places of all jobs of a `co_start` group, and then until all of them
+    run; after that every one of them is taken back, also those that run.
+    """
     checkpoints: dict[Name, AtLeastOne] = Field(default_factory=dict)
     """
     Jobs that may save their state at the same time, by the storage that they save it to

@@ -50,6 +50,8 @@ class DamageKind(StrEnum):
     """A job holds a MIG instance that does not exist, or a GPU that has been switched to MIG mode."""
     REPLICAS_LOST = "ReplicasLost"
     """A gang runs with fewer replicas than its minimum."""
+    GROUP_PART_STARTED = "GroupPartStarted"
+    """A job runs of a `co_start` group of which others have never started."""
     NODE_OVERFULL = "NodeOverfull"
     """Jobs hold more CPU, memory, disk or other resources of a node than it has."""
     RESERVATION_SHORT = "ReservationShort"

@@ -311,6 +311,7 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
 
 DAMAGE_CHECKS: Final[tuple[Check, ...]] = (
     running_jobs.gangs_are_complete,
+    running_jobs.groups_are_whole,
     running_jobs.placements_are_valid,
     running_jobs.mig_use_fits_the_layout,
     running_jobs.node_capacity_is_kept,

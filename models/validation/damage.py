@@ -1,8 +1,9 @@
 """
 Damage: lost resources that a snapshot still refers to, and the snapshot without them.
 
-A place is lost with its node or its GPUs, or with the gang's other replicas. Planning starts from the sound
-snapshot, in which no job holds a lost place. So a loss is not a decision of the plan, and has no cost.
+A place is lost with its node or its GPUs, with the gang's other replicas, or with the other jobs of its group
+if these never started. Planning starts from the sound snapshot, in which no job holds a lost place. So a loss
+is not a decision of the plan, and has no cost.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -
         return LostReplicas(job, told, job.placement, released=False)
     replicas = job.running.replicas if job.running else ()
     left = tuple(replica for number, replica in enumerate(replicas) if number not in damaged)
-    goes_on = job.gang.elastic and len(left) >= job.gang.minimum
+    whole = all(one.kind is not DamageKind.GROUP_PART_STARTED for one in told)
+    goes_on = whole and job.gang.elastic and len(left) >= job.gang.minimum
     return LostReplicas(job, told, Placement(job=job.name, replicas=left) if goes_on else None)
 
 

@@ -46,6 +46,38 @@ def gangs_are_complete(view: SnapshotView) -> Iterator[Inconsistency]:
             )
 
 
+def groups_are_whole(view: SnapshotView) -> Iterator[Inconsistency]:
+    """
+    All jobs of a `co_start` group run, or none of them has started; a group started by half is a loss.
+
+    A job that was submitted after the start of its group starts alone, and one that ran before was stopped
+    since: neither is missing. Of a group with a running job that is not preemptible nothing is released.
+    """
+    if "co_start" not in view.snapshot.stated:
+        return
+    running: dict[str, list[tuple[Location, Job]]] = defaultdict(list)
+    waiting: dict[str, list[Job]] = defaultdict(list)
+    for location, job, _ in view.running():
+        if job.co_start:
+            running[job.co_start].append((location, job))
+    for job in view.snapshot.waiting:
+        ran = job.has_run or job.failures or job.preemptions
+        if job.co_start and not (ran or job.withheld):
+            waiting[job.co_start].append(job)
+    for name, members in running.items():
+        began = min(job.running.started_at for _, job in members if job.running)
+        missing = truncated_names(sorted(job.name for job in waiting[name] if job.submitted_at <= began))
+        if not missing or not all(job.preemptible for _, job in members):
+            continue
+        for location, job in members:
+            yield Inconsistency(
+                (*location, "replicas"),
+                f"job '{job.name}' runs without {missing} of its group '{name}'; "
+                "expected all of them to run, or none.",
+                damage=Damage(DamageKind.GROUP_PART_STARTED, f"{missing} of its group did not start"),
+            )
+
+
 def placements_are_valid(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each replica is on a ready node of the snapshot, and on healthy GPUs of it."""
     for spot, job, replica in _replicas(view):

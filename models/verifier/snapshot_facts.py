@@ -2,8 +2,8 @@
 Facts about a snapshot that the rules share: usage, entitlements of queues, and lost places of running jobs.
 
 They are implemented independently. A queue has its own definition of what it may reclaim. A place is sound if
-the node exists and is ready, the GPU exists, is healthy and has the layout in use, and the gang has enough
-replicas.
+the node exists and is ready, the GPU exists, is healthy and has the layout in use, the gang has enough
+replicas, and the other jobs of its group have started.
 """
 
 from __future__ import annotations
@@ -244,17 +244,45 @@ def lost_places(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
     A job with fewer replicas than its gang's minimum is included, even without a lost place.
     """
     nodes = snapshot.cluster.node_by_name
+    incomplete = _jobs_of_incomplete_groups(snapshot)
     found: dict[str, dict[Holding, str]] = {}
     for job in snapshot.jobs:
         if job.running is None:
             continue
         lost: dict[Holding, str] = {}
         for replica in job.running.replicas:
-            if why := _why_lost(job, replica, nodes.get(replica.node)):
+            why = _why_lost(job, replica, nodes.get(replica.node))
+            if not why and job.name in incomplete:
+                why = f"other jobs of group {job.co_start} never started"
+            if why:
                 lost[holding(replica)] = why
         if lost or len(job.running.replicas) < job.gang.minimum:
             found[job.name] = lost
     return found
+
+
+def _jobs_of_incomplete_groups(snapshot: Snapshot) -> set[str]:
+    """
+    Running jobs of groups of which a job that was there when the first one started never started itself.
+
+    None of a group with a running job that is not preemptible, as that one cannot be stopped.
+    """
+    groups: dict[str, list[Job]] = {}
+    for job in snapshot.jobs:
+        if job.co_start is not None:
+            groups.setdefault(job.co_start, []).append(job)
+    found: set[str] = set()
+    for jobs in groups.values():
+        began = sorted(job.running.started_at for job in jobs if job.running)
+        firm = any(job.running and not job.preemptible for job in jobs)
+        if began and not firm and any(_never_ran(job) and job.submitted_at <= began[0] for job in jobs):
+            found |= {job.name for job in jobs if job.running}
+    return found
+
+
+def _never_ran(job: Job) -> bool:
+    interrupted = job.progress is not None or job.preemptions > 0 or job.failures > 0
+    return job.running is None and not job.withheld and not interrupted
 
 
 def keeps_unhealthy(job: Job, snapshot: Snapshot) -> bool:

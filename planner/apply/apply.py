@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.apply.apply_loop import NO_HOOKS, ApplyHooks, ApplyLoop
+from gpuplan.models.plan.actions import ActionKind, changes_of
+from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
+from gpuplan.planner.apply.apply_loop import ApplyLoop
 from gpuplan.planner.apply.journal import ApplyJournal
-from gpuplan.planner.apply.outcome import ApplyOutcome, raise_unless_complete, unrecorded_error
+from gpuplan.planner.apply.outcome import (
+    ApplyOutcome,
+    IncapableError,
+    raise_unless_complete,
+    unrecorded_error,
+)
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
     ApplyProgress,
     phases_of,
     progress_of,
     require_applicable,
-    require_capable,
-    require_valid_order,
     snapshot_for,
 )
 
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.approval.approval_check import ApprovalCheck
-    from gpuplan.planner.executors.interface import Executor
+    from gpuplan.planner.executors.interface import ClusterWriter, Executor
 
 
 _LOG: Final = logging.getLogger(__name__)
@@ -168,3 +174,31 @@ def _close(journal: ApplyJournal, plan: Plan, outcome: ApplyOutcome, *, total: i
 
 def _ending(done: int, total: int, *, state: str) -> str:
     return f"{state}: {done} of {total} done"
+
+
+def require_capable(plan: Plan, cluster: ClusterWriter) -> None:
+    """Raise IncapableError if an executor cannot carry out some action of a plan."""
+    missing: dict[ActionKind, list[str]] = defaultdict(list)
+    for change in changes_of(plan.actions):
+        if (kind := ActionKind(change.type)) not in cluster.can:
+            missing[kind].append(change.id)
+    if missing:
+        raise IncapableError(plan.plan_id, missing)
+
+
+def require_valid_order(plan: Plan) -> None:
+    """Raise PlannerError if an action id occurs twice or an action precedes one that it depends on."""
+    seen: set[str] = set()
+    for action in plan.actions:
+        if action.id in seen:
+            raise PlannerError(
+                f"plan {plan.plan_id}: expected each action id once, found {action.id} twice.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        if early := sorted(set(action.after_actions) - seen):
+            raise PlannerError(
+                f"plan {plan.plan_id}: action {action.id} must come after {', '.join(early)}; "
+                "expected those before it, found them later or not at all.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        seen.add(action.id)

@@ -1,17 +1,18 @@
 """
 The steps of one apply: begin what is ready, observe what is under way, and stop or go on after a failure.
 
-An action is ready once all actions that it must come after have landed. The promise step comes last, and only
-if everything else has landed.
+An action is ready once all actions that it must come after have landed. The starts of one group are ready
+together, and count as under way until all of them have landed. The promise step comes last, and only if
+everything else has landed.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
@@ -19,6 +20,7 @@ from gpuplan.models.policy.settings import OnFailure
 from gpuplan.planner.action_labels import action_label
 from gpuplan.planner.apply.apply_view import ApplyView
 from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.apply.group_start import GroupStart, GroupStarts
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
@@ -26,11 +28,12 @@ from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, Unr
 from gpuplan.planner.text_format import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Collection, Mapping
 
-    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.actions import Change, Start
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.apply_hooks import ApplyHooks
     from gpuplan.planner.apply.journal import ApplyJournal
     from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.apply.standing import ApplyProgress
@@ -41,51 +44,9 @@ _LOG: Final = logging.getLogger(__name__)
 _POLL: Final = 1.0
 """Seconds between two observations while nothing happens; a Slurm controller answers in 20 ms."""
 
-
 _UNDER_WAY: Final = ActionProgress(ActionPhase.UNDER_WAY)
 _ENDED: Final = (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
 """Phases in which nothing is under way, and nothing has landed."""
-
-
-class MonotonicClock(Protocol):
-    """Time, as an apply sees it."""
-
-    def now(self) -> float:
-        """Seconds since some instant; never goes back."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-
-class SystemClock:
-    """The clock of this machine."""
-
-    def now(self) -> float:
-        """See `MonotonicClock`."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """See `MonotonicClock`."""
-        time.sleep(seconds)
-
-
-_SYSTEM_CLOCK: Final = SystemClock()
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyHooks:
-    """What the caller of an apply sees and decides while it runs."""
-
-    on_progress: Callable[[int, int, str], None] | None = None
-    """Called after each landed step with the number done, the total number, and a label of the step."""
-    stop: Callable[[], bool] = lambda: False
-    """Once it is True, no further action begins; those under way are waited for."""
-    clock: MonotonicClock = _SYSTEM_CLOCK
-
-
-NO_HOOKS: Final = ApplyHooks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +77,8 @@ class ApplyLoop:
         self._left = {step.id: step for step in standing.left}
         """Steps that are neither landed nor under way, in the plan's order."""
         self._under_way: dict[str, _UnderWay] = {}
+        begun = {step.id for step in standing.under_way}
+        self._groups = GroupStarts(plan, self._left, begun)
         self._done: set[str] = set()
         self._failures: list[FailedAction] = []
         self._failed: set[str] = set()
@@ -143,7 +106,7 @@ class ApplyLoop:
             else:
                 break
         ids = [step.id for step in self._standing.left]
-        done = tuple(id_ for id_ in ids if id_ in self._done)
+        done = tuple(filter(self._done.__contains__, ids))
         remaining = tuple(id_ for id_ in ids if id_ in self._left and id_ not in self._failed)
         return ApplyOutcome(done, self._standing.done_ids, tuple(self._failures), remaining)
 
@@ -159,6 +122,11 @@ class ApplyLoop:
     def _adopt(self) -> None:
         """Go on with what an earlier run began and the cluster still carries out."""
         for step in self._standing.under_way:
+            if step.id in self._attempts:
+                continue
+            if group := self._groups.of(step):
+                self._follow_group(group)
+                continue
             self._attempts[step.id] = 1
             intended = self._standing.intended_at.get(step.id)
             ago = 0.0 if intended is None else self._journal.seconds_since(intended)
@@ -167,45 +135,49 @@ class ApplyLoop:
     def _begin_ready(self) -> None:
         """Begin the steps that are ready, in the plan's order, while there is room for more."""
         for step in tuple(self._left.values()):
-            if self._ends() or len(self._under_way) + len(self._stray) >= self._rules.parallel:
+            group = self._groups.of(step)
+            busy = len(self._under_way) + len(self._stray)
+            if self._ends() or busy >= self._rules.parallel:
                 return
             under_way = (each.step for each in (*self._under_way.values(), *self._stray.values()))
-            if self._is_ready(step) and self._slots.has_room(step, under_way):
+            if not self._is_ready(step, group) or not self._slots.has_room(step, under_way):
+                continue
+            if not group:
                 self._begin(step)
+            elif busy and busy + len(group) > self._rules.parallel:
+                # A group of more than that begins once nothing else is under way.
+                return
+            else:
+                self._begin_group(group)
 
     def _ends(self) -> bool:
         """True if no further step may begin."""
         self._stopped = self._stopped or self._hooks.stop()
         return self._stopped
 
-    def _is_ready(self, step: Step) -> bool:
-        if step.id in self._failed or self._not_before.get(step.id, 0.0) > self._hooks.clock.now():
+    def _is_ready(self, step: Step, group: Collection[Start]) -> bool:
+        """True if a step, and what begins together with it, may begin now."""
+        own = {step.id, *(each.id for each in group)}
+        if step.id not in self._left or not own.isdisjoint(self._failed):
+            return False
+        if max(self._not_before.get(id_, 0.0) for id_ in own) > self._hooks.clock.now():
             return False
         if isinstance(step, PromiseStep):
             return not self._under_way and self._left.keys() == {step.id}
-        return not any(early in self._left or early in self._under_way for early in step.after_actions)
+        early = (id_ for each in (group or (step,)) for id_ in each.after_actions if id_ not in own)
+        return not any(id_ in self._left or id_ in self._under_way for id_ in early)
 
     def _begin(self, step: Step) -> None:
         """Check the preconditions, write the intent durably, begin."""
         self._not_before.pop(step.id, None)
         if self._attempts.get(step.id) and not isinstance(step, PromiseStep):
             self._view.look_again(step)
-        sights = () if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
-        seen = tuple(sight.text for sight in sights)
-        if unmet := [str(sight.drift) for sight in sights if sight.drift]:
-            why = f"a precondition does not hold: {'; '.join(unmet)}"
+        seen, why = ((), "") if isinstance(step, PromiseStep) else self._view.check_preconditions(step)
+        if why:
             self._journal.failed(step, why=why, seen=seen)
             self._give_up(step, why)
             return
-        attempt = self._attempts[step.id] = self._attempts.get(step.id, 0) + 1
-        again = f" (attempt {attempt} of {self._rules.attempts})" if attempt > 1 else ""
-        self._journal.intent(step, detail=f"{_label(step)}{again}", seen=seen)
-        try:
-            self._journal.write()
-        except PlannerError as error:
-            self._give_up(step, f"its intent cannot be recorded: {error}")
-            # Nothing may be done that is not recorded.
-            self._stopped = True
+        if not self._intend([(step, seen)]):
             return
         begun = self._hooks.clock.now()
         key = key_of(self._plan, step)
@@ -221,6 +193,75 @@ class ApplyLoop:
             self._fail(step, str(error), begun)
             return
         self._follow_from(begun, step, key, progress)
+
+    def _intend(self, steps: Collection[tuple[Step, tuple[str, ...]]]) -> bool:
+        """Record durably that these steps begin, with what their preconditions found; False if that fails."""
+        for step, seen in steps:
+            attempt = self._attempts[step.id] = self._attempts.get(step.id, 0) + 1
+            again = f" (attempt {attempt} of {self._rules.attempts})" if attempt > 1 else ""
+            self._journal.intent(step, detail=f"{_label(step)}{again}", seen=seen)
+        try:
+            self._journal.write()
+        except PlannerError as error:
+            for step, _ in steps:
+                self._give_up(step, f"its intent cannot be recorded: {error}")
+            # Nothing may be done that is not recorded.
+            self._stopped = True
+            return False
+        return True
+
+    # --- groups --------------------------------------------------------------------------------------------
+
+    def _begin_group(self, group: Collection[Start]) -> None:
+        """Check the preconditions of all, each as if those before it had begun; then reserve them."""
+        if any(self._attempts.get(step.id) for step in group):
+            self._view.look_again(*group)
+        seen: list[tuple[Step, tuple[str, ...]]] = []
+        why = ""
+        for step in group:
+            self._not_before.pop(step.id, None)
+            found, unmet = self._view.check_preconditions(step)
+            why = why or (f"job {step.job} of its group cannot start: {unmet}" if unmet else "")
+            seen.append((step, found))
+            self._view.begin(step)
+        if why:
+            for step in group:
+                self._view.withdraw(step, may_land=False)
+                self._journal.failed(step, why=why)
+                self._give_up(step, why)
+            return
+        if self._intend(seen):
+            self._follow_group(group)
+
+    def _follow_group(self, group: Collection[Start]) -> None:
+        """Count the starts of a group as under way, in their first phase."""
+        now = self._hooks.clock.now()
+        for step in group:
+            self._attempts.setdefault(step.id, 1)
+            self._view.begin(step)
+            del self._left[step.id]
+            self._under_way[step.id] = _UnderWay(step, key_of(self._plan, step), now, inf)
+        self._groups.add(
+            GroupStart(
+                {key_of(self._plan, step): step for step in group},
+                self._cluster,
+                self._hooks.clock,
+                seconds=self._rules.group_timeout,
+                abort_seconds=self._timeout(next(iter(group))),
+            )
+        )
+
+    def _advance_groups(self) -> None:
+        """Do what is due for the groups, and take note of those that ended."""
+        for start, end in self._groups.advance():
+            for key, step in start.steps.items():
+                each = self._under_way[step.id]
+                if end.why:
+                    # One that may still run keeps its places; it is no success, since its group does not run.
+                    self._withdraw(each, may_land=key in end.may_run)
+                    self._fail(step, end.why, each.begun, retryable=end.retryable)
+                else:
+                    self._land(step, each.begun, self._view.land(step, end.placements[key]))
 
     def _follow_from(self, begun: float, step: Change, key: str, progress: ActionProgress) -> None:
         """Count a step that began at an instant as under way."""
@@ -242,21 +283,22 @@ class ApplyLoop:
         self._land(step, begun)
 
     def _timeout(self, step: Change) -> int:
-        kind = info_of(step)
-        return self._rules.timeouts.get(ActionKind(step.type), kind.timeout)
+        return self._rules.timeouts.get(ActionKind(step.type), info_of(step).timeout)
 
     # --- observing -----------------------------------------------------------------------------------------
 
     def _observe(self) -> bool:
         """Follow all that is under way or may still land; False if nothing under way ended."""
-        followed = (*self._under_way.values(), *self._stray.values())
-        found = self._progress_of(tuple(each.key for each in followed))
         before = len(self._under_way)
-        for each in tuple(self._under_way.values()):
+        in_groups = self._groups.under_way
+        alone = [each for id_, each in self._under_way.items() if id_ not in in_groups]
+        found = self._progress_of(tuple(each.key for each in (*alone, *self._stray.values())))
+        for each in alone:
             self._follow(each, found[each.key])
         for each in tuple(self._stray.values()):
             if each.key in found:
                 self._follow_stray(each, found[each.key])
+        self._advance_groups()
         return len(self._under_way) < before
 
     def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:

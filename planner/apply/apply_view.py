@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.apply.precondition_checks import CheckResult
     from gpuplan.planner.apply.standing import ApplyProgress
     from gpuplan.planner.executors.interface import Executor
 
@@ -46,9 +45,12 @@ class ApplyView:
         """Steps that failed and may still land."""
         self._view = LiveView.of(live, plan.actions, plan.snapshot)
 
-    def check_preconditions(self, step: Change) -> tuple[CheckResult, ...]:
-        """Check the preconditions of a step on the cluster as it is known."""
-        return self._view.check_preconditions(step)
+    def check_preconditions(self, step: Change) -> tuple[tuple[str, ...], str]:
+        """What the preconditions of a step found here, and why it may not begin; empty if it may."""
+        sights = self._view.check_preconditions(step)
+        unmet = [str(sight.drift) for sight in sights if sight.drift]
+        why = f"a precondition does not hold: {'; '.join(unmet)}" if unmet else ""
+        return tuple(sight.text for sight in sights), why
 
     def begin(self, step: Change) -> None:
         """Note that a step has begun."""
@@ -84,20 +86,23 @@ class ApplyView:
             self._stray[step.id] = step
         self._rebuild()
 
-    def look_again(self, step: Change) -> None:
+    def look_again(self, *steps: Change) -> None:
         """
-        Read the cluster anew before another attempt of a step; if it does not answer, what is known stays.
+        Read the cluster anew before another attempt of steps; if it does not answer, what is known stays.
 
-        So does the description of the step's job while that waits: an attempt may leave its traces there.
+        So do the descriptions of their jobs while these wait: an attempt may leave its traces there.
         """
         begun = {*self._begun, *self._stray}
-        known = None if isinstance(step, NodeAction) else self._live.job_by_name.get(step.job)
+        jobs = self._live.job_by_name
         try:
             found = snapshot_for(self._plan, self._cluster, self._standing, begun)
-            self._live = found if known is None else _with_description_of(found, known)
+            for step in steps:
+                if not isinstance(step, NodeAction) and (known := jobs.get(step.job)) is not None:
+                    found = _with_description_of(found, known)
         except PlannerError as error:
             _LOG.info("phase=apply plan=%s look_again=failed reason=%s", self._plan.plan_id, error)
             return
+        self._live = found
         self._begun = {id_: step for id_, step in self._begun.items() if id_ not in self._landed}
         self._rebuild()
 

@@ -7,15 +7,13 @@ this; a log with more steps than the cluster has performed is an error.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
+from gpuplan.models.errors import StalePlanError, truncated_names
 from gpuplan.models.plan.actions import (
-    ActionKind,
     NodeAction,
     PoolAction,
     Release,
@@ -39,10 +37,10 @@ from gpuplan.planner.analysis.effects import (
     undo_node_action,
 )
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
+from gpuplan.planner.apply.group_start import starts_in_motion
 from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
-    IncapableError,
     OtherClusterError,
     UnperformedError,
     unfinished_error,
@@ -81,7 +79,10 @@ class ApplyProgress:
     """Steps that the cluster has performed, in the plan's order."""
     left: tuple[Step, ...] = ()
     under_way: tuple[Change, ...] = ()
-    """Of those that are left, the actions that an earlier apply began and the cluster still carries out."""
+    """
+    Of those that are left, the actions that an earlier apply began and the cluster still carries out, and all
+    starts of a group of which it began some.
+    """
     intended_at: Mapping[str, datetime] = field(default_factory=dict)
     """When the last attempt of each of these was recorded, by id; their deadlines count from then."""
     owed: tuple[Step, ...] = ()
@@ -145,10 +146,11 @@ def progress_of(
     recorded = {
         record.action for record in own if record.outcome in (ActionOutcome.DONE, ActionOutcome.SKIPPED)
     }
+    moving = starts_in_motion(plan, phases, frozenset(recorded))
     done = tuple(
         step
         for step in steps
-        if phases[step.id] is ActionPhase.LANDED
+        if (phases[step.id] is ActionPhase.LANDED and step.id not in moving)
         or (phases[step.id] is ActionPhase.GONE and step.id in recorded)
     )
     landed = {step.id for step in done}
@@ -160,7 +162,9 @@ def progress_of(
         done=done,
         left=left,
         under_way=tuple(
-            step for step in left if phases[step.id] in _CARRIED_OUT and not isinstance(step, PromiseStep)
+            step
+            for step in left
+            if (phases[step.id] in _CARRIED_OUT or step.id in moving) and not isinstance(step, PromiseStep)
         ),
         intended_at={record.action: record.at for record in own if record.kind is AuditKind.INTENT},
         owed=tuple(step for step in done if step.id not in recorded),
@@ -236,34 +240,6 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
             f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
             "Run `gpuplan plan` again."
         )
-
-
-def require_capable(plan: Plan, cluster: ClusterWriter) -> None:
-    """Raise IncapableError if an executor cannot carry out some action of a plan."""
-    missing: dict[ActionKind, list[str]] = defaultdict(list)
-    for change in changes_of(plan.actions):
-        if (kind := ActionKind(change.type)) not in cluster.can:
-            missing[kind].append(change.id)
-    if missing:
-        raise IncapableError(plan.plan_id, missing)
-
-
-def require_valid_order(plan: Plan) -> None:
-    """Raise PlannerError if an action id occurs twice or an action precedes one that it depends on."""
-    seen: set[str] = set()
-    for action in plan.actions:
-        if action.id in seen:
-            raise PlannerError(
-                f"plan {plan.plan_id}: expected each action id once, found {action.id} twice.\n"
-                "Run `gpuplan plan` again, and report this plan."
-            )
-        if early := sorted(set(action.after_actions) - seen):
-            raise PlannerError(
-                f"plan {plan.plan_id}: action {action.id} must come after {', '.join(early)}; "
-                "expected those before it, found them later or not at all.\n"
-                "Run `gpuplan plan` again, and report this plan."
-            )
-        seen.add(action.id)
 
 
 # Progress of a plan on a cluster, derived only from a snapshot of the cluster.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuplan.models.placement import Placement, Promise
-    from gpuplan.models.plan.actions import ActionKind, Change
+    from gpuplan.models.plan.actions import ActionKind, Change, Start
     from gpuplan.models.snapshot import Snapshot
 
 
@@ -32,6 +32,8 @@ class ActionPhase(StrEnum):
     """Nothing can be said about it now."""
     NOT_BEGUN = "not_begun"
     """The cluster has no mark of it."""
+    RESERVED = "reserved"
+    """What a start needs is set aside for it durably, and the job does not run; `begin` confirms it."""
     ASKED = "asked"
     """The request is durable on the cluster, and nothing has changed yet."""
     UNDER_WAY = "under_way"
@@ -69,6 +71,7 @@ class ActionProgress:
 
 
 NOT_BEGUN: Final = ActionProgress(ActionPhase.NOT_BEGUN)
+RESERVED: Final = ActionProgress(ActionPhase.RESERVED)
 LANDED: Final = ActionProgress(ActionPhase.LANDED)
 GONE: Final = ActionProgress(ActionPhase.GONE)
 
@@ -130,6 +133,29 @@ class ClusterWriter(Protocol):
 
     def undo(self, key: str) -> None:
         """Withdraw an action that has begun and not landed; no effect on any other. Idempotent."""
+        ...
+
+    def reserve(self, action: Start, key: str) -> ActionProgress:
+        """
+        Do durably all of a start but to let the job run: the first phase of jobs that start together.
+
+        RESERVED once nothing else can take its places; UNDER_WAY, with what it waits for, if that may come,
+        and then it is asked again. A start that has begun under this key is left as it is. Reservations of
+        other plans count for nothing: of all applies, one at a time uses a cluster.
+
+        Raises
+        ------
+        ExecutionError
+            The job cannot start there, and nothing was changed.
+        """
+        ...
+
+    def abort(self, key: str, reason: str) -> None:
+        """
+        Take a start back, whatever its phase: a job that runs by it is stopped, and waits as before.
+
+        Returns at once; the start is over once it is NOT_BEGUN, FAILED or GONE. Idempotent.
+        """
         ...
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:

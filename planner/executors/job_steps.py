@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.action_marks import MarkStage
-from gpuplan.planner.executors.interface import LANDED, NOT_BEGUN, ActionPhase, ActionProgress
+from gpuplan.planner.executors.interface import LANDED, NOT_BEGUN, RESERVED, ActionPhase, ActionProgress
 
 if TYPE_CHECKING:
     from gpuplan.planner.action_marks import ActionMark
@@ -42,11 +42,13 @@ NO_STEP: Final = NextStep(Deed.NOTHING, NOT_BEGUN)
 
 
 def settled_step(mark: ActionMark) -> NextStep | None:
-    """The step of an action that is done or given up; None of one that is under way."""
+    """The step of an action that is done, given up or reserved; None of one that is under way."""
     if mark.step is MarkStage.LANDED:
         return NextStep(Deed.NOTHING, LANDED)
     if mark.step is MarkStage.FAILED:
         return NextStep(Deed.NOTHING, failed(mark.reason))
+    if mark.step is MarkStage.RESERVED:
+        return NextStep(Deed.NOTHING, RESERVED)
     return None
 
 

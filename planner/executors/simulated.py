@@ -28,9 +28,14 @@ from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
-from gpuplan.planner.executors.interface import LANDED, NOT_BEGUN, ExecutionError, Pin
+from gpuplan.planner.executors.interface import LANDED, NOT_BEGUN, RESERVED, ExecutionError, Pin
 from gpuplan.planner.executors.simulated_file import create_file, open_file, transaction, translate_errors
-from gpuplan.planner.executors.simulated_jobs import change_job
+from gpuplan.planner.executors.simulated_jobs import (
+    abort_start,
+    change_job,
+    drop_reservations_of_others,
+    reserve_start,
+)
 from gpuplan.planner.executors.simulated_tables import Tables
 from gpuplan.planner.io.file_lock import exclusive_lock
 
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise
-    from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction
+    from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction, Start
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.executors.interface import ActionProgress
 
@@ -118,9 +123,14 @@ class SimulatedCluster:
         return frozenset(Pin)
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
-        """Every action lands when it begins, so each has landed or was not begun."""
+        """Every action lands when it begins, so each has landed, or is reserved, or was not begun."""
         with transaction(self._db, self.path, write=False):
-            return {key: LANDED if self._tables.performed(key) else NOT_BEGUN for key in keys}
+            return {key: self._progress(key) for key in keys}
+
+    def _progress(self, key: str) -> ActionProgress:
+        if self._tables.performed(key):
+            return LANDED
+        return NOT_BEGUN if self._tables.reserved_start(key) is None else RESERVED
 
     def undo(self, key: str) -> None:
         """Do nothing: no action is under way."""
@@ -130,11 +140,25 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=True):
             if self._tables.performed(key):
                 return LANDED
+            drop_reservations_of_others(self._tables, key)
             if isinstance(action, NodeAction):
                 check(self._tables, action)
             apply_action(self._tables, action)
             self._tables.enter_operation(key, action_subject(action), self._tables.clock())
         return LANDED
+
+    def reserve(self, action: Start, key: str) -> ActionProgress:
+        """See `ClusterWriter`: the places of the start count as held from now on."""
+        with transaction(self._db, self.path, write=True):
+            found = self._progress(key)
+            if found is NOT_BEGUN:
+                reserve_start(self._tables, action, key)
+            return RESERVED if found is NOT_BEGUN else found
+
+    def abort(self, key: str, reason: str) -> None:  # noqa: ARG002 - it takes no time, and leaves no trace
+        """See `ClusterWriter`."""
+        with transaction(self._db, self.path, write=True):
+            abort_start(self._tables, key)
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """Set these promises on pending jobs and clear all others; once for each key."""

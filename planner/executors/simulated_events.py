@@ -134,11 +134,12 @@ def fail_node(tables: Tables, name: str) -> tuple[str, ...]:
             f"expected a node that is up, found {name} down already.\n"
             f"`gpuplan simulated return {name}` brings it back."
         )
-    stopped = tables.jobs_on(name)
-    for job in filter(None, map(tables.job, stopped)):
+    # A job that only has places reserved there waits on.
+    stopped = [job for job in filter(None, map(tables.job, tables.jobs_on(name))) if job.running]
+    for job in stopped:
         interrupt(tables, job)
     tables.put_node(node.model_copy(update={"ready": False}))
-    return stopped
+    return tuple(job.name for job in stopped)
 
 
 def fail_gpu(tables: Tables, name: str, index: int) -> tuple[str, ...]:

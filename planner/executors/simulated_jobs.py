@@ -61,6 +61,12 @@ def change_job(tables: Tables, action: JobChangeAction) -> None:
 
 def _start(tables: Tables, action: Start) -> None:
     """Run a pending job from now on, or from the time when the last of its nodes is ready."""
+    job, running = _startable(tables, action)
+    _run(tables, job, running)
+
+
+def _startable(tables: Tables, action: Start) -> tuple[Job, Running]:
+    """A pending job, and how it would run; ExecutionError if it cannot start."""
     replicas = action.after.replicas
     job = tables.job(action.job)
     if job is None:
@@ -86,7 +92,45 @@ def _start(tables: Tables, action: Start) -> None:
         kill_at=action.kill_at,
         replicas=replicas,
     )
-    _run(tables, job, running)
+    return job, running
+
+
+def reserve_start(tables: Tables, action: Start, key: str) -> None:
+    """
+    Keep the places of a start for it until it begins, is aborted, or another plan is applied.
+
+    Raises
+    ------
+    ExecutionError
+        The job cannot start there; nothing was changed.
+    """
+    drop_reservations_of_others(tables, key)
+    job, running = _startable(tables, action)
+    tables.put_reservation_of_start(key, job, running)
+
+
+def abort_start(tables: Tables, key: str) -> None:
+    """Give the places of a start back; a job that it started waits as before it, with no trace of the run."""
+    before = tables.reserved_start(key)
+    if before is None:
+        return
+    job = tables.job(before.name)
+    if job is not None and (job.running is None or tables.performed(key)):
+        tables.put_waiting(before if job.running else job)
+    tables.drop_reservation_of_start(key)
+    tables.delete_operation(key)
+
+
+def drop_reservations_of_others(tables: Tables, key: str) -> None:
+    """Give back what an apply of another plan has reserved; of all applies, one at a time uses a cluster."""
+    plan = key.partition(":")[0]
+    for other in tables.reserved_starts():
+        if other.partition(":")[0] != plan:
+            job = tables.reserved_start(other)
+            now = None if job is None else tables.job(job.name)
+            if now is not None and now.running is None:
+                tables.put_waiting(now)
+            tables.drop_reservation_of_start(other)
 
 
 def _preempt(tables: Tables, action: Preempt) -> None:
@@ -195,10 +239,9 @@ def _has_lost_places(tables: Tables, job: Job) -> bool:
     replicas = job.running.replicas if job.running else ()
     nodes = tables.nodes({replica.node for replica in replicas})
     cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
-    return (
-        job.name
-        in survey_damage(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
-    )
+    jobs = (job, *(each for each in tables.group_of(job) if each.name != job.name))
+    found = Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=jobs)
+    return job.name in survey_damage(found).losses
 
 
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:

@@ -41,6 +41,9 @@ _MOST_FINISHED: Final = 10_000
 _END: Final = "min(coalesce(ends_at, kill_at), coalesce(kill_at, ends_at))"
 """SQL: end of a running job, expected or by its kill time; NULL if neither is known."""
 
+_RESERVED: Final = "reserved "
+"""Beginning of the names of facts about starts that are reserved; the key of the start follows."""
+
 _TIME: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
 
@@ -139,6 +142,14 @@ class Tables:
         row = self._db.execute("SELECT document FROM jobs WHERE name = ?", (name,)).fetchone()
         return None if row is None else Job.model_validate_json(row[0])
 
+    def group_of(self, job: Job) -> list[Job]:
+        """The jobs of its `co_start` group; none if it has no group."""
+        if job.co_start is None:
+            return []
+        query = "SELECT document FROM jobs WHERE instr(document, '\"co_start\":') ORDER BY name"
+        found = (Job.model_validate_json(document) for (document,) in self._db.execute(query).fetchall())
+        return [each for each in found if each.co_start == job.co_start]
+
     def add_job(self, job: Job) -> None:
         """Insert a new pending job."""
         self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job, {}))
@@ -158,6 +169,36 @@ class Tables:
         )
         self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
         insert_held_resources(self._db, changed, self.cluster())
+
+    def put_waiting(self, job: Job) -> None:
+        """Set a job's whole description, as a pending one; frees what it held or had reserved."""
+        document = canonical_json(job.document())
+        query = "UPDATE jobs SET document = ?, ends_at = NULL, kill_at = NULL WHERE name = ?"
+        self._db.execute(query, (document, job.name))
+        self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
+
+    def put_reservation_of_start(self, key: str, job: Job, running: Running) -> None:
+        """Let a pending job hold what it needs to run so, and keep its description from before."""
+        document = canonical_json(job.document())
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (f"{_RESERVED}{key}", document))
+        self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
+        insert_held_resources(self._db, job.model_copy(update={"running": running}), self.cluster())
+
+    def reserved_start(self, key: str) -> Job | None:
+        """The job of a start that was reserved, as it was then; None if there is no such reservation."""
+        query = "SELECT value FROM facts WHERE name = ?"
+        row = self._db.execute(query, (f"{_RESERVED}{key}",)).fetchone()
+        return None if row is None else Job.model_validate_json(row[0])
+
+    def reserved_starts(self) -> tuple[str, ...]:
+        """Keys of the starts that were reserved, sorted."""
+        query = "SELECT name FROM facts WHERE substr(name, 1, ?) = ? ORDER BY name"
+        rows = self._db.execute(query, (len(_RESERVED), _RESERVED)).fetchall()
+        return tuple(name.removeprefix(_RESERVED) for (name,) in rows)
+
+    def drop_reservation_of_start(self, key: str) -> None:
+        """Forget that a start was reserved; what the job holds stays."""
+        self._db.execute("DELETE FROM facts WHERE name = ?", (f"{_RESERVED}{key}",))
 
     def put_promises(self, promises: Mapping[str, Promise]) -> None:
         """Set these promises on pending jobs and clear all others; jobs that are not pending are skipped."""
@@ -222,6 +263,10 @@ class Tables:
     def enter_operation(self, key: str, subject: str, at: datetime) -> None:
         """Record a performed operation."""
         self._db.execute("INSERT INTO operations VALUES (?, ?, ?)", (key, subject, print_timestamp(at)))
+
+    def delete_operation(self, key: str) -> None:
+        """Forget a performed operation."""
+        self._db.execute("DELETE FROM operations WHERE key = ?", (key,))
 
     def operations(self) -> tuple[tuple[str, str], ...]:
         """Key and subject of all performed operations, in order."""

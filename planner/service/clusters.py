@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.audit import ActionOutcome
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_loop import ApplyHooks
+from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import verify_log
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of, landed_steps, records_of

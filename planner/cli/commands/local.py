@@ -73,6 +73,7 @@ def local_group() -> None:
 @click.option("--priority", type=click.IntRange(0, 10_000), default=0, help="Larger is more important.")
 @click.option("--signal", "notice", type=NoticeType(), help="Signal before a plan stops it, such as USR1@60.")
 @click.option("--retries", type=click.IntRange(min=0), help="How often it is tried again after a failure.")
+@click.option("--co-start", "group", help="Group of jobs that start together, or none of them.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File for what it prints.")
 @queue_option
 @json_option
@@ -88,6 +89,7 @@ def local_submit_command(
     priority: int,
     notice: JobSignal | None,
     retries: int | None,
+    group: str | None,
     output: Path | None,
     state: Path,
     *,
@@ -116,6 +118,7 @@ def local_submit_command(
         "user": name_of(current_user().partition("@")[0]),
         "priority": priority,
         "request": request | ({"mig": {profile: 1}} if profile else {}),
+        "co_start": group,
         "submitted_at": datetime.now(UTC),
     }
     if limit is not None:

@@ -17,7 +17,6 @@ from gpuplan.models.plan.actions import Migrate, NodeAction, Repartition, Start
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
-from gpuplan.planner.executors.admission import placement_refusal
 from gpuplan.planner.executors.interface import (
     GONE,
     LANDED,
@@ -47,6 +46,7 @@ from gpuplan.planner.executors.local.records import (
     job_now,
     signal_number,
 )
+from gpuplan.planner.executors.local.reservations import refusal
 from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.merge import foreign_beside
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from gpuplan.models.placement import Replica
     from gpuplan.models.plan.actions import Change, JobChangeAction
     from gpuplan.models.snapshot import Snapshot
 
@@ -192,6 +191,34 @@ class LocalHost:
                 record = record.model_copy(update={"attempt": None})
             self.queue.save(record.without_mark(key))
 
+    def reserve(self, action: Start, key: str) -> ActionProgress:
+        """See `ClusterWriter`: the GPUs are reserved in the mark of the start."""
+        host = self.snapshot()
+        with self.queue.jobs() as known:
+            record = known.get(action.job)
+            if record is None:
+                raise ExecutionError(f"job {action.job} is not in the queue any more.")
+            mark = record.mark(key)
+            if mark is None or mark.step is MarkStage.FAILED:
+                mark = self._asked(action, record, key)
+                if why := refusal(record, mark, host, known):
+                    return ActionProgress(ActionPhase.ASKED, why)
+                self._mark(record, mark, MarkStage.RESERVED)
+        progress = self._observe(key, self.queue.facts)
+        aborting = mark.step is MarkStage.ABORTING
+        return ActionProgress(ActionPhase.ASKED, progress.reason) if aborting else progress
+
+    def abort(self, key: str, reason: str) -> None:
+        """See `ClusterWriter`; the reason stays in the mark."""
+        with self.queue.jobs() as known:
+            record = known.get(subject_of(key))
+            mark = record.mark(key) if record else None
+            if record is None or mark is None:
+                return
+            if mark.step not in (MarkStage.ABORTING, MarkStage.FAILED):
+                self._mark(record, mark, MarkStage.ABORTING, reason=reason)
+        self._advance(key)
+
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """See `ClusterWriter`; all of them are in one file."""
         kept = self.queue.facts.get("promise_keys", [])
@@ -208,17 +235,21 @@ class LocalHost:
             if record is None:
                 raise ExecutionError(f"job {action.job} is not in the queue any more.")
             mark = record.mark(key)
-            if mark is None or mark.step is MarkStage.FAILED:
-                self._check(action, record)
-                wanted: dict[str, Any] = {}
-                if isinstance(action, Start | Migrate):
-                    (wanted["replica"],) = action.after.replicas
-                if isinstance(action, Start):
-                    wanted["kill_at"] = action.kill_at
-                if isinstance(action, Migrate) and record.attempt is not None:
-                    wanted["kill_at"] = record.attempt.kill_at
-                self.queue.save(record.with_mark(HostMark(key=key, step=MarkStage.ASKED, **wanted)))
+            if mark is None or mark.step in (MarkStage.RESERVED, MarkStage.FAILED):
+                self.queue.save(record.with_mark(self._asked(action, record, key)))
         return self._observe(key, self.queue.facts)
+
+    def _asked(self, action: JobChangeAction, record: Record, key: str) -> HostMark:
+        """The first mark of an action; ExecutionError if it does not fit the job as it is now."""
+        self._check(action, record)
+        wanted: dict[str, Any] = {}
+        if isinstance(action, Start | Migrate):
+            (wanted["replica"],) = action.after.replicas
+        if isinstance(action, Start):
+            wanted["kill_at"] = action.kill_at
+        if isinstance(action, Migrate) and record.attempt is not None:
+            wanted["kill_at"] = record.attempt.kill_at
+        return HostMark(key=key, step=MarkStage.ASKED, **wanted)
 
     @staticmethod
     def _check(action: JobChangeAction, record: Record) -> None:
@@ -262,6 +293,8 @@ class LocalHost:
                     self._stop(record, mark)
                 case Deed.LAND:
                     self._mark(record, mark, MarkStage.LANDED)
+                case Deed.FAIL:
+                    self._mark(record, mark, MarkStage.FAILED)
                 case Deed.PLACE:
                     pass
         # NVML is asked and a supervisor begins without the lock, so that others need not wait.
@@ -290,10 +323,13 @@ class LocalHost:
         self._mark(record, mark, MarkStage.NOTIFIED, until=self._now() + record.notice.seconds)
 
     def _stop(self, record: Record, mark: HostMark) -> None:
-        if mark.step is not MarkStage.STOPPING:
+        if mark.step not in (MarkStage.STOPPING, MarkStage.ABORTING):
             self._mark(record, mark, MarkStage.STOPPING)
-        if record.attempt is not None:
-            runs.stop(self.queue.place(record), record.attempt.number)
+        if record.attempt is None:
+            return
+        place, number = self.queue.place(record), record.attempt.number
+        if mark.step is not MarkStage.ABORTING or not runs.withdraw(place, number):
+            runs.stop(place, number)
 
     def _place(self, key: str) -> ActionProgress:
         """Start a job on its planned places, if they are free of everything else."""
@@ -312,7 +348,7 @@ class LocalHost:
                 return ActionProgress(ActionPhase.UNDER_WAY)
             if mark.replica is None:
                 return ActionProgress(ActionPhase.FAILED, "it has no places")
-            if why := self._refusal(record, mark.replica, host):
+            if why := refusal(record, mark, host, known):
                 return ActionProgress(ActionPhase.UNDER_WAY, why)
             devices = devices_of(mark.replica, host.cluster.nodes[0])
             myself = process_id(os.getpid())
@@ -337,20 +373,3 @@ class LocalHost:
         }
         runs.start(self.queue.place(record), attempt.number, wanted)
         return self._advance(key)
-
-    def _refusal(self, record: Record, replica: Replica, host: Snapshot) -> str | None:
-        """Why a job cannot have its places now; None if it can."""
-        others = [
-            each
-            for job in host.jobs
-            if job.running and job.name != record.job.name
-            for each in job.running.replicas
-        ]
-        nodes = host.cluster.node_by_name
-        return placement_refusal(
-            record.job,
-            (replica,),
-            nodes=nodes,
-            held=dict.fromkeys(nodes, others),
-            cluster=host.cluster,
-        )

@@ -11,6 +11,7 @@ from gpuplan.planner.executors.job_steps import (
     NO_STEP,
     Deed,
     NextStep,
+    failed,
     notice_step,
     settled_step,
     under_way,
@@ -31,6 +32,8 @@ def next_step(mark: HostMark | None, run: Run | None, *, now: float) -> NextStep
         return NO_STEP
     if over := settled_step(mark):
         return over
+    if mark.step is MarkStage.ABORTING:
+        return NextStep(Deed.FAIL, failed(mark.reason)) if run is None else under_way(Deed.STOP, "it ends")
     if kind_of(mark.key) == ActionKind.START or mark.step is MarkStage.PLACING:
         return _of_placement(run)
     if run is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from datetime import UTC, datetime
+from typing import Final
 
 from gpuplan.models.base import Noun
 from gpuplan.models.dependency import FinishedJob, JobOutcome
@@ -13,6 +14,9 @@ from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import Count, Timestamp
 from gpuplan.planner.action_marks import JobSignal, MarkStage, kind_of, mark_of, with_mark, without_mark
 from gpuplan.planner.executors.local.runs import Run, RunPhase
+
+_ENDING: Final = (MarkStage.NOTIFIED, MarkStage.STOPPING, MarkStage.ABORTING)
+"""Steps after which the end of an attempt is the plan's doing."""
 
 
 class HostMark(Noun):
@@ -107,12 +111,13 @@ def settled(record: Record, run: Run | None, now: float) -> Record:
         update={"attempt": None, "marks": tuple(_after_run(each, run) for each in record.marks)}
     )
     at = now if run.ended is None else run.ended
-    stopping = next(
-        (each for each in record.marks if each.step in (MarkStage.NOTIFIED, MarkStage.STOPPING)), None
-    )
+    stopping = next((each for each in record.marks if each.step in _ENDING), None)
     stopped = run.stopped or (stopping is not None and _ends_by_plan(record, run))
     if record.cancelled:
         return _cancelled(over, at, run.began)
+    if stopped and stopping is not None and stopping.step is MarkStage.ABORTING:
+        # It waits as before: what it did without its group counts for nothing.
+        return over
     if run.phase is RunPhase.NEVER or stopped:
         changes: dict[str, object] = {"promise": None}
         if stopping is not None and kind_of(stopping.key) == ActionKind.PREEMPT:
@@ -139,6 +144,8 @@ def signal_number(name: str) -> int:
 
 def _after_run(mark: HostMark, run: Run) -> HostMark:
     """The mark of an action once an attempt is over: a start has landed if the job began, else it goes on."""
+    if mark.step is MarkStage.ABORTING:
+        return mark.model_copy(update={"step": MarkStage.FAILED})
     begins = mark.step.open and (mark.step is MarkStage.PLACING or kind_of(mark.key) == ActionKind.START)
     return mark.model_copy(update={"step": MarkStage.LANDED}) if begins and run.began is not None else mark
 

@@ -17,6 +17,7 @@ from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_o
 from gpuplan.planner.executors.interface import (
     GONE,
     LANDED,
+    RESERVED,
     ActionPhase,
     ActionProgress,
     ExecutionError,
@@ -24,10 +25,18 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.job_steps import Deed, failed
-from gpuplan.planner.executors.slurm.commands import call, jobs_table, nodes_table, update
+from gpuplan.planner.executors.slurm.commands import (
+    call,
+    cluster_identity,
+    hold,
+    jobs_table,
+    nodes_table,
+    update,
+)
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
 from gpuplan.planner.executors.slurm.job_steps import next_step
-from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node
+from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
+from gpuplan.planner.executors.slurm.promises import has_promises, set_promises
 from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
@@ -63,7 +72,7 @@ class SlurmCluster:
             Slurm's commands are not there, or the controller does not answer.
         """
         self._now = now
-        self._identity = _identity_in(call("scontrol", "show", "config"))
+        self._identity = cluster_identity()
         self._notices: Mapping[str, JobSignal | None] = {}
         """The jobs that are handed to gpuplan."""
         self._node_names: dict[str, str] = {}
@@ -133,7 +142,7 @@ class SlurmCluster:
         for key, kind in kinds.items():
             subject = subject_of(key)
             if kind == PROMISES:
-                found[key] = LANDED if _has_promises(jobs, key) else GONE
+                found[key] = LANDED if has_promises(jobs, key) else GONE
             elif kind in _OF_NODES:
                 found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
             else:
@@ -158,6 +167,8 @@ class SlurmCluster:
         subject = subject_of(key)
         row = jobs_table(subject).get(subject)
         if row is not None and (mark := _mark(row, key)) is not None:
+            if mark.step is MarkStage.ABORTING:
+                return ActionProgress(ActionPhase.UNDER_WAY, reason)
             self._fail(row, replace(mark, step=MarkStage.FAILED, reason=reason))
         return failed(reason)
 
@@ -172,44 +183,80 @@ class SlurmCluster:
             return
         self._take_back(row, row.marks.without(key))
 
-    def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
+    def reserve(self, action: Start, key: str) -> ActionProgress:
         """
-        See `ClusterWriter`.
+        See `ClusterWriter`: the nodes are named and fenced, and only the release of the job is left.
 
-        The promises of other jobs go first, and each mark says last that all are there. So a step that was
-        killed on the way counts as not begun.
+        A job that cannot be requeued is refused: it could not be stopped if another of its group fails.
         """
+        self._carried_out = True
+        row = self._row_of(action.job)
+        mark = _mark(row, key)
+        if mark is not None and mark.step not in (MarkStage.RESERVED, MarkStage.FAILED):
+            progress = self._observe_job(key, row)
+            aborting = mark.step is MarkStage.ABORTING
+            return ActionProgress(ActionPhase.ASKED, progress.reason) if aborting else progress
+        self._require_managed(row, pending=True)
+        if not row.requeues:
+            raise ExecutionError(f"job {row.id} has --no-requeue; expected one that can be stopped again.")
+        nodes = self._nodes_of(action.after)
+        if why := unavailable(nodes_table(), hosts(nodes)):
+            return ActionProgress(ActionPhase.ASKED, why)
+        if not hold(row):
+            raise ExecutionError(f"job {row.id} cannot start: Slurm has started it.")
+        self._tried.pop(key, None)
+        self._fences.of(key).enclose(hosts(nodes))
+        self._name_nodes(row, Mark(key, MarkStage.RESERVED, nodes))
+        return RESERVED
+
+    def abort(self, key: str, reason: str) -> None:
+        """See `ClusterWriter`: a job that runs is requeued and held; the reason stays in its mark."""
+        row = jobs_table(subject_of(key)).get(subject_of(key))
+        mark = _mark(row, key)
+        if row is None or mark is None or mark.step is MarkStage.FAILED:
+            return
+        if mark.step is not MarkStage.ABORTING:
+            self._tried.pop(key, None)
+            row = self._write(row, replace(mark, step=MarkStage.ABORTING, reason=reason))
+        self._advance(key, row)
+
+    def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
+        """See `ClusterWriter`."""
         rows = {name: row for name, row in jobs_table().items() if row.pending and name in self._notices}
-        for name, row in rows.items():
-            if row.marks.promise and name not in promises:
-                self._promise(row, "", "")
-        texts = {name: _promise_text(promise) for name, promise in promises.items() if name in rows}
-        for done in ("", key):
-            for name, text in texts.items():
-                self._promise(rows[name], text, done)
+        set_promises(rows, promises, key)
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
     def _begin_job(self, action: JobChangeAction, key: str) -> ActionProgress:
-        row = jobs_table(action.job).get(action.job)
-        if row is None:
-            raise ExecutionError(f"job {action.job} is not on the cluster any more.")
+        row = self._row_of(action.job)
         mark = _mark(row, key)
-        if mark is not None and mark.step is not MarkStage.FAILED:
+        if mark is not None and mark.step not in (MarkStage.RESERVED, MarkStage.FAILED):
             return self._observe_job(key, row)
-        if action.job not in self._notices:
-            raise ExecutionError(
-                f"job {action.job} stays as it is: expected it handed to gpuplan (sbatch --hold "
-                "--comment=gpuplan), found it is not."
-            )
-        if isinstance(action, Start) and not row.pending:
-            raise ExecutionError(f"job {action.job} cannot start: it is {row.state.lower()}.")
+        self._require_managed(row, pending=isinstance(action, Start))
         nodes = self._nodes_of(action.after) if isinstance(action, Start | Migrate) else ""
         self._tried.pop(key, None)
-        if row.marks.submitted is None:
-            row = replace(row, marks=replace(row.marks, submitted=row.submitted))
         row = self._write(row, Mark(key, MarkStage.ASKED, nodes))
         return self._observe_job(key, row)
+
+    @staticmethod
+    def _row_of(job: str) -> JobRow:
+        """A job, with the time of its submission among its marks."""
+        row = jobs_table(job).get(job)
+        if row is None:
+            raise ExecutionError(f"job {job} is not on the cluster any more.")
+        if row.marks.submitted is None:
+            row = replace(row, marks=replace(row.marks, submitted=row.submitted))
+        return row
+
+    def _require_managed(self, row: JobRow, *, pending: bool) -> None:
+        if row.id not in self._notices:
+            raise ExecutionError(
+                f"job {row.id} stays as it is: expected it handed to gpuplan (sbatch --hold "
+                "--comment=gpuplan), found it is not."
+            )
+
+        if pending and not row.pending:
+            raise ExecutionError(f"job {row.id} cannot start: it is {row.state.lower()}.")
 
     def _advance(self, key: str, row: JobRow | None) -> ActionProgress:
         """Do the next step of an action if its time has come."""
@@ -242,7 +289,7 @@ class SlurmCluster:
 
     def _stop(self, row: JobRow, mark: Mark) -> None:
         """Requeue the job and hold it, behind a fence for the jobs that its nodes are for."""
-        if mark.step is not MarkStage.STOPPING:
+        if mark.step not in (MarkStage.STOPPING, MarkStage.ABORTING):
             row = self._write(row, replace(mark, step=MarkStage.STOPPING))
         if row.pending:
             call("scontrol", "uhold", row.id)
@@ -256,13 +303,15 @@ class SlurmCluster:
 
         It is held meanwhile: to name the nodes of a job that has just started would shrink it to these.
         """
-        if not row.held:
-            call("scontrol", "uhold", row.id)
-            if not _still_pending(row.id):
-                call("scontrol", "release", row.id)
-                return
+        if not hold(row):
+            return
         moves = kind_of(mark.key) == ActionKind.MIGRATE
-        marks = row.marks.with_mark(replace(mark, step=MarkStage.PLACING if moves else MarkStage.ASKED))
+        self._name_nodes(row, replace(mark, step=MarkStage.PLACING if moves else MarkStage.ASKED))
+        call("scontrol", "release", row.id)
+
+    def _name_nodes(self, row: JobRow, mark: Mark) -> None:
+        """Require the nodes of a mark for a held job, which gets the mark and a place behind the fence."""
+        marks = row.marks.with_mark(mark)
         if marks.required is None:
             marks = replace(marks, required=row.required)
         fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
@@ -271,10 +320,9 @@ class SlurmCluster:
             fields["ReservationName"] = self._fences.of(mark.key).name
         elif not own and row.reservation:
             fields["ReservationName"] = ""
-        if moves or "requeued" in row.reason.lower():
+        if mark.step is MarkStage.PLACING or "requeued" in row.reason.lower():
             fields["StartTime"] = _BEGIN_IN
         update("JobId", row.id, **fields)
-        call("scontrol", "release", row.id)
 
     def _land(self, row: JobRow, mark: Mark) -> None:
         """Mark the action as done, and take back what only the way there needed."""
@@ -294,12 +342,8 @@ class SlurmCluster:
     def _take_back(self, row: JobRow, marks: Marks) -> None:
         """Hold a job again that does not run, and take back what an action changed; it gets these marks."""
         fields = {"ReservationName": ""} if row.reservation.startswith(PREFIX) else {}
-        if row.pending and not row.held:
-            call("scontrol", "uhold", row.id)
-            if not _still_pending(row.id):
-                # It started meanwhile, and must not be held when it is requeued.
-                call("scontrol", "release", row.id)
-                return
+        if row.pending and not hold(row):
+            return
         if row.pending and marks.required is not None:
             fields["ReqNodeList"] = marks.required
             marks = replace(marks, required=None)
@@ -310,11 +354,6 @@ class SlurmCluster:
         marks = row.marks.with_mark(mark)
         update("JobId", row.id, AdminComment=str(marks))
         return replace(row, marks=marks)
-
-    def _promise(self, row: JobRow, text: str, key: str) -> None:
-        marks = replace(row.marks, promise=text, promise_key=key)
-        if marks != row.marks:
-            update("JobId", row.id, AdminComment=str(marks))
 
     def _nodes_of(self, placement: Placement) -> str:
         """Slurm's names of the nodes of a placement."""
@@ -358,23 +397,3 @@ def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
 
 def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:
     return None if row is None else row.marks.of(key)
-
-
-def _still_pending(job: str) -> bool:
-    row = jobs_table(job).get(job)
-    return row is not None and row.pending
-
-
-def _has_promises(jobs: Mapping[str, JobRow], key: str) -> bool:
-    return any(row.marks.promise_key == key for row in jobs.values())
-
-
-def _promise_text(promise: Promise) -> str:
-    return f"{promise.start.isoformat()}@{','.join(replica.node for replica in promise.replicas)}"
-
-
-def _identity_in(config: str) -> str:
-    """Name of the cluster with its controller's host and port, from `scontrol show config`."""
-    fields = dict(re.findall(r"^(\S+)\s*= (\S+)", config, flags=re.MULTILINE))
-    host = fields.get("SlurmctldHost[0]", "").partition("(")[0]
-    return f"slurm/{fields.get('ClusterName', 'slurm')}@{host}:{fields.get('SlurmctldPort', '')}"

@@ -41,7 +41,7 @@ that it has, and with 50,000 jobs holds its locks for a second.
 _FIELD, _ROW = "\x1f", "\x1e"
 _JOB_FIELDS: Final = (
     *("JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "ReqNodes", "UserName"),
-    *("Reservation", "PriorityLong", "SubmitTime", "admin_comment"),
+    *("Reservation", "PriorityLong", "SubmitTime", "Requeue", "admin_comment"),
 )
 _NODE_FIELDS: Final = ("NodeList", "StateComplete", "Reason", "Comment")
 
@@ -73,6 +73,8 @@ class JobRow:
     submitted: int
     """Time of its submission or of its last requeue, in seconds since 1970."""
     marks: Marks
+    requeues: bool = True
+    """False: it was submitted with --no-requeue, so that Slurm cannot stop it for a while."""
 
     @property
     def pending(self) -> bool:
@@ -181,7 +183,7 @@ def _jobs(*options: str) -> dict[str, JobRow]:
     form = f"--Format={_format(_JOB_FIELDS)}"
     text = call("squeue", "--all", "--noheader", "--array", "--states=all", *options, form)
     found = {}
-    for *texts, priority, submitted, comment in _rows(text, len(_JOB_FIELDS)):
+    for *texts, priority, submitted, requeues, comment in _rows(text, len(_JOB_FIELDS)):
         id_, array, task, state, reason, nodes, required, user, reservation = texts
         name = f"{array}_{task}" if task.isdigit() else id_
         found[name] = JobRow(
@@ -195,8 +197,29 @@ def _jobs(*options: str) -> dict[str, JobRow]:
             int(priority or 0),
             int(submitted or 0),
             Marks.read(comment),
+            requeues != "0",
         )
     return found
+
+
+def hold(row: JobRow) -> bool:
+    """Hold a pending job; False if it has started meanwhile, since it must not be held once requeued."""
+    if row.held:
+        return True
+    call("scontrol", "uhold", row.id)
+    now = jobs_table(row.id).get(row.id)
+    if now is not None and now.pending:
+        return True
+    call("scontrol", "release", row.id)
+    return False
+
+
+def cluster_identity() -> str:
+    """Name of the cluster with the host and port of its controller."""
+    config = call("scontrol", "show", "config")
+    fields = dict(re.findall(r"^(\S+)\s*= (\S+)", config, flags=re.MULTILINE))
+    host = fields.get("SlurmctldHost[0]", "").partition("(")[0]
+    return f"slurm/{fields.get('ClusterName', 'slurm')}@{host}:{fields.get('SlurmctldPort', '')}"
 
 
 def nodes_table() -> dict[str, NodeRow]:

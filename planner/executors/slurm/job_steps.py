@@ -47,6 +47,8 @@ def next_step(mark: Mark | None, row: JobRow | None, *, now: float, tried: froze
         return NO_STEP
     if over := settled_step(mark):
         return over
+    if mark.step is MarkStage.ABORTING:
+        return _of_abort(mark, row, tried)
     if kind_of(mark.key) == ActionKind.START or mark.step is MarkStage.PLACING:
         return _of_placement(mark, row, tried)
     if mark.step is MarkStage.STOPPING:
@@ -109,6 +111,13 @@ def _of_stop(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
     if stops:
         return NextStep(Deed.LAND, LANDED)
     return under_way(Deed.PLACE)
+
+
+def _of_abort(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
+    """A start that is taken back: its job is stopped if it runs, and waits as before, with the reason."""
+    stop = _of_stop(mark, row, tried)
+    over = stop.deed is Deed.PLACE or stop.progress.phase is ActionPhase.FAILED
+    return _failed(mark.reason) if over else stop
 
 
 def _failed(reason: str) -> NextStep:

@@ -14,12 +14,15 @@ from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionP
 from gpuplan.planner.executors.slurm.commands import update
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from gpuplan.planner.executors.slurm.commands import NodeRow
     from gpuplan.planner.sources.slurm.marks import Mark
 
 _OFF: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
 _BOOTS: Final = frozenset({"POWERING_UP", "POWER_UP", "REBOOT_ISSUED"})
 _BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "MIX", "COMP", "DRAINING", "DRNG"})
+_BROKEN: Final = frozenset({"DOWN", "FAIL", "FAILING", "MAINT", "NOT_RESPONDING"})
 _DRAIN: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "DRNG"})
 
 
@@ -54,6 +57,17 @@ def progress_of_node(mark: Mark | None, row: NodeRow | None) -> ActionProgress:
             return LANDED if done else ActionProgress(ActionPhase.UNDER_WAY, "it is powered down")
         case _:
             return LANDED
+
+
+def unavailable(rows: Mapping[str, NodeRow], names: Iterable[str]) -> str:
+    """The first of some nodes that takes no jobs now, and why; empty if all do. One that boots takes them."""
+    for name in names:
+        if (row := rows.get(name)) is None:
+            return f"node {name} is not on the cluster"
+        states = {state.rstrip("*~#!%$@^-") for state in row.states}
+        if broken := sorted(states & (_DRAIN | _BROKEN)):
+            return f"node {name} is {broken[0].lower()}" + (f": {row.reason}" if row.reason else "")
+    return ""
 
 
 def _of_power_up(states: set[str]) -> ActionProgress:

@@ -3,7 +3,8 @@ Jobs of a Slurm cluster that their users hand to gpuplan, by the first word of t
 
 `sbatch --hold --comment=gpuplan` hands a job over: it waits, held, until a plan places it. With
 `--comment="gpuplan signal=B:USR1@60"` it gets this signal 60 seconds before a plan stops it, as with Slurm's
-own `--signal`. An operator hands a job over with `scontrol update JobId=… AdminComment=gpuplan`.
+own `--signal`. Jobs of a user with the same `--comment="gpuplan co_start=NAME"` start together. An operator
+hands a job over with `scontrol update JobId=… AdminComment=gpuplan`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,23 @@ class ManagedJobs:
                 note(f"job {job.name}", "it is handed over, but not held: Slurm may start it first")
             self.notices[job.name] = notice
             saves = {} if notice is None else {"checkpoint_duration": notice.seconds}
-            yield job.model_copy(update={**saves, "promise": _promise(job, marks)})
+            told = {**saves, "promise": _promise(job, marks), "co_start": _group_of(record, job)}
+            yield job.model_copy(update=told)
+
+
+def _group_of(record: Record, job: Job) -> str | None:
+    """The group of jobs that its user wants to start together; the groups of each user are apart."""
+    name = _word_of(record, "co_start")
+    return f"{job.user}/{name_of(name)}" if name else None
+
+
+def _word_of(record: Record, wanted: str) -> str | None:
+    """The value of `wanted=VALUE` in the comment of a job that is handed over; None without one."""
+    for part in str(record.get("comment") or "").split()[1:]:
+        name, _, value = part.partition("=")
+        if name == wanted:
+            return value
+    return None
 
 
 def _is_held(record: Record) -> bool:
@@ -121,10 +138,8 @@ def is_managed(record: Record) -> bool:
 
 def notice_of(record: Record) -> tuple[JobSignal | None, str]:
     """The signal that a job asks for, and what of its comment is not understood."""
-    for part in str(record.get("comment") or "").split()[1:]:
-        name, _, value = part.partition("=")
-        if name == "signal":
-            if signal := JobSignal.read(value):
-                return signal, ""
-            return None, f"its comment asks for {part}; expected a signal such as B:USR1@60"
-    return None, ""
+    if (asked := _word_of(record, "signal")) is None:
+        return None, ""
+    if signal := JobSignal.read(asked):
+        return signal, ""
+    return None, f"its comment asks for signal={asked}; expected a signal such as B:USR1@60"

@@ -51,6 +51,8 @@ class Faults:
             "begin": ("killed before", "lost", "no node answers", "refused"),
             "observe": ("killed before", "lost"),
             "undo": ("killed before", "lost"),
+            "reserve": ("killed before", "lost", "no node answers", "refused"),
+            "abort": ("killed before", "lost"),
             "pause": ("killed before",),
         }
         self.left -= 1

@@ -11,7 +11,7 @@ from gpuplan.models.errors import PartlyAppliedError, PlannerError
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_loop import ApplyHooks
+from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import UnappliedError

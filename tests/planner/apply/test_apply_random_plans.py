@@ -17,7 +17,7 @@ from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_loop import ApplyHooks
+from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -46,6 +46,8 @@ class LastingCluster(Wrapped):
     lasts: object = lambda _: 0.0
     trouble: object = lambda *_: ""
     requests: dict = field(default_factory=dict)
+    stopping: dict = field(default_factory=dict)
+    """When a start that is taken back is over, by key; it goes on if the apply is killed."""
     most_at_once: int = 0
     shows_early: bool = False
     """The effect of an action is in snapshots from its begin on, as while a job starts."""
@@ -69,6 +71,34 @@ class LastingCluster(Wrapped):
             raise UnreachableError("the cluster does not answer.")
         return {key: self._progress(key) for key in keys}
 
+    def reserve(self, action, key):
+        trouble = self.trouble("reserve", action.id)
+        if key in self.stopping and self.clock.now() < self.stopping[key]:
+            return ActionProgress(ActionPhase.ASKED, "it ends")
+        self._stop_what_is_due(key)
+        if key in self.requests:
+            return self._progress(key)
+        if trouble and trouble != "lost":
+            return ActionProgress(ActionPhase.FAILED, trouble, retryable=True)
+        progress = self.inner.reserve(action, key)
+        if trouble == "lost":
+            raise UnreachableError("the cluster does not answer.")
+        return progress
+
+    def abort(self, key, reason):
+        trouble = self.trouble("abort", key)
+        if key not in self.stopping:
+            runs = self.inner.observe([key])[key].phase is ActionPhase.LANDED
+            self.stopping[key] = self.clock.now() + (self.lasts(key) if runs else 0)
+            self.requests.pop(key, None)
+        if trouble == "lost":
+            raise UnreachableError("the cluster does not answer.")
+
+    def _stop_what_is_due(self, key):
+        if key in self.stopping and self.clock.now() >= self.stopping[key]:
+            del self.stopping[key]
+            self.inner.abort(key, "")
+
     def undo(self, key):
         if self.trouble("undo", key) == "lost":
             raise UnreachableError("the cluster does not answer.")
@@ -84,6 +114,9 @@ class LastingCluster(Wrapped):
             raise UnreachableError("the cluster does not answer.")
 
     def _progress(self, key):
+        self._stop_what_is_due(key)
+        if key in self.stopping:
+            return ActionProgress(ActionPhase.UNDER_WAY, "it ends")
         request = self.requests.get(key)
         if request is not None and self.clock.now() < request.ends:
             return ActionProgress(ActionPhase.UNDER_WAY, "it lasts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_loop import NO_HOOKS, ApplyHooks
+from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, job, placement, replica, snapshot

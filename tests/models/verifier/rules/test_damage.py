@@ -1,12 +1,18 @@
 """The rule about damage: nothing stays on a place that no longer holds, and what is damaged is named."""
 
+from datetime import timedelta
+
 from gpuplan.models.cluster import Gpu
+from gpuplan.models.job import Progress
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.retry import Retry
 from gpuplan.models.verifier.rules.disruption import unnamed_damage
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge, rules
 
+HOURS = timedelta(hours=2)
+"""Since before the jobs that run were started."""
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 SLICED = node("m0", gpus=1, mig={0: [("3g.40gb", 0)]})
 
@@ -117,3 +123,25 @@ def test_every_job_that_lost_a_place_is_named_and_no_other_one():
     assert wrong(["lost", "short"], stopped) == [("job fine", "changed without damage")]
     fewer = snapshot(jobs=[released(lost), released(short)])
     assert wrong(["lost", "short"], fewer) == [("jobs fine", "in one of the two only")]
+
+
+def test_a_job_of_a_group_does_not_run_on_without_those_that_never_started():
+    runs = job("a", gpus=1, at=[replica("n0", gpus=[0])], waited=HOURS, co_start="g")
+    other = job("b", gpus=1, at=[replica("n0", gpus=[1])], waited=HOURS, co_start="h")
+    missing = job("c", gpus=1, waited=HOURS, co_start="g")
+    world = snapshot(jobs=[runs, other, missing])
+
+    assert judge(world, runs.placement, other.placement) == broken(
+        Rule.DAMAGE, "job a", "a replica that stays, other jobs of group g never started", "places that hold"
+    )
+    for more in (
+        {"waited": timedelta(0)},
+        {"held": True},
+        {"preemptions": 1},
+        {"failures": 1, "retry": Retry()},
+        {"progress": Progress(completed="1h")},
+    ):
+        apart = job("c", gpus=1, **{"waited": HOURS, "co_start": "g"} | more)
+        assert judge(snapshot(jobs=[runs, apart]), runs.placement) == ()
+    firm = runs.model_copy(update={"preemptible": False})
+    assert judge(snapshot(jobs=[firm, missing]), firm.placement) == ()

@@ -10,7 +10,7 @@ from gpuplan.planner.executors.slurm.commands import call, jobs_table
 
 
 def row(id_, array="", task="N/A"):
-    fields = (id_, array or id_, task, "PENDING", "JobHeldUser", "", "", "ann", "(null)", "0", "1", "")
+    fields = (id_, array or id_, task, "PENDING", "JobHeldUser", "", "", "ann", "(null)", "0", "1", "1", "")
     return "\x1f".join(fields) + "\x1e\n"
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,7 +13,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.apply.apply import apply_plan, check_plan
-from gpuplan.planner.apply.apply_loop import ApplyHooks
+from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
@@ -28,6 +25,7 @@ from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
 from tests.support.harness.private_slurm import CLOUD, NODES
+from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -339,45 +337,6 @@ def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
     assert slurm.states()[stays][0] == "RUNNING"
 
 
-KILLER = """#!{python}
-import os, signal, subprocess, sys
-with open({count!r}, "a") as log:
-    changes = sys.argv[1] not in ("show", "--oneliner")
-    if changes:
-        log.write("x")
-    log.flush()
-    if changes and os.path.getsize({count!r}) == {which} and {before}:
-        os.kill(os.getppid(), signal.SIGKILL)
-        sys.exit(1)
-done = subprocess.run([{real!r}, *sys.argv[1:]])
-if changes and os.path.getsize({count!r}) == {which}:
-    os.kill(os.getppid(), signal.SIGKILL)
-sys.exit(done.returncode)
-"""
-
-
-def _apply_in_child(plan_file, folder, *more, path=""):
-    words = [
-        sys.executable,
-        "-m",
-        "gpuplan",
-        "apply",
-        str(plan_file),
-        "--executor",
-        "slurm",
-        "--auto-approve",
-        *more,
-    ]
-    return subprocess.run(
-        words,
-        env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("which", COMMANDS)
 def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
@@ -388,20 +347,10 @@ def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
     plan = planned(cluster)
     plan_file = tmp_path / "plan.json"
     save_plan(plan, plan_file)
-    folder = tmp_path / "killer"
-    folder.mkdir()
-    count = tmp_path / "count"
-    count.touch()
-    program = folder / "scontrol"
-    program.write_text(
-        KILLER.format(
-            python=sys.executable, count=str(count), which=which, before=before, real=shutil.which("scontrol")
-        )
-    )
-    program.chmod(0o755)
-    first = _apply_in_child(plan_file, tmp_path, path=str(folder))
+    folder = killing_scontrol(tmp_path, which, before=before)
+    first = apply_in_child(plan_file, tmp_path, path=str(folder))
     assert first.returncode == -signal.SIGKILL
-    second = _apply_in_child(plan_file, tmp_path, "--resume")
+    second = apply_in_child(plan_file, tmp_path, "--resume")
     assert second.returncode == 0, second.stdout + second.stderr
     assert slurm.states()[large][0] == "RUNNING"
     assert slurm.states()[small] == ("PENDING", "")
