@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.quota import UNLIMITED, FutureQuota
 from gpuplan.solvers.state.feasibility import Feasibility
@@ -54,6 +55,9 @@ class CapacityLedger(Feasibility):
         """Slot and option of the starts of these jobs."""
         self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
         self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
+        self._rooms: dict[tuple[int, str | None, bool, int, int], int] = {}
+        """Thousandths of GPUs that queues may still take, by what it depends on."""
+        self._rooms_seen = (0, 0)
         self.opened: dict[int, int] = {}
         """Opened nodes, with their pools."""
         self.closed: dict[int, int] = {}
@@ -109,8 +113,20 @@ class CapacityLedger(Feasibility):
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
-        now = self.quota.headroom(job_class, option, replicas)
-        return min(now, self.freed.headroom(job_class, option, replicas)) if now > 0 else now
+        milli = job_class.shape.quota_milli * replicas
+        if not milli:
+            return UNLIMITED
+        seen = self.quota.changes, self.freed.changes
+        if seen != self._rooms_seen:
+            self._rooms, self._rooms_seen = {}, seen
+        known = job_class.role is ClassRole.MOVE
+        # Many classes in a row ask about the same queue.
+        key = job_class.queue, option.gpu_model, known, job_class.rank, job_class.claim
+        if (room := self._rooms.get(key)) is None:
+            room = self.quota.room(job_class.queue, option.gpu_model, known=known)
+            beside = self.freed.room(job_class.queue, option.gpu_model, job_class, known=known)
+            room = self._rooms[key] = min(room, beside)
+        return room // milli
 
     def exceeded_limit(
         self, job_class: JobClass, option: Option, replicas: int

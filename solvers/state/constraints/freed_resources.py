@@ -220,6 +220,7 @@ class FreedResources:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self.changes = 0
         self._views = {
             view: _Tally(problem)
             for view in conservative_victim_views(
@@ -276,6 +277,7 @@ class FreedResources:
 
     def count(self, job_class: JobClass, option: Option, milli: int) -> None:
         """Count GPUs that jobs of a class take, or give back if negative."""
+        self.changes += 1
         new = job_class.role is not ClassRole.MOVE
         for view, tally in self._views.items():
             if view.binds(job_class):
@@ -287,6 +289,7 @@ class FreedResources:
 
     def preempt(self, index: int, positions: Iterable[int], times: int) -> None:
         """Count replicas that a running job is made to give up; `times` -1 restores them."""
+        self.changes += 1
         positions, incumbent = list(positions), self._problem.incumbents[index]
         for view, tally in self._views.items():
             if view.keeps(incumbent):
@@ -295,6 +298,7 @@ class FreedResources:
 
     def move(self, index: int, positions: Iterable[int], times: int) -> None:
         """Count replicas of a running job that leaves to migrate; `times` -1 restores them."""
+        self.changes += 1
         move = self._problem.incumbents[index].move
         if move is not None:
             self._leave(index, list(positions), times, self._problem.classes[move])

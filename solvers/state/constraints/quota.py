@@ -28,6 +28,7 @@ class QuotaUsage:
         self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """Thousandths of GPUs that started and grown jobs hold, as they count at each queue."""
+        self.changes = 0
         self._counted: dict[str | None, list[int]] = {}
         self._paths: dict[tuple[int, int], list[int]] = {}
         """A queue and all queues above it, the root first, by budget and queue."""
@@ -67,6 +68,7 @@ class QuotaUsage:
 
     def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
         """Count GPUs taken, or given back if negative, at a queue and every queue above."""
+        self.changes += 1
         for index in self.counting(gpu_model):
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
