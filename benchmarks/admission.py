@@ -22,7 +22,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.synthetic.random_streams import Draws
+from gpuplan.planner.sources.synthetic import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import NOW
 from tests.support.oracles.brute_force import TooLargeError, _on_node
 from tests.support.strategies.random_targets import judged, sorted_by_job

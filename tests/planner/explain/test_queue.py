@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.explain.node_queue import explain_queue
-from gpuplan.planner.render.explain.node_queue import queue_text
+from gpuplan.planner.explain.queue import explain_queue
+from gpuplan.planner.render.explain_node_queue import queue_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import job, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan

@@ -15,7 +15,7 @@ from gpuplan.planner.sources.files import load_snapshot
 from gpuplan.planner.sources.nvml import nvml
 from tests.support.nvml.standin import Machine
 
-RECORDED = Path(__file__).parents[1] / "sources" / "slurm" / "recorded" / "24.11"
+RECORDED = Path(__file__).parents[2] / "sources" / "slurm" / "recorded" / "24.11"
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
-from gpuplan.planner.explain.answers.job import RemedyKind
-from gpuplan.planner.render.explain.node_queue import explanation_lines
+from gpuplan.planner.explain.explanation import RemedyKind
+from gpuplan.planner.render.explain_node_queue import explanation_lines
 from gpuplan.planner.render.plan.header import format_signed, gpu_hours_text
 from gpuplan.planner.render.plan.warnings import finding_text
 from gpuplan.planner.render.style import Tone
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.planner.explain.answers.job import (
+    from gpuplan.planner.explain.explanation import (
         AwaitedJob,
         Exchange,
         ExpectedDuration,

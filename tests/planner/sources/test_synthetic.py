@@ -15,7 +15,7 @@ from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
+from gpuplan.planner.sources.synthetic import generate_snapshot
 from tests.support.builders.build import NOW
 from tests.support.builders.workload_profiles import SMALL, profile
 

@@ -15,9 +15,9 @@ from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Objective
 from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
-from gpuplan.planner.explain.answers.job import Explanation, Remedies
+from gpuplan.planner.explain.explanation import Explanation, Remedies
 from gpuplan.planner.explain.job import explain
-from gpuplan.planner.render.explain.job import explanation_text
+from gpuplan.planner.render.explain_job import explanation_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources.synthetic.synthetic import load_workload_profile
+from gpuplan.planner.sources.synthetic import load_workload_profile
 from tests.support.builders.workload_profiles import SMALL, profile
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gpuplan.planner.cli.commands.init import init_command
+from gpuplan.planner.cli.commands.documents import init_command
 from gpuplan.planner.sources.starter import STARTERS
 
 

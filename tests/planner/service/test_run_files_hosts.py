@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.planner.service.host_files import HostFiles
+from gpuplan.planner.service.run_files import HostFiles
 from gpuplan.planner.sources.files import snapshot_text
 from tests.support.builders.build import NOW, cluster, node, snapshot
 

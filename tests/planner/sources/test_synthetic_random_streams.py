@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gpuplan.planner.sources.synthetic.random_streams import Draws
-from gpuplan.planner.sources.synthetic.workload_profile import DurationBand
+from gpuplan.planner.sources.synthetic import Draws
+from gpuplan.planner.sources.workload_profile import DurationBand
 
 
 def test_draws_are_the_same_on_every_machine():

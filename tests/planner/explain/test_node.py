@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, Measurement, RackPower
-from gpuplan.planner.explain.node_queue import explain_node
-from gpuplan.planner.render.explain.node_queue import node_text
+from gpuplan.planner.explain.node import explain_node
+from gpuplan.planner.render.explain_node_queue import node_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, job, node, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, greedy_plan

@@ -6,9 +6,10 @@ The same profile and seed give the same snapshot, byte for byte, on every machin
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
@@ -17,8 +18,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.files import load_noun
-from gpuplan.planner.sources.synthetic.random_streams import Draws
-from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import ResourceRequest
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.synthetic.workload_profile import JobShape
+    from gpuplan.planner.sources.workload_profile import JobShape
 
 
 _MINUTE: Final = 60
@@ -293,3 +293,52 @@ class QuotaTracker:
             added[resource] = own
         self._own.update(added)
         return True
+
+
+class _HasShare(Protocol):
+    @property
+    def share(self) -> int: ...
+
+
+_T = TypeVar("_T")
+_Shared = TypeVar("_Shared", bound=_HasShare)
+
+
+class Draws:
+    """
+    A seeded source of draws.
+
+    Uses only `Random.random()`: Python keeps its sequence for a seed equal in all versions.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - a workload, no secret
+
+    def happens(self, probability: float) -> bool:
+        """True with a probability."""
+        return self._random.random() < probability
+
+    def below(self, bound: int) -> int:
+        """A whole number from 0 up to but not including `bound`."""
+        return int(self._random.random() * bound)
+
+    def between(self, least: int, most: int) -> int:
+        """A whole number from `least` to `most`, both included."""
+        return least + self.below(most - least + 1)
+
+    def by_share(self, entries: Sequence[_Shared]) -> _Shared:
+        """One of the entries, with a probability proportional to its share."""
+        ticket = self.below(sum(entry.share for entry in entries))
+        for entry in entries:
+            ticket -= entry.share
+            if ticket < 0:
+                return entry
+        raise AssertionError
+
+    def shuffled(self, entries: Sequence[_T]) -> list[_T]:
+        """The entries in random order (Fisher-Yates)."""
+        order = list(entries)
+        for last in range(len(order) - 1, 0, -1):
+            other = self.below(last + 1)
+            order[last], order[other] = order[other], order[last]
+        return order

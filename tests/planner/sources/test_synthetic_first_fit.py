@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.queue import Queue
-from gpuplan.planner.sources.synthetic.synthetic import FirstFit, QuotaTracker
+from gpuplan.planner.sources.synthetic import FirstFit, QuotaTracker
 from tests.support.builders.build import job, node
 
 

@@ -1,4 +1,4 @@
-"""`gpuplan snapshot`, `validate`, `schema`: read, check and describe documents."""
+"""`gpuplan init`, `snapshot`, `validate`, `schema`: write, read, check and describe documents."""
 
 from __future__ import annotations
 
@@ -21,6 +21,32 @@ from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, sh
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
+
+_STARTERS = ("training", "inference", "research", "batch")
+
+
+@click.command("init", epilog="Example: gpuplan init demo && gpuplan plan demo")
+@click.argument("folder", metavar="[NAME]", type=click.Path(path_type=Path), default="demo")
+@click.option(
+    "--for",
+    "kind",
+    type=click.Choice(_STARTERS),
+    default="training",
+    show_default=True,
+    help="Use of the cluster, which decides the jobs and the policy.",
+)
+def init_command(folder: Path, kind: str) -> None:
+    """
+    Write a small scenario and a policy with its reasons.
+
+    NAME is a new folder, `demo` by default: five nodes, two queues, a few jobs, and a policy to edit.
+    """
+    from gpuplan.planner.sources.starter import write_starter
+
+    written = write_starter(folder, kind)
+    say(f"Wrote {', '.join(path.name for path in written)} to {folder}.", err=True)
+    say(f"Next: gpuplan plan {folder}", err=True)
+
 
 _Value = TypeVar("_Value")
 
@@ -127,7 +153,7 @@ def snapshot_command(
             case "slurm" | "slurm-files" | "slurmrestd":
                 snapshot, notes = _read_slurm(kind, folder, url, managed=managed)
             case "synthetic":
-                from gpuplan.planner.sources.synthetic.synthetic import (
+                from gpuplan.planner.sources.synthetic import (
                     generate_snapshot,
                     load_workload_profile,
                 )

@@ -22,13 +22,9 @@ from gpuplan.planner.text_format import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node_queue import (
-        GpuUse,
-        NodeExplanation,
-        QueueExplanation,
-        QueueQuotaUse,
-    )
+    from gpuplan.planner.explain.explanation import Explanation
+    from gpuplan.planner.explain.node import GpuUse, NodeExplanation
+    from gpuplan.planner.explain.queue import QueueExplanation, QueueQuotaUse
     from gpuplan.planner.render.style import Style
 
 
