@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Cluster, Level, Node, NodeGpus
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Job, LocalityPreference, ResourceRequest
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import GpuShare, Replica, Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota

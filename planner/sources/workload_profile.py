@@ -11,19 +11,18 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gpuplan.models.base import Noun
-from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
-from gpuplan.models.gang import Gang
-from gpuplan.models.job import (
+from gpuplan.models.affinity import (
     AntiAffinity,
-    Job,
     LocalityPreference,
     NodeMatch,
     PreferredNodes,
-    ResourceRequest,
     Spread,
     Toleration,
 )
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import LARGEST_COUNT, MILLI, Count, Label, Milli, Name, Seconds, Timestamp

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.models.affinity import NodeMatch, PreferredNodes, Spread, Toleration
 from gpuplan.models.cluster import Gpu, NodeGpus, Taint
-from gpuplan.models.job import NodeMatch, PreferredNodes, Spread, Toleration
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting.diagnose import waiting_reasons

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.models.affinity import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting import messages

@@ -10,11 +10,11 @@ import itertools
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Toleration
 from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule

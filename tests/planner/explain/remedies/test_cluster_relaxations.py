@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level, RackPower
-from gpuplan.models.job import LocalityPreference
 from gpuplan.models.policy.policy import MigPolicy
 from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import job, node, pool, queue, snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.job import NodeMatch, PreferredNodes
+from gpuplan.models.affinity import NodeMatch, PreferredNodes
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import Verification

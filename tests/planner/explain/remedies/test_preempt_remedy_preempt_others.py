@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import AntiAffinity
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
