@@ -88,6 +88,7 @@ def _holds(node: Node, job: Job) -> bool:
     if gpus is None or (job.gpu_models and gpus.model not in job.gpu_models):
         return False
     if request.mig:
+        # Each profile alone: whether several fit together depends on the layout, which planning chooses.
         geometry = mig_geometry(gpus.model)
         profiles = geometry.profiles if geometry else {}
         return all(
@@ -184,6 +185,7 @@ def oversized_jobs(snapshot: Snapshot, rules: RightSizeRules | None = None) -> I
             if isinstance(part, GpuShare) and part.milli == MILLI
         ]
         seen = [each for each in held if each is not None and each.utilization is not None]
+        # A GPU without a reading may be the one that works.
         if seen and len(seen) == len(held) and min(each.period for each in seen) >= rules.least_period:
             yield from _oversized(job, seen, nodes, rules)
 

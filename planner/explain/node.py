@@ -184,6 +184,7 @@ def _place(name: str, question: Hypothesis, ground: PlanFeasibility) -> NodeRoom
     watts = place.node.gpus.watts if place.node.gpus else 0
     if left is None or not watts:
         return place
+    # Thousandths of watts by watts of a GPU: thousandths of GPUs, as the other capacities are counted.
     milli = left // watts
     return place._replace(power_milli=milli if place.power_milli is None else min(milli, place.power_milli))
 

@@ -317,6 +317,7 @@ def _within(
     for runner in runners:
         states = left.get(runner.job.name, ())
         leaves = all(state.size(runner.job) <= state.left for state in states)
+        # To shrink is to give up one replica at least, so that room for one is enough.
         shrinks = all(state.left > 0 for state in states)
         found = runner._replace(
             stop=runner.stop and leaves, move=runner.move and leaves, shrink=runner.shrink and shrinks
@@ -335,6 +336,7 @@ def disruption_limits(
         limit = DisruptionLimit(
             state.budget.name, state.left, tuple(members), state.budget.counts is BudgetUnit.JOBS
         )
+        # A budget that all changes together keep needs no row in the model.
         if sum(limit.taken(_most_given_up(incumbents[index])) for index in members) > limit.left:
             yield limit
 

@@ -188,6 +188,7 @@ class HostFiles:
                     notes += map(str, error.problems)
         found = merge_hosts(snapshot, hosts, closing=True)
         notes += found.notes
+        # A note of something that lasts has a longer duration in each epoch, and is no news.
         by_kind = {re.sub(r"\b(\d+[hms])+\b", "", each): each for each in notes}
         for kind in sorted(by_kind.keys() - self._told):
             log_event(_LOG, "host", level=logging.WARNING, note=by_kind[kind])

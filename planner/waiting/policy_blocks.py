@@ -313,6 +313,7 @@ class BudgetBlocks:
         """The budgets that keep jobs in queues under the same root which this one could replace, by name."""
         if not self._kept:
             return []
+        # Only jobs under the same root use quota that could be lent to this queue.
         root = self._root(job.queue)
         return _distinct(use for least, _, top, use in self._kept if job.priority >= least and top == root)
 

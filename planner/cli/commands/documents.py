@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
+# As `STARTERS` of planner/sources/starter.py, which is imported when the command runs.
 _STARTERS = ("training", "inference", "research", "batch")
 
 
