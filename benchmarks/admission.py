@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Cluster, Level, Node, NodeGpus
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Job, LocalityPreference, ResourceRequest
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import GpuShare, Replica, Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.synthetic.random_streams import Draws
+from gpuplan.planner.sources.synthetic import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,8 +32,8 @@ from gpuplan.models.value.job_value import job_points
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
-from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.synthetic import generate_snapshot
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.targets.to_target import target_of

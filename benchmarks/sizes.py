@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
-from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.synthetic import generate_snapshot
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
         whatif,
     )
     from gpuplan.planner.apply.verdict import Verdict
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
+    from gpuplan.planner.explain.explanation import Explanation
+    from gpuplan.planner.explain.node import NodeExplanation
+    from gpuplan.planner.explain.queue import QueueExplanation
     from gpuplan.planner.simulate.outcome import (
         Distribution,
         EpochFigures,
@@ -109,8 +110,9 @@ _HOMES = {
         "whatif",
     ),
     "planner.apply.verdict": ("Verdict",),
-    "planner.explain.answers.job": ("Explanation",),
-    "planner.explain.answers.node_queue": ("NodeExplanation", "QueueExplanation"),
+    "planner.explain.explanation": ("Explanation",),
+    "planner.explain.node": ("NodeExplanation",),
+    "planner.explain.queue": ("QueueExplanation",),
     "planner.simulate.outcome": (
         "Distribution",
         "EpochFigures",

@@ -69,6 +69,7 @@ class BadInputError(PlannerError):
 # Suggestions for error messages: the known name closest to a wrong one.
 
 
+# No longer text is a name (`Name`), and the time of a comparison grows with the square of its length.
 _LONGEST_NAME: Final = 253
 _LONGEST_LIST: Final = 20
 

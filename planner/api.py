@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.verdict import Verdict
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
+    from gpuplan.planner.explain.explanation import Explanation
+    from gpuplan.planner.explain.node import NodeExplanation
+    from gpuplan.planner.explain.queue import QueueExplanation
     from gpuplan.planner.simulate.outcome import Simulation
     from gpuplan.planner.whatif.compare import Comparison
     from gpuplan.planner.whatif.patch.scenario import Scenario

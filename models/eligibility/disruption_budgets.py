@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.disruption_budget import BudgetUnit, DisruptionBudget, portion_of
-from gpuplan.models.progress import working_since
+from gpuplan.models.timing.progress import working_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

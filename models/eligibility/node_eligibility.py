@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.job import MatchOperator
+from gpuplan.models.affinity import MatchOperator
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from gpuplan.models.affinity import NodeMatch
     from gpuplan.models.cluster import Node, NodeGpus
-    from gpuplan.models.job import Job, NodeMatch, ResourceRequest
+    from gpuplan.models.job import Job, ResourceRequest
 
 
 def eligibility_key(job: Job) -> tuple[Hashable, ...]:

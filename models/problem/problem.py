@@ -22,8 +22,25 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level, MigInstance, Node
     from gpuplan.models.placement import Placement, Replica
-    from gpuplan.models.problem.disruption_limits import DisruptionLimit
     from gpuplan.models.problem.jobs import FirmReservation, HeldResources, Incumbent, JobClass
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionLimit:
+    """What a disruption budget leaves to a plan, over the incumbents that it could bind."""
+
+    name: str
+    left: int
+    """The most that the plan may disrupt, at least 0."""
+    members: tuple[int, ...]
+    """Indices into `Problem.incumbents`, sorted."""
+    whole_jobs: bool = False
+    """True: a disrupted job counts once; False: each of its replicas that leaves its place counts."""
+
+    def taken(self, given_up: int) -> int:
+        """What an incumbent counts for that gives up so many replicas, by any way of leaving them."""
+        return min(1, given_up) if self.whole_jobs else given_up
+
 
 # The nodes of a Problem: groups, free and returning resources, and nodes that pools may add.
 

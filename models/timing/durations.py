@@ -10,14 +10,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from gpuplan.models.dependency import JobOutcome
-from gpuplan.models.progress import (
-    job_after_stop,
-    recovering_seconds,
-    running_speed_milli,
-    served_milli,
-    unsaved_seconds,
-    working_since,
-)
 from gpuplan.models.timing.gittins_index import (
     index_of_unknown,
     mean_residual,
@@ -25,6 +17,14 @@ from gpuplan.models.timing.gittins_index import (
     quantiles,
     seconds_per_completion,
     smoothed_durations,
+)
+from gpuplan.models.timing.progress import (
+    job_after_stop,
+    recovering_seconds,
+    running_speed_milli,
+    served_milli,
+    unsaved_seconds,
+    working_since,
 )
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import recovery_seconds

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.errors import truncated_names
-from gpuplan.models.progress import working_since
+from gpuplan.models.timing.progress import working_since
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation import entities, running_jobs
 from gpuplan.models.validation.base import POOLS, Inconsistency, SnapshotView

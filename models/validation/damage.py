@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import rack_path
 from gpuplan.models.errors import Suggestions
 from gpuplan.models.placement import Placement
-from gpuplan.models.progress import job_after_stop, running_speed_milli
+from gpuplan.models.timing.progress import job_after_stop, running_speed_milli
 from gpuplan.models.validation.base import RESERVATIONS, DamageKind, SnapshotView
 from gpuplan.models.validation.checks import DAMAGE_CHECKS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.progress import recovering_seconds, unsaved_seconds
+from gpuplan.models.timing.progress import recovering_seconds, unsaved_seconds
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gpuplan.models.placement import unmatched
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.plan.solution import DesiredState
-from gpuplan.models.progress import unsaved_seconds
+from gpuplan.models.timing.progress import unsaved_seconds
 from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of
 from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, layout_changes

@@ -18,14 +18,24 @@ import click
 from gpuplan.planner.cli.commands.apply import apply_command, audit_group
 from gpuplan.planner.cli.commands.approve import approve_command
 from gpuplan.planner.cli.commands.doctor import doctor_command
+from gpuplan.planner.cli.commands.documents import (
+    init_command,
+    schema_command,
+    snapshot_command,
+    validate_command,
+)
 from gpuplan.planner.cli.commands.event import event_command
 from gpuplan.planner.cli.commands.explain import explain_command
-from gpuplan.planner.cli.commands.init import init_command
 from gpuplan.planner.cli.commands.local import local_group
 from gpuplan.planner.cli.commands.mig import mig_group
-from gpuplan.planner.cli.commands.plan import diff_command, plan_command, show_command, verify_command
+from gpuplan.planner.cli.commands.plan import (
+    diff_command,
+    plan_command,
+    search_log_command,
+    show_command,
+    verify_command,
+)
 from gpuplan.planner.cli.commands.run import history_command, run_command
-from gpuplan.planner.cli.commands.search_log import search_log_command
 from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.cli.commands.simulated import simulated_group
 from gpuplan.planner.cli.commands.whatif import (
@@ -35,7 +45,6 @@ from gpuplan.planner.cli.commands.whatif import (
     whatif_command,
 )
 from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
-from gpuplan.planner.cli.documents import schema_command, snapshot_command, validate_command
 
 if TYPE_CHECKING:
     from gpuplan.models.errors import BadInputError

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.progress import running_speed_milli, working_since
 from gpuplan.models.retry import RetryWhen
+from gpuplan.models.timing.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices
 from gpuplan.models.validation.checks import inconsistencies

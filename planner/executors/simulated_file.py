@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.progress import running_speed_milli, working_since
+from gpuplan.models.timing.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.executors.admission import charged_replica
 from gpuplan.planner.io.atomic_write import create_private, sync_directory

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.placement import Running, holding
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
-from gpuplan.models.progress import job_after_stop, running_speed_milli
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.timing.progress import job_after_stop, running_speed_milli
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.executors.admission import placement_refusal

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.planner.explain.job import explain
-from gpuplan.planner.explain.node_queue import explain_node, explain_queue
+from gpuplan.planner.explain.node import explain_node
+from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.text_format import join_with_and
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.explain.answers.job import Explanation
-    from gpuplan.planner.explain.answers.node_queue import NodeExplanation, QueueExplanation
+    from gpuplan.planner.explain.explanation import Explanation
+    from gpuplan.planner.explain.node import NodeExplanation
+    from gpuplan.planner.explain.queue import QueueExplanation
 
 
 if TYPE_CHECKING:

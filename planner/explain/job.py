@@ -18,7 +18,7 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper
 from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
-from gpuplan.planner.explain.answers.job import (
+from gpuplan.planner.explain.explanation import (
     AwaitedJob,
     CompetingJob,
     Exchange,
@@ -34,7 +34,7 @@ from gpuplan.planner.explain.answers.job import (
 )
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.explain.node_queue import queue_order_key, queue_subtree
+from gpuplan.planner.explain.queue import queue_order_key, queue_subtree
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of

@@ -10,7 +10,7 @@ from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.models.progress import unsaved_seconds
+from gpuplan.models.timing.progress import unsaved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds, resize_points
 from gpuplan.models.value.start_value import StartValue

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
+# 64 bits: of a million plans, any two have the same id with a probability of 3 in 100 million.
 _ID_LENGTH: Final = 16
 _UID_LENGTH: Final = 8
 """Length of the part after the id."""

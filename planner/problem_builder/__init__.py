@@ -11,7 +11,6 @@ from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
-from gpuplan.planner.problem_builder.disruption_limits import disruptable, disruption_limits
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
 from gpuplan.planner.problem_builder.free_nodes import (
     free_nodes,
@@ -20,7 +19,13 @@ from gpuplan.planner.problem_builder.free_nodes import (
     pool_scalings,
     power_caps,
 )
-from gpuplan.planner.problem_builder.incumbents import Incumbents, SingleJobClasses, incumbent_options
+from gpuplan.planner.problem_builder.incumbents import (
+    Incumbents,
+    SingleJobClasses,
+    disruptable,
+    disruption_limits,
+    incumbent_options,
+)
 from gpuplan.planner.problem_builder.job_classes import Classifier
 from gpuplan.planner.problem_builder.node_groups import NodeGroups
 from gpuplan.planner.problem_builder.quotas import (

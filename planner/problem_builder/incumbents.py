@@ -1,7 +1,8 @@
 """
 Incumbents: running jobs that may be preempted, shrunk, grown or migrated, if that could pay.
 
-Changes that the rules allow but the planner does not consider are counted (`left_out`).
+Changes that the rules allow but the planner does not consider are counted (`left_out`). Disruption budgets
+rule out changes that exceed them alone, and limit those that would exceed them together.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.plan import LeftOut
+from gpuplan.models.policy.disruption_budget import BudgetUnit
 from gpuplan.models.problem.jobs import ClassRole, HeldResources, Incumbent
+from gpuplan.models.problem.problem import DisruptionLimit
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
 from gpuplan.planner.problem_builder.candidates import placements_of_running, satisfies_own_locality
 from gpuplan.planner.problem_builder.earliest_start import running_predecessors, running_with_dependencies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuplan.models.eligibility.disruption_budgets import BudgetState
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
+
 
 Order: TypeAlias = tuple[int, tuple[int, ...]]
 """Rank of a running job, and the reclaim claims on what it holds."""
@@ -294,3 +299,49 @@ def _nodes_left_out(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, i
         there = Counter(node.pool for node in snapshot.cluster.nodes)
         full = (0 < pool.maximum <= there[pool.name] for pool in snapshot.cluster.pools)
         yield "exchanging a node of a full pool for a new one", sum(full)
+
+
+def disruptable(states: Sequence[BudgetState], runners: Iterable[RunningCandidate]) -> list[RunningCandidate]:
+    """The running candidates without changes that exceed a budget by themselves."""
+    runners = list(runners)
+    left: dict[str, list[BudgetState]] = {}
+    for state in states:
+        for name in state.members:
+            left.setdefault(name, []).append(state)
+    return list(_within(left, runners)) if left else runners
+
+
+def _within(
+    left: dict[str, list[BudgetState]], runners: Iterable[RunningCandidate]
+) -> Iterator[RunningCandidate]:
+    for runner in runners:
+        states = left.get(runner.job.name, ())
+        leaves = all(state.size(runner.job) <= state.left for state in states)
+        # To shrink is to give up one replica at least, so that room for one is enough.
+        shrinks = all(state.left > 0 for state in states)
+        found = runner._replace(
+            stop=runner.stop and leaves, move=runner.move and leaves, shrink=runner.shrink and shrinks
+        )
+        if found.stop or found.move or found.shrink or found.grow:
+            yield found
+
+
+def disruption_limits(
+    states: Iterable[BudgetState], incumbents: Sequence[Incumbent]
+) -> Iterator[DisruptionLimit]:
+    """The limit of each budget that the changes offered could exceed."""
+    places = {incumbent.job: index for index, incumbent in enumerate(incumbents)}
+    for state in states:
+        members = sorted(places[name] for name in state.members if name in places)
+        limit = DisruptionLimit(
+            state.budget.name, state.left, tuple(members), state.budget.counts is BudgetUnit.JOBS
+        )
+        # A budget that all changes together keep needs no row in the model.
+        if sum(limit.taken(_most_given_up(incumbents[index])) for index in members) > limit.left:
+            yield limit
+
+
+def _most_given_up(incumbent: Incumbent) -> int:
+    """The most replicas that any change offered takes from a running job."""
+    leaves = incumbent.stop_points is not None or incumbent.move is not None
+    return len(incumbent.holds) - (0 if leaves else incumbent.min_replicas)

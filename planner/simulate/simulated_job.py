@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import Progress
-from gpuplan.models.progress import served_milli
+from gpuplan.models.timing.progress import served_milli
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

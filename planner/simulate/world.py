@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.progress import recovering_seconds, unsaved_seconds, working_since
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.progress import recovering_seconds, unsaved_seconds, working_since
 from gpuplan.planner.analysis.metrics import gpus_in_use, hourly_cost
 from gpuplan.planner.simulate.simulated_job import (
     NOTHING,

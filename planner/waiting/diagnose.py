@@ -21,7 +21,6 @@ from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes, power_left
-from gpuplan.planner.waiting.budget_blocks import BudgetBlocks, with_budgets
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import (
     ClusterFreeCapacity,
@@ -32,7 +31,13 @@ from gpuplan.planner.waiting.free_capacity import (
     replicas_in_one_domain,
 )
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
-from gpuplan.planner.waiting.policy_blocks import FutureStarts, PolicyBlocks, with_remarks
+from gpuplan.planner.waiting.policy_blocks import (
+    BudgetBlocks,
+    FutureStarts,
+    PolicyBlocks,
+    with_budgets,
+    with_remarks,
+)
 from gpuplan.planner.waiting.time_blockers import TimeBlockers
 from gpuplan.planner.waiting.time_messages import co_start_group_waits
 

@@ -39,6 +39,7 @@ CPU: Final = "cpu milli"
 MEMORY: Final = "memory mib"
 DISK: Final = "disk mib"
 
+# Beyond every need, and whole like all free amounts: infinity would make floating-point columns of them.
 _UNCAPPED: Final = 10**12
 
 _RACK: Final = "rack number"

@@ -1,4 +1,8 @@
-"""Rules of the policy that let a job wait: higher priorities first, switches, dwell times and pool maxima."""
+"""
+Rules of the policy that let a job wait.
+
+Higher priorities first, switches, dwell times, pool maxima, and disruption budgets.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,19 @@ from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from gpuplan.models.cluster import Cluster, Node, NodePool
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
+    from gpuplan.models.plan.plan import BudgetUse
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy
@@ -272,3 +278,60 @@ def _in_words(job: Job, began: list[_Began]) -> list[str]:
         return []
     size = f" with {format_gpus(total)}" if (total := sum(milli.values())) else ""
     return [f"priority {job.priority} comes after {join_first_names(sorted(milli))} of higher priority{size}"]
+
+
+class BudgetBlocks:
+    """The running jobs that only a disruption budget protects from jobs of enough priority."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:
+        self._kept: list[tuple[int, frozenset[str], str, BudgetUse]] = []
+        """(lowest priority that could replace the job, its nodes, its root queue, the budget)."""
+        rules = policy.disruption
+        if not rules.budgets or not rules.preempt:
+            return
+        self._above = {queue.name: queue.parent for queue in snapshot.queues}
+        keeper, jobs = BudgetKeeper(snapshot, policy, target), snapshot.job_by_name
+        for placement in target.placements:
+            job = jobs[placement.job]
+            if rules.may_disturb(job, snapshot.taken_at) and (use := keeper.against(job)) is not None:
+                root, least = self._root(job.queue), job.priority + rules.priority_gap
+                self._kept.append((least, placement.nodes, root, use))
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the answers depend on the priority of a job."""
+        return bool(self._kept)
+
+    def on_nodes(self, job: Job, names: Collection[str]) -> list[BudgetUse]:
+        """The budgets that keep jobs on some nodes which this one could replace, by name."""
+        names = set(names)
+        return _distinct(
+            use for least, nodes, _, use in self._kept if job.priority >= least and nodes & names
+        )
+
+    def in_queues(self, job: Job) -> list[BudgetUse]:
+        """The budgets that keep jobs in queues under the same root which this one could replace, by name."""
+        if not self._kept:
+            return []
+        # Only jobs under the same root use quota that could be lent to this queue.
+        root = self._root(job.queue)
+        return _distinct(use for least, _, top, use in self._kept if job.priority >= least and top == root)
+
+    def _root(self, queue: str) -> str:
+        while (above := self._above.get(queue)) is not None:
+            queue = above
+        return queue
+
+
+def _distinct(uses: Iterable[BudgetUse]) -> list[BudgetUse]:
+    by_name = {use.name: use for use in uses}
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def with_budgets(reason: Reason, uses: Sequence[BudgetUse]) -> Reason:
+    """The reason with the budgets in its sentence, and their names among its numbers."""
+    if not uses:
+        return reason
+    numbers = reason.numbers | {"disruption_budgets": ", ".join(use.name for use in uses)}
+    text = "; ".join([reason.text, *map(budget_text, uses)])
+    return reason.model_copy(update={"text": text, "numbers": numbers})

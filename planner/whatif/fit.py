@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MOST: Final = 10_000
 """Default limit of the copies that are counted."""
 
+# The same for each copy: then the objective and its bound count copies.
 _POINTS: Final = 100
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
-from gpuplan.models.job import Job, LocalityPreference
+from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Ageing, Disruption, PoolPolicy, Prices, SizeBasis, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.units import MILLI

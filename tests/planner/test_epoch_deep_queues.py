@@ -11,7 +11,7 @@ from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import QueueLimits
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.explain.node_queue import explain_queue, queue_subtree
+from gpuplan.planner.explain.queue import explain_queue, queue_subtree
 from gpuplan.planner.problem_builder.quotas import limited_trees
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.plan.warnings import missed_guarantees

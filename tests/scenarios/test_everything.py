@@ -11,7 +11,7 @@ from gpuplan.models.policy.policy import BudgetPolicy
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_policy, scenario_files
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
+from gpuplan.planner.sources.synthetic import generate_snapshot, load_workload_profile
 
 pytestmark = pytest.mark.slow
 

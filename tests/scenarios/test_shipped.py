@@ -12,7 +12,7 @@ from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot, scenario_files
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
+from gpuplan.planner.sources.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.traces.openb import read_openb
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.draft import draft

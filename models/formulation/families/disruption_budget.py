@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Term
-    from gpuplan.models.problem.disruption_limits import DisruptionLimit
-    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.problem.problem import DisruptionLimit, Problem
 
 
 def disruption_budget(problem: Problem, x: Columns) -> Iterator[Row]:

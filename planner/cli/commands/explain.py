@@ -51,15 +51,15 @@ def _text(kind: Kind) -> Callable[..., str]:
     """Return the text renderer of an explanation."""
     match kind:
         case "job":
-            from gpuplan.planner.render.explain.job import explanation_text
+            from gpuplan.planner.render.explain_job import explanation_text
 
             return explanation_text
         case "queue":
-            from gpuplan.planner.render.explain.node_queue import queue_text
+            from gpuplan.planner.render.explain_node_queue import queue_text
 
             return queue_text
         case "node":
-            from gpuplan.planner.render.explain.node_queue import node_text
+            from gpuplan.planner.render.explain_node_queue import node_text
 
             return node_text
 

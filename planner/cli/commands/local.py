@@ -13,8 +13,11 @@ from gpuplan.planner.cli.options import DurationType, current_user, stray_option
 from gpuplan.planner.cli.outputs import json_option, show_json, show_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuplan.planner.action_marks import JobSignal
     from gpuplan.planner.executors.local.host import LocalHost
+    from gpuplan.planner.render.style import Style
 
 HOST = Path(".gpuplan") / "host"
 
@@ -176,6 +179,19 @@ def local_list_command(state: Path, *, as_json: bool) -> None:
     if as_json:
         show_json({"jobs": rows})
         return
-    from gpuplan.planner.render.local_queue import queue_text
 
-    show_text(rows, queue_text, plain=False)
+    show_text(rows, _queue_text, plain=False)
+
+
+def _queue_text(rows: Sequence[dict[str, Any]], style: Style) -> str:
+    """One line for each job."""
+    from gpuplan.planner.render.table import Table, TableRow
+
+    if not rows:
+        return "No jobs.\n"
+    table = [
+        TableRow((each["job"], each["state"], each["asks"], each["holds"], each["since"], each["reason"]))
+        for each in rows
+    ]
+    lines = Table(table, ("JOB", "STATE", "ASKS FOR", "HOLDS", "SINCE", "REASON")).lines(style)
+    return "\n".join(lines) + "\n"

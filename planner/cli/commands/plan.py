@@ -1,4 +1,4 @@
-"""`gpuplan plan`, `show`, `diff`, `verify`: make a plan and review it."""
+"""`gpuplan plan`, `search-log`, `show`, `diff`, `verify`: make a plan and review it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gpuplan.planner.cli.options import (
     stray_option,
 )
 from gpuplan.planner.cli.outputs import (
+    PICTURE,
     NewFile,
     WritingCommand,
     all_option,
@@ -180,7 +181,7 @@ def diff_command(
     or loses.
     """
     if old_policy is not None:
-        from gpuplan.planner.render.whatif.policy_review import review_text
+        from gpuplan.planner.render.whatif.answers import review_text
 
         if source is None:
             raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
@@ -280,3 +281,22 @@ def review_policies(
         )
     with show_spinner("planning under both policies"):
         return review(snapshot, old, new, Processes(min(2, processors())), seed=seed)
+
+
+@click.command("search-log", cls=WritingCommand, epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
+@click.argument("log_file", type=ANY_PATH)
+@click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
+@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
+    """Show the course of a search from a log of plan --search-log."""
+    from gpuplan.planner.io.search_log import read_search
+    from gpuplan.planner.render.logs import search_text
+
+    search = read_search(log_file)
+    show_text(search, search_text, plain=plain)
+    if out is None:
+        return
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.render.charts import gap_chart
+
+    write_atomically(out, gap_chart(search, out.suffix.lower().removeprefix(".")))

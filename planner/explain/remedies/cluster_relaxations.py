@@ -13,7 +13,7 @@ from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.value.disruption_cost import node_points
-from gpuplan.planner.explain.answers.job import RemedyKind, RemedyPart
+from gpuplan.planner.explain.explanation import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
 from gpuplan.planner.text_format import format_count, format_milli, format_money, node_size
 

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.placement import Placement
-from gpuplan.planner.explain.answers.job import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explain.explanation import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.cluster_relaxations import new_node_points, relaxations_of_cluster
 from gpuplan.planner.explain.remedies.preempt_remedy import (
     jobs_in_the_way,

@@ -14,7 +14,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
-from gpuplan.planner.explain.answers.job import Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explain.explanation import Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 from gpuplan.planner.text_format import join_first_names

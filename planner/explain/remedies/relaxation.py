@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Level
 from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Toleration
 from gpuplan.models.units import MILLI, print_milli, print_timestamp
-from gpuplan.planner.explain.answers.job import RemedyKind, RemedyPart
+from gpuplan.planner.explain.explanation import RemedyKind, RemedyPart
 from gpuplan.planner.text_format import format_count, format_cpus, format_gib, format_time, gang_size
 
 if TYPE_CHECKING:

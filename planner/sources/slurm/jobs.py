@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuplan.models.affinity import Spread
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Job, Spread
+from gpuplan.models.job import Job
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.slurm.cluster.limits import is_refused
 from gpuplan.planner.sources.slurm.cluster.nodes import (

@@ -16,10 +16,10 @@ from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot, load_workload_profile
-from gpuplan.planner.sources.synthetic.workload_profile import RunningPart
+from gpuplan.planner.sources.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.traces.csv_rows import CsvFile
 from gpuplan.planner.sources.traces.openb import POD_COLUMNS, read_openb_pods
+from gpuplan.planner.sources.workload_profile import RunningPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from gpuplan.models.base import Noun
 from gpuplan.models.job import Job
 from gpuplan.models.units import MILLI, Milli, Name
-from gpuplan.planner.sources.synthetic.random_streams import Draws
+from gpuplan.planner.sources.synthetic import Draws
 from gpuplan.planner.whatif.patch.world import Faults, JobChoice, SnapshotSections, expect_some_of
 
 if TYPE_CHECKING:

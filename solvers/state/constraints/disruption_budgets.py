@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuplan.models.problem.disruption_limits import DisruptionLimit
-    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.problem.problem import DisruptionLimit, Problem
 
 
 class DisruptionBudgets:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Gpu, Taint, TaintEffect
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.job import Toleration
 from tests.support.builders import build
 
 GOLD = {"key": "tier", "values": ["gold", "silver"]}

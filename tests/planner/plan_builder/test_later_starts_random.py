@@ -15,7 +15,7 @@ from gpuplan.models.plan.solution import LaterStart
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain.job import explain
 from gpuplan.planner.plan_file.integrity import contradictions
-from gpuplan.planner.render.explain.job import explanation_text
+from gpuplan.planner.render.explain_job import explanation_text
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.reports.plan import plan_report
 from gpuplan.planner.render.style import Style

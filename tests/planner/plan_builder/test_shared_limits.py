@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.cluster import Level, RackPower
-from gpuplan.models.job import AntiAffinity
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Taint
-from gpuplan.models.job import Toleration
 from gpuplan.models.problem.jobs import ClassRole, Option
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build

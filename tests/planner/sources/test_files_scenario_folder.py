@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.planner.sources.files import load_snapshot, scenario_files, write_scenario
-from gpuplan.planner.sources.synthetic.synthetic import generate_snapshot
+from gpuplan.planner.sources.synthetic import generate_snapshot
 from tests.support.builders.build import NOW
 from tests.support.builders.workload_profiles import profile
 

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from gpuplan.models.affinity import LocalityPreference, Spread
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
-from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import MigPolicy, Policy
 from gpuplan.models.queue import ALL_MODELS

@@ -6,9 +6,9 @@ import functools
 
 import pytest
 
+from gpuplan.models.affinity import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Level, RackPower, Taint
-from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch

@@ -8,7 +8,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.render.style import Style
-from gpuplan.planner.render.whatif.policy_review import review_text
+from gpuplan.planner.render.whatif.answers import review_text
 from gpuplan.planner.whatif.policy_review import review, review_plans
 from gpuplan.solvers.worker import ChildOutcome
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import LocalityPreference
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate

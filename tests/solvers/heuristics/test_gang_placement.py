@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpuplan.models.affinity import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
 from gpuplan.models.cluster import Dataset, Level, RackPower
-from gpuplan.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
 from gpuplan.models.policy.policy import Interference, Policy, Prices, Profile
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan

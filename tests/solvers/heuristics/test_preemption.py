@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.models.affinity import AntiAffinity, LocalityPreference
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import AntiAffinity, LocalityPreference
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from gpuplan.models.job import LocalityPreference
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.destroy import destroy_part, destroyable_nodes

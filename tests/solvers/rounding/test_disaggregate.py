@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.affinity import LocalityPreference, Spread
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.formulation.decode import Aggregate, Batch
-from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.placement import Promise
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
 from gpuplan.models.policy.settings import HorizonPolicy

@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.decode import decode
-from gpuplan.models.job import AntiAffinity
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import milp

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from gpuplan.models.affinity import LocalityPreference, Spread
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.planner.problem_builder import build_problem

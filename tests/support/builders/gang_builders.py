@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.job import LocalityPreference
+from gpuplan.models.affinity import LocalityPreference
 from tests.support.builders import build
 
 

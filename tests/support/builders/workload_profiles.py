@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 
 SMALL = {
     "name": "small",

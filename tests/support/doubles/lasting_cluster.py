@@ -132,3 +132,14 @@ class LastingCluster(Wrapped):
 
     def _under_way(self):
         return sum(self._progress(key).phase is ActionPhase.UNDER_WAY for key in tuple(self.requests))
+
+
+def failing(call, name, why):
+    """Trouble at one call, each time."""
+    return lambda *asked: why if asked == (call, name) else ""
+
+
+def losing(call, number):
+    """No answer to the first calls of a kind."""
+    asked = iter(range(number))
+    return lambda here, _: "lost" if here == call and next(asked, None) is not None else ""

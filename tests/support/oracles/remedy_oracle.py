@@ -10,18 +10,18 @@ import itertools
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.eligibility.node_eligibility import format_match
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import Toleration
 from gpuplan.models.placement import Placement, Running
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import NOW
 from tests.support.oracles.brute_force import TooLargeError, _on_node
 from tests.support.strategies.random_targets import judged, sorted_by_job

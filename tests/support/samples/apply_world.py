@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, start
+from tests.support.doubles.interrupted_apply import preempting
 
 WORLD = snapshot(
     jobs=[
@@ -23,6 +26,8 @@ A = placement("a", replica("n0", gpus=[0, 1]))
 B = placement("b", replica("n1", gpus=[0, 1]))
 C = placement("c", replica("n0", gpus=[2, 3]), replica("n1", gpus=[2, 3]))
 PLAN = plan_of(WORLD, A, B, C)
+GRACE = 60.0
+"""Seconds that a preempted job takes to save its state."""
 
 
 def carry_out(live, log, *, plan=PLAN, on_progress=None, stop=lambda: False, clock=NO_HOOKS.clock, **more):
@@ -60,3 +65,24 @@ def stop_after(count):
     """A stop that lets so many actions be done."""
     asked = iter(range(100))
     return lambda: next(asked) >= count
+
+
+def under(plan, **rules):
+    """The plan under other rules for its apply."""
+    policy = plan.policy.model_copy(update={"apply": ApplyPolicy(**rules)})
+    return with_id(plan.model_copy(update={"policy": policy}))
+
+
+def grace(action):
+    return GRACE if action.type == "preempt" else 5.0
+
+
+def swaps(count):
+    """A plan of so many preemptions, each with a start in its place that must come after it."""
+    plan = preempting(count, count)
+    stops, starts = plan.actions[:count], plan.actions[count:]
+    starts = tuple(
+        start.model_copy(update={"after_actions": (stop.id,)})
+        for stop, start in zip(stops, starts, strict=True)
+    )
+    return with_id(plan.model_copy(update={"actions": (*stops, *starts)}))

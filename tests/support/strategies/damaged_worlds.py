@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.progress import job_after_stop
+from gpuplan.models.timing.progress import job_after_stop
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot

@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from zlib import crc32
 
-from gpuplan.models.cluster import Level, QosClass
-from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
-from gpuplan.models.gang import Gang
-from gpuplan.models.job import (
+from gpuplan.models.affinity import (
     AntiAffinity,
-    Job,
     LocalityPreference,
     MatchOperator,
     NodeMatch,
     PreferredNodes,
-    ResourceRequest,
     Spread,
     Toleration,
 )
+from gpuplan.models.cluster import Level, QosClass
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
 from gpuplan.models.units import MILLI, print_milli
 from tests.support.builders import build

@@ -10,9 +10,10 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
+from gpuplan.models.affinity import AntiAffinity, LocalityPreference, Spread, Toleration
 from gpuplan.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
 from gpuplan.models.gang import Gang
-from gpuplan.models.job import AntiAffinity, Job, LocalityPreference, ResourceRequest, Spread, Toleration
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.queue import Queue, Quota

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from gpuplan.models.affinity import LocalityPreference, Spread
 from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.job import LocalityPreference, Spread
 from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build

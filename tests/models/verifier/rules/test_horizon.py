@@ -1,6 +1,6 @@
 """Later starts: of which jobs, when; and that every rule of an instant holds in the slots they begin in."""
 
-from gpuplan.models.job import AntiAffinity
+from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import MigPolicy
 from tests.support.builders.build import node, placement, pool, queue, replica, snapshot

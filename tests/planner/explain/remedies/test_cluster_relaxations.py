@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level, RackPower
-from gpuplan.models.job import LocalityPreference
 from gpuplan.models.policy.policy import MigPolicy
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import job, node, pool, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, remedies_of, runs
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.job import NodeMatch, PreferredNodes
+from gpuplan.models.affinity import NodeMatch, PreferredNodes
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.verifier.verify import Verification
 from gpuplan.planner.explain import verify_trial
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, greedy_plan, kinds, remedies_of, runs
 from tests.support.oracles.brute_force import TooLargeError

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.policy.settings import HorizonPolicy
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import NOW, job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, remedies_of, runs
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.cluster import Level
-from gpuplan.models.job import AntiAffinity
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
 

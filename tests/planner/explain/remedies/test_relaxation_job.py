@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.affinity import LocalityPreference, Spread
 from gpuplan.models.cluster import Level, Taint
-from gpuplan.models.job import LocalityPreference, Spread
-from gpuplan.planner.explain.answers.job import RemedyKind
+from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import NOW, job, node, replica, snapshot
 from tests.support.harness.explain_helpers import FULL, found
 

@@ -1,5 +1,5 @@
+from gpuplan.models.affinity import Toleration
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, Taint
-from gpuplan.models.job import Toleration
 from gpuplan.models.plan.violation import Rule
 from tests.support.builders.build import job, node, placement, pool, replica, snapshot
 from tests.support.harness.verify_helpers import asking, broken, judge, rules, sliced

@@ -1,1 +1,0 @@
-"""Data models of explanations."""

@@ -1,1 +1,0 @@
-"""Synthetic workloads, drawn from workload profiles."""
