@@ -24,6 +24,7 @@ from gpuplan.planner.cli.commands.init import init_command
 from gpuplan.planner.cli.commands.local import local_group
 from gpuplan.planner.cli.commands.mig import mig_group
 from gpuplan.planner.cli.commands.plan import diff_command, plan_command, show_command, verify_command
+from gpuplan.planner.cli.commands.rollback import rollback_command
 from gpuplan.planner.cli.commands.run import history_command, run_command
 from gpuplan.planner.cli.commands.search_log import search_log_command
 from gpuplan.planner.cli.commands.simulate import simulate_command
@@ -46,7 +47,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
     "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
-    "Apply": ("approve", "apply", "run", "history", "audit", "event", "simulated", "local"),
+    "Apply": ("approve", "apply", "rollback", "run", "history", "audit", "event", "simulated", "local"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
@@ -106,6 +107,7 @@ for _command in (
     verify_command,
     approve_command,
     apply_command,
+    rollback_command,
     run_command,
     history_command,
     schema_command,
