@@ -9,6 +9,7 @@ from gpuplan.models.errors import PlannerError, truncated_names
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
 from gpuplan.planner.apply.host_facts import with_untold
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
     actions_done_in,
     phases_of,
@@ -58,6 +59,8 @@ def applied_on(plan: Plan, cluster: Executor, audit: AuditLog) -> AppliedPart:
     records = _records(audit)
     with cluster.exclusively():
         own = records_of(plan, cluster.identity, records)
+        if not own and not steps_of(plan):
+            return AppliedPart(frozenset(), cluster.snapshot())
         if not own:
             # The snapshot tells whether it is another cluster, which is the better message.
             refuse_other_cluster(plan, cluster.snapshot())
@@ -88,7 +91,7 @@ def applied_by_log(plan: Plan, live: Snapshot, audit: AuditLog) -> AppliedPart:
     """
     refuse_other_cluster(plan, live)
     own = _of_plan(plan, _records(audit))
-    if not own:
+    if not own and steps_of(plan):
         raise _never_applied(plan, audit, [])
     if len(clusters := {record.cluster for record in own}) > 1:
         raise PlannerError(

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.planner.apply.promises import promise_step
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
@@ -116,7 +117,8 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
         text = f"Plan: {changes}, {counts}"
     elif plan.rollback is not None:
         of = f"of plan {short_id(plan.rollback.plan_id)}"
-        why = f"what is left {of} stays" if plan.rollback.stays else f"nothing {of} is left to undo"
+        left = any(each.code is not StaysCode.WORK_LOST for each in plan.rollback.stays)
+        why = f"what is left {of} stays" if left else f"nothing {of} is left to undo"
         text = f"No changes: {why}. {counts}"
     elif plan.solution.gap == 0:
         proof = f"proven, {gap_text(plan.solution)}{left_out_text(plan.solution)}"

@@ -25,6 +25,7 @@ from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 
 pytestmark = pytest.mark.slow
 
+
 def planned(world, *solvers):
     return plan_epoch(world, FREE_HAND.model_copy(update={"solvers": solvers}), seed=0, created_at=NOW)
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
+from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_loop import ApplyHooks
-from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
@@ -70,7 +70,7 @@ def rolled_back(plan, live, log, **more):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(worlds(), st.data())
 def test_what_is_not_told_to_stay_is_as_before(world, data):
     plan = planned(world)
@@ -93,7 +93,7 @@ def test_what_is_not_told_to_stay_is_as_before(world, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(worlds())
 def test_a_rollback_can_be_rolled_back(world):
     plan = planned(world)
