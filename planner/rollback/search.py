@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.cluster import rack_of
 from gpuplan.models.eligibility.free_resources import memory_slices
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.rollback import StayingChange, StaysCode
 from gpuplan.models.plan.solution import DesiredState, IdleLayout, LaterStart
+from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import Verifier
@@ -35,6 +37,13 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
     from gpuplan.planner.rollback.reversals import Reversals
+
+
+_RELIEVED: Final = frozenset({Rule.CPU_MEMORY, Rule.QUOTA, Rule.POWER, Rule.ANTI_AFFINITY})
+"""Rules that a reversal may keep once jobs elsewhere stop; those that hold its GPUs stop with it anyway."""
+
+_MOST_TRIALS: Final = 200
+"""Limit on the judgements of which jobs have to stop; one takes a second on 1,500 nodes with 7,000 jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,9 @@ class RollbackSearch:
         self._accepted = Changed()
         self._refused: dict[str, tuple[Reversal, tuple[Violation, ...]]] = {}
         self._stays: list[StayingChange] = []
+        self._trials = _MOST_TRIALS
+        self._racks = {node.name: rack_of(node) for node in live.cluster.nodes}
+        self._parents = {queue.name: queue.parent for queue in live.queues}
         self._holders: dict[tuple[str, int], list[tuple[str, GpuShare | MigSlice]]] = defaultdict(list)
         for placed in live.running_placements:
             for replica in placed.replicas:
@@ -81,8 +93,9 @@ class RollbackSearch:
         wishes = self._wishes
         self._accept(wishes.nodes)
         self._accept(list(self._with_their_needs()))
-        for reversal, _ in list(self._refused.values()):
-            self._accept_by_stopping(reversal)
+        for reversal, broken in list(self._refused.values()):
+            if all(violation.rule in _RELIEVED for violation in broken):
+                self._accept_by_stopping(reversal)
         if stop_started:
             self._accept([self._as_group(reversal) for reversal in wishes.started.values()])
         self._accept([each for each in wishes.new_nodes if self._is_empty(each)])
@@ -224,37 +237,56 @@ class RollbackSearch:
 
     def _accept_by_stopping(self, reversal: Reversal) -> None:
         """
-        Accept a job that lacks CPU, memory or quota, if it has them once jobs that the plan started stop.
+        Accept a job that lacks CPU, memory, quota or power, if it has them once started jobs stop.
 
-        As few are stopped as possible: each one that is not needed runs on, the most important first.
+        Each of these that is not needed runs on, the most important first.
         """
-        helpers = self._helpers(reversal)
-        change = reversal.change
+        helpers = self._stoppable(sorted(self._helpers(reversal), key=self._importance))
+        if helpers and self._trials > 0 and self._is_legal_with(reversal, helpers):
+            needed = self._needed(reversal, helpers, ())
+            self._accepted |= _joined(reversal, needed)
+            del self._refused[reversal.action]
+
+    def _stoppable(self, helpers: Sequence[Reversal]) -> Sequence[Reversal]:
+        """Those of the helpers that the verifier lets stop; it names jobs that are not preemptible."""
+        change = self._accepted
         for helper in helpers:
             change |= helper.change
-        if not helpers or self._violations(self._accepted | change):
-            return
-        for helper in sorted(helpers, key=self._importance):
-            fewer = reversal.change
-            for other in helpers:
-                fewer |= other.change if other is not helper else Changed()
-            if not self._violations(self._accepted | fewer):
-                helpers = [other for other in helpers if other is not helper]
-        for helper in helpers:
-            reversal = Reversal(reversal.action, reversal.subject, reversal.change | helper.change)
-        self._halve([reversal])
+        named = {violation.subject.removeprefix("job ") for violation in self._violations(change)}
+        return [helper for helper in helpers if named.isdisjoint(helper.change.places)]
+
+    def _needed(
+        self, reversal: Reversal, helpers: Sequence[Reversal], others: Sequence[Reversal]
+    ) -> Sequence[Reversal]:
+        """Those of the helpers that a reversal needs beside the `others`; found by halves."""
+        if self._trials <= 0:
+            return helpers
+        if self._is_legal_with(reversal, others):
+            return ()
+        if len(helpers) == 1:
+            return helpers
+        # The first are the most important: they run on if the last ones are enough.
+        middle = len(helpers) // 2
+        first, last = helpers[:middle], helpers[middle:]
+        of_first = self._needed(reversal, first, (*others, *last))
+        return (*of_first, *self._needed(reversal, last, (*others, *of_first)))
+
+    def _is_legal_with(self, reversal: Reversal, helpers: Sequence[Reversal]) -> bool:
+        self._trials -= 1
+        return not self._violations(self._accepted | _joined(reversal, helpers))
 
     def _helpers(self, reversal: Reversal) -> list[Reversal]:
-        """Stops of jobs that share nodes or the tree of queues with the jobs of a reversal."""
+        """Stops of jobs that share racks or the tree of queues with the jobs of a reversal."""
         places = [place for place in reversal.change.places.values() if place]
-        nodes = {node for place in places for node in place.nodes}
+        racks = {self._racks.get(node) for place in places for node in place.nodes}
         roots = {self._root(place.job) for place in places}
         found = []
         for name, stop in self._wishes.started.items():
             placed = self._live.job_by_name[name].placement
             already = self._accepted.places.get(name, placed) is None
-            near = placed is not None and (placed.nodes & nodes or self._root(name) in roots)
-            if near and not already and name not in reversal.change.places:
+            if placed is None or already or name in reversal.change.places:
+                continue
+            if self._root(name) in roots or any(self._racks.get(node) in racks for node in placed.nodes):
                 found.append(self._as_group(stop))
         return found
 
@@ -263,9 +295,8 @@ class RollbackSearch:
 
     def _root(self, job: str) -> str:
         """The topmost queue above a job."""
-        parents = {queue.name: queue.parent for queue in self._live.queues}
         name = self._live.job_by_name[job].queue
-        while (above := parents.get(name)) is not None:
+        while (above := self._parents.get(name)) is not None:
             name = above
         return name
 
@@ -318,6 +349,13 @@ def _forbidden(reversal: Reversal, broken: Iterable[Violation]) -> StayingChange
     own = next((each for each in found if each.subject.startswith(reversal.subject)), found[0])
     text = f"rule {own.rule}: {own.subject}: found {own.found}, allowed {own.allowed}"
     return staying(reversal, StaysCode.RULE, text).model_copy(update={"rule": own.rule})
+
+
+def _joined(reversal: Reversal, helpers: Iterable[Reversal]) -> Changed:
+    change = reversal.change
+    for helper in helpers:
+        change |= helper.change
+    return change
 
 
 def _its(job: str, asked: str) -> str:
