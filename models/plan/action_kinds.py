@@ -19,6 +19,7 @@ class ActionKind(StrEnum):
     PREEMPT = "preempt"
     SCALE_UP = "scale_up"
     REPARTITION = "repartition"
+    UNCORDON = "uncordon"
     CORDON = "cordon"
     DRAIN = "drain"
     SCALE_DOWN = "scale_down"
@@ -49,6 +50,7 @@ INFINITIVES: Final = {
     ActionKind.PREEMPT: "preempt jobs",
     ActionKind.SCALE_UP: "add nodes",
     ActionKind.REPARTITION: "repartition GPUs",
+    ActionKind.UNCORDON: "uncordon nodes",
     ActionKind.CORDON: "cordon nodes",
     ActionKind.DRAIN: "drain nodes",
     ActionKind.SCALE_DOWN: "remove nodes",

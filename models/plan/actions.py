@@ -100,6 +100,7 @@ ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
         (" to change", " changed"),
         GpuLayout,
     ),
+    ActionKind.UNCORDON: _node("~", _GAIN, "uncordon", NodeExists, "uncordon {node}", _MINUTE),
     ActionKind.CORDON: _node("~", _CHANGE, "cordon", NodeExists, "cordon {node}", _MINUTE),
     ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}", _MINUTE),
     ActionKind.SCALE_DOWN: _node(
@@ -252,6 +253,15 @@ class Cordon(_Action):
     """Node that accepts no new jobs."""
 
 
+class Uncordon(_Action):
+    """Let new jobs start again on a node that an earlier plan cordoned; only rollbacks have it."""
+
+    type: Literal["uncordon"] = "uncordon"
+    """The type of action: `uncordon`."""
+    node: Name
+    """Node that accepts new jobs again."""
+
+
 class Drain(_Action):
     """Confirm that no job is left on a node."""
 
@@ -305,7 +315,7 @@ JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
 
 PoolAction: TypeAlias = ScaleUp | ScaleDown
 
-NodeAction: TypeAlias = Repartition | Cordon | Drain | PoolAction
+NodeAction: TypeAlias = Repartition | Uncordon | Cordon | Drain | PoolAction
 
 JobChangeAction: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate
 """Actions that change where a job runs."""
@@ -329,6 +339,11 @@ def changes_of(actions: Iterable[Action]) -> list[Change]:
 def added_nodes(actions: Iterable[Action]) -> tuple[Node, ...]:
     """Nodes that the actions add, in their order, without `ready_at`."""
     return tuple(action.after for action in actions if isinstance(action, ScaleUp))
+
+
+def opened_nodes(actions: Iterable[Action]) -> tuple[str, ...]:
+    """Names of the nodes that the actions uncordon, sorted."""
+    return tuple(sorted(action.node for action in actions if isinstance(action, Uncordon)))
 
 
 def removed_nodes(actions: Iterable[Action]) -> tuple[str, ...]:

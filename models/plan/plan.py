@@ -20,9 +20,24 @@ from pydantic import Field
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement, Replica
-from gpuplan.models.plan.actions import Action, ActionKind, added_nodes, changes_of, removed_nodes
+from gpuplan.models.plan.actions import (
+    Action,
+    ActionKind,
+    added_nodes,
+    changes_of,
+    opened_nodes,
+    removed_nodes,
+)
 from gpuplan.models.plan.reason import PlanBase, Reason
-from gpuplan.models.plan.solution import DesiredState, LaterStart, StopReason
+from gpuplan.models.plan.rollback import Rollback
+from gpuplan.models.plan.solution import (
+    NOTHING_UNDONE,
+    DesiredState,
+    IdleLayout,
+    LaterStart,
+    StopReason,
+    Undo,
+)
 from gpuplan.models.policy.disruption_budget import BudgetUnit
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
@@ -304,6 +319,8 @@ class Plan(PlanBase):
     """Metrics of the cluster after the plan."""
     budgets: tuple[BudgetUse, ...] = Field(default=(), exclude_if=not_)
     """Disruption budgets in force, in the order of the policy."""
+    rollback: Rollback | None = Field(default=None, exclude_if=not_)
+    """Of a plan that undoes an earlier one: which, and what of it stays; absent in other plans."""
     seed: int = 0
     """Seed of the search."""
     snapshot: Snapshot
@@ -351,6 +368,20 @@ class Plan(PlanBase):
                 LaterStart(each.job, each.slot, each.replicas, promised=each.promised)
                 for each in self.planned
             ),
+            undo=self.undo,
+        )
+
+    @property
+    def undo(self) -> Undo:
+        """Of a rollback: what it may do that other plans do not."""
+        if self.rollback is None:
+            return NOTHING_UNDONE
+        layouts = (IdleLayout(each.node, each.gpu, each.instances) for each in self.rollback.layouts)
+        return Undo(
+            jobs=frozenset(self.rollback.jobs),
+            pools=frozenset(self.rollback.pools),
+            opened=opened_nodes(self.actions),
+            layouts=tuple(layouts),
         )
 
 

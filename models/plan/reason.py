@@ -40,6 +40,8 @@ class ReasonCode(StrEnum):
     """Leaves a node that is to be drained or closed by a window, or confirms that all jobs have left."""
     DAMAGED = "Damaged"
     """Releases lost places."""
+    ROLLED_BACK = "RolledBack"
+    """Undoes what an earlier plan did."""
     UNCHANGED = "Unchanged"
     HELD = "Held"
     RETRIES_USED_UP = "RetriesUsedUp"

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gpuplan.models.cluster import Node
+    from gpuplan.models.cluster import MigInstance, Node
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.plan.violation import Violation
 
@@ -26,6 +26,35 @@ class LaterStart:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleLayout:
+    """A MIG layout that a GPU gets back, whether or not a job uses its instances."""
+
+    node: str
+    gpu: int
+    instances: tuple[MigInstance, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What only a rollback does: it takes back what an earlier plan chose between its own jobs."""
+
+    jobs: frozenset[str] = frozenset()
+    """
+    Jobs that the earlier plan changed, or was to change. The order of priorities among them is not judged,
+    nor whether their last change is long enough ago.
+    """
+    pools: frozenset[str] = frozenset()
+    """Pools to which it added nodes, or from which it removed some; these may change again at once."""
+    opened: tuple[str, ...] = ()
+    """Names of the nodes on which it stopped new starts, and which take jobs again; sorted."""
+    layouts: tuple[IdleLayout, ...] = ()
+    """MIG layouts that it changed and that are put back, by node and GPU."""
+
+
+NOTHING_UNDONE: Final = Undo()
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredState:
     """Desired placements and nodes."""
 
@@ -37,6 +66,8 @@ class DesiredState:
     """Names of nodes to be removed, sorted."""
     planned: tuple[LaterStart, ...] = ()
     """Later starts of jobs that are pending or preempted now, sorted by job."""
+    undo: Undo = NOTHING_UNDONE
+    """Of a rollback: what it may do that other plans do not."""
 
 
 DRAFT_STAGE: Final = "draft"

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import Placement
+from gpuplan.models.plan.solution import NOTHING_UNDONE, Undo
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
@@ -66,6 +67,8 @@ class Context:
     """Facts of the snapshot, if already computed."""
     judged: Mapping[str, JudgedPlacement] = field(default_factory=dict)
     """Placements of another plan with their changes, by job: the same placement has the same change."""
+    undo: Undo = NOTHING_UNDONE
+    """Of a rollback: what it may do that other plans do not."""
 
     @cached_property
     def facts(self) -> SnapshotFacts:
@@ -86,6 +89,11 @@ class Context:
     def nodes(self) -> dict[str, Node]:
         """Nodes by name, including added ones and nodes to be removed, on which no replica may be."""
         known = self.snapshot.cluster.node_by_name
+        if self.undo.opened:
+            opened = {name: known[name] for name in self.undo.opened if name in known}
+            known = known | {
+                name: node.model_copy(update={"cordoned": False}) for name, node in opened.items()
+            }
         return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
 
     @cached_property

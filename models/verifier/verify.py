@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.solution import NOTHING_UNDONE, Undo
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.context import Context
 from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
@@ -101,13 +102,15 @@ def verify(
     planned: tuple[LaterStart, ...] = (),
     facts: SnapshotFacts | None = None,
     by_priority: bool = True,
+    undo: Undo = NOTHING_UNDONE,
 ) -> Verification:
     """
     Check the cluster after the plan: placements, added and removed nodes, and later starts.
 
     For any placements and nodes the result is a `Verification`; the snapshot must be valid. `facts` are those
     of the snapshot, for callers that check several plans. Without `by_priority` the rule about priorities is
-    skipped, which takes the most time.
+    skipped, which takes the most time. `undo` is of a rollback: nodes that it opens and MIG layouts that it
+    puts back, and the jobs among which the rules about priorities and preemption do not hold.
     """
     case = Context(
         snapshot,
@@ -117,6 +120,7 @@ def verify(
         removed,
         planned,
         facts or SnapshotFacts(snapshot),
+        undo=undo,
     )
     found = {violation for rule in _rules_but_priority() for violation in rule(case)}
     found.update(later_violations(case))
@@ -156,6 +160,7 @@ def verify_target(
         removed=target.removed,
         planned=target.planned,
         facts=facts,
+        undo=target.undo,
     )
 
 

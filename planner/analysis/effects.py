@@ -25,6 +25,7 @@ from gpuplan.models.plan.actions import (
     ScaleUp,
     Shrink,
     Start,
+    Uncordon,
 )
 from gpuplan.models.validation.damage import survey_damage
 
@@ -76,6 +77,9 @@ def apply_action(world: World, action: Change) -> None:
         case Cordon():
             if (node := world.node(action.node)) is not None:
                 world.put_node(node.model_copy(update={"cordoned": True}))
+        case Uncordon():
+            if (node := world.node(action.node)) is not None:
+                world.put_node(node.model_copy(update={"cordoned": False}))
         case Drain():
             pass  # it confirms that the node is empty
         case ScaleUp():
@@ -114,6 +118,8 @@ def shows(action: Change, live: Snapshot, busy: Collection[str]) -> bool:
             return gpu is not None and gpu.mig is not None and set(gpu.mig) == set(action.after)
         case Cordon():
             return action.node not in nodes or nodes[action.node].cordoned
+        case Uncordon():
+            return action.node in nodes and not nodes[action.node].cordoned
         case Drain():
             return action.node not in busy
         case ScaleUp():
@@ -136,6 +142,8 @@ def undo_node_action(nodes: dict[str, Node], action: NodeAction, base: Mapping[s
             nodes[action.node] = with_layout(node, action.gpu, action.before)
         case Cordon() if node is not None and not base[action.node].cordoned:
             nodes[action.node] = node.model_copy(update={"cordoned": False})
+        case Uncordon() if node is not None and base[action.node].cordoned:
+            nodes[action.node] = node.model_copy(update={"cordoned": True})
         case ScaleDown() if node is None:
             nodes[action.node] = base[action.node]
         case _:
@@ -273,6 +281,26 @@ def layout_changes(
     )
 
 
+def target_layouts(snapshot: Snapshot, target: DesiredState) -> tuple[LayoutChange, ...]:
+    """The GPUs that get another MIG layout by a target: what its jobs need, and what a rollback puts back."""
+    staying = {
+        node.name: node
+        for node in (*snapshot.cluster.nodes, *target.added)
+        if node.name not in target.removed
+    }
+    needed = layout_changes(staying.values(), before=snapshot.running_placements, after=target.placements)
+    if not target.undo.layouts:
+        return needed
+    found = {(change.node, change.gpu): change for change in needed}
+    for back in target.undo.layouts:
+        gpus = staying[back.node].gpus
+        present = gpus.by_index[back.gpu].mig if gpus else None
+        found.pop((back.node, back.gpu), None)
+        if present is None or set(present) != set(back.instances):
+            found[back.node, back.gpu] = LayoutChange(back.node, back.gpu, present, back.instances)
+    return tuple(found[key] for key in sorted(found))
+
+
 def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigInstance]]]:
     """MIG instances in use, by node and GPU index."""
     used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
@@ -294,11 +322,13 @@ def cluster_after(
     cluster, removed = snapshot.cluster, set(target.removed)
     staying = [node for node in (*cluster.nodes, *target.added) if node.name not in removed]
     if layouts is None:
-        before, after = snapshot.running_placements, target.placements
-        layouts = layout_changes(staying, before=before, after=after)
-    if not removed and not target.added and not layouts:
+        layouts = target_layouts(snapshot, target)
+    opened = target.undo.opened
+    if not removed and not target.added and not layouts and not opened:
         return cluster
     nodes = {node.name: node for node in staying}
+    for name in opened:
+        nodes[name] = nodes[name].model_copy(update={"cordoned": False})
     for change in layouts:
         nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.after)
     return cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})

@@ -19,7 +19,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.timing.progress import unsaved_seconds
 from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of
-from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, layout_changes
+from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, target_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,6 +78,7 @@ class PlanChanges:
             added=tuple(self.added.values()),
             removed=self.removed,
             planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
+            undo=self.target.undo,
         )
 
     @cached_property
@@ -136,11 +137,9 @@ class PlanChanges:
 
     @cached_property
     def layouts(self) -> tuple[LayoutChange, ...]:
-        """Changes of MIG layouts, by node and index; none unless an arriving replica uses MIG instances."""
-        if not any(replica.mig_slices for change in self.jobs for replica in change.arriving):
-            return ()
-        stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
-        return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
+        """Changes of MIG layouts by node and index: for arriving replicas, and what a rollback puts back."""
+        comes = any(replica.mig_slices for change in self.jobs for replica in change.arriving)
+        return target_layouts(self.snapshot, self.target) if comes or self.target.undo.layouts else ()
 
     @cached_property
     def switched(self) -> frozenset[tuple[str, int]]:

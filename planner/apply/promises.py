@@ -76,8 +76,11 @@ def promise_step(plan: Plan) -> PromiseStep | None:
     """
     The step that records the promises.
 
-    None if there are no promises in the plan and none in its snapshot.
+    None if there are no promises in the plan and none in its snapshot, and in a rollback, which leaves
+    promises as they are.
     """
+    if plan.rollback is not None:
+        return None
     promises = promises_of(plan)
     earlier = any(job.promise for job in plan.snapshot.jobs)
     return PromiseStep(promises) if promises or earlier else None

@@ -20,6 +20,7 @@ from gpuplan.models.plan.actions import (
     Repartition,
     added_nodes,
     changes_of,
+    opened_nodes,
     removed_nodes,
 )
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
@@ -203,7 +204,7 @@ def require_applicable(
     if done and not resume:
         raise unfinished_error(plan.plan_id, done, [step.id for step in standing.left])
     if not done:
-        _refuse_other_cluster(plan, live)
+        refuse_other_cluster(plan, live)
     # What is under way may be done by half, so it is judged as if it had landed.
     begun = (*done, *(step.id for step in standing.under_way))
     live = snapshot_after(live, standing.under_way)
@@ -212,7 +213,7 @@ def require_applicable(
     _refuse_broken_rules(plan, live, begun)
 
 
-def _refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
+def refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
     """Raise if both clusters have names and these differ, or if they have no node in common."""
     meant, found = plan.snapshot.cluster, live.cluster
     other_name = meant.named and found.named and meant.name != found.name
@@ -304,6 +305,12 @@ def _judged(
     may have been submitted since the plan was made.
     """
     changes = tuple(changes)
+    relaid = {(each.node, each.gpu) for each in changes if isinstance(each, Repartition)}
+    undo = replace(
+        plan.undo,
+        opened=opened_nodes(changes),
+        layouts=tuple(each for each in plan.undo.layouts if (each.node, each.gpu) in relaid),
+    )
     judged = partial(
         verify,
         live,
@@ -311,6 +318,7 @@ def _judged(
         placements,
         added=added_nodes(changes),
         removed=removed_nodes(changes),
+        undo=undo,
     )
     if live == plan.snapshot:
         return judged(planned=plan.target.planned)

@@ -35,6 +35,7 @@ from gpuplan.planner.cli.commands.plan import (
     show_command,
     verify_command,
 )
+from gpuplan.planner.cli.commands.rollback import rollback_command
 from gpuplan.planner.cli.commands.run import history_command, run_command
 from gpuplan.planner.cli.commands.simulate import simulate_command
 from gpuplan.planner.cli.commands.simulated import simulated_group
@@ -55,7 +56,7 @@ EXIT_INTERRUPTED = 130
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
     "Plan and review": ("plan", "show", "diff", "verify", "explain", "search-log", "mig"),
-    "Apply": ("approve", "apply", "run", "history", "audit", "event", "simulated", "local"),
+    "Apply": ("approve", "apply", "rollback", "run", "history", "audit", "event", "simulated", "local"),
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
@@ -115,6 +116,7 @@ for _command in (
     verify_command,
     approve_command,
     apply_command,
+    rollback_command,
     run_command,
     history_command,
     schema_command,

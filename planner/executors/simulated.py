@@ -22,6 +22,7 @@ from gpuplan.models.plan.actions import (
     Repartition,
     ScaleDown,
     ScaleUp,
+    Uncordon,
     info_of,
 )
 from gpuplan.planner.action_labels import action_subject
@@ -245,7 +246,7 @@ def check(tables: Tables, action: NodeAction) -> None:
     match action:
         case Repartition():
             _check_repartition(tables, action)
-        case Cordon():
+        case Cordon() | Uncordon():
             _existing(tables, action)
         case Drain():
             _existing(tables, action)

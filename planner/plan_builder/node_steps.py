@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp
+from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp, Uncordon
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
 
@@ -54,6 +54,7 @@ def node_steps(
         case Phase.BEFORE_JOBS_LEAVE:
             yield ActionKind.CORDON, [name for name in changes.emptied if name in changes.target.removed]
         case Phase.BEFORE_MOVES:
+            yield ActionKind.UNCORDON, changes.target.undo.opened
             yield ActionKind.SCALE_UP, sorted(early)
         case Phase.BEFORE_STARTS:
             yield ActionKind.SCALE_DOWN, changes.removed
@@ -70,6 +71,8 @@ def action(step: NodeStep, changes: PlanChanges, common: dict[str, Any]) -> Node
     match step.kind:
         case ActionKind.CORDON:
             return Cordon(node=step.node, **common)
+        case ActionKind.UNCORDON:
+            return Uncordon(node=step.node, **common)
         case ActionKind.DRAIN:
             return Drain(node=step.node, **common)
         case ActionKind.SCALE_UP:
@@ -97,6 +100,8 @@ def reason(
         case ActionKind.CORDON:
             text = f"to be removed once {join_first_names(leaving)} {have} left"
             return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
+        case ActionKind.UNCORDON:
+            return Reason(code=ReasonCode.ROLLED_BACK, text="takes jobs again")
         case ActionKind.DRAIN:
             then = "removed" if step.node in changes.target.removed else "drained"
             text = f"confirms that {join_first_names(leaving)} {have} left a node to be {then}"

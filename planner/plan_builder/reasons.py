@@ -348,7 +348,7 @@ class Reasons:
     def _laid_out(self, step: LayoutStep) -> Reason:
         layout, jobs = step.change, self.beneficiaries.served(step)
         before, after = set(layout.before or ()), set(layout.after)
-        text = f"for {join_first_names(jobs)}"
+        text = f"for {join_first_names(jobs)}" if jobs else "put back"
         if layout.before is None:
             text = f"{text}; switches MIG mode on"
         return Reason(

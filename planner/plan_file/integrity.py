@@ -28,7 +28,7 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.planner.analysis.budget_use import budget_uses
-from gpuplan.planner.analysis.effects import layout_changes
+from gpuplan.planner.analysis.effects import target_layouts
 from gpuplan.planner.analysis.job_changes import free_preconditions, job_change
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def _jobs(plan: Plan) -> Iterator[str]:
     for job, count in sorted(acted.items()):
         if count > 1:
             yield f"job {job} has {count} actions"
+    if plan.rollback is not None:
+        changed = {each.job for each in plan.actions if isinstance(each, JobAction) and each.type != "keep"}
+        waits = {each.job for each in plan.actions if isinstance(each, Wait)}
+        for job in sorted(changed - waits - set(plan.rollback.jobs)):
+            yield f"job {job} is changed by a rollback of a plan that did not change it"
 
 
 def _releases(plan: Plan) -> Iterator[str]:
@@ -239,15 +244,11 @@ def _layouts(plan: Plan) -> Iterator[str]:
     """Check that the repartitions lead from the snapshot's layouts to those that the placements need."""
     target = plan.target
     nodes = {node.name: node for node in (*plan.snapshot.cluster.nodes, *target.added)}
-    stay = [node for name, node in sorted(nodes.items()) if name not in target.removed]
     steps: dict[tuple[str, int], list[Repartition]] = defaultdict(list)
     for action in plan.actions:
         if isinstance(action, Repartition):
             steps[action.node, action.gpu].append(action)
-    needed = {
-        (one.node, one.gpu): one.after
-        for one in layout_changes(stay, before=plan.snapshot.running_placements, after=plan.placements)
-    }
+    needed = {(one.node, one.gpu): one.after for one in target_layouts(plan.snapshot, target)}
     for name, gpu in sorted(steps.keys() | needed.keys()):
         layout = _present(nodes.get(name), gpu)
         for action in steps[name, gpu]:

@@ -36,10 +36,10 @@ def test_the_timeouts_told_are_those_of_the_actions():
     minutes = {kind.value: info.timeout // 60 for kind, info in ACTIONS.items()}
 
     short = [kind for kind, each in minutes.items() if each == 1]
-    assert sorted(short) == ["cordon", "drain", "release"]
+    assert sorted(short) == ["cordon", "drain", "release", "uncordon"]
     assert (
-        "Defaults are 1 minute for `release`, `cordon` and `drain`, 30 minutes for `scale_up`, 15 minutes"
-        in chapter
+        "Defaults are 1 minute for `release`, `cordon`, `uncordon` and `drain`, 30 minutes for `scale_up`, "
+        "15 minutes" in chapter
     )
     assert minutes.pop("scale_up") == 30
     assert {each for kind, each in minutes.items() if kind not in short} == {15}
@@ -73,6 +73,21 @@ def test_commands_print_what_is_shown():
         command = prompt.removeprefix("$ gpuplan ").split()
         done = run_command(command, folder=ROOT)
         assert done.stdout == expected, done.stderr
+
+
+def test_a_rollback_prints_what_is_shown(tmp_path):
+    chapter = TEXT.split("## Rolling back")[1].split("\n## ")[0]
+    (commands,), (expected,) = fenced(chapter, "sh"), fenced(chapter, "text rollback")
+    shown = []
+    for line in commands.splitlines():
+        words = line.split()[1:]
+        words = [str(ROOT / word) if word.startswith("scenarios/") else word for word in words]
+        done = run_command([*words, *["--auto-approve"] * (words[0] == "apply")], folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        shown.append(done.stdout)
+
+    assert shown[2] == expected
+    assert shown[3].startswith("Apply complete: 3 starts and 2 preemptions.")
 
 
 def test_the_loop_runs_from_an_empty_folder(tmp_path):

@@ -13,6 +13,7 @@ from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
 from gpuplan.models.plan.precondition import Precondition
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import SolverName
+from gpuplan.planner.rollback.rollback import SOLVER
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER
 from gpuplan.solvers.pipeline import GREEDY, LNS
@@ -72,6 +73,7 @@ def test_every_source_of_a_plan_is_in_the_document():
         RELAXATION,
         LAST_PLAN,
         NO_SOLVER,
+        SOLVER,
     }
 
 

@@ -43,10 +43,14 @@ def _nodes(case: Context) -> Iterator[tuple[str, str, ActionKind]]:
         yield f"node {node.name}", "added", ActionKind.SCALE_UP
     for name in case.removed:
         yield f"node {name}", "removed", ActionKind.SCALE_DOWN
+    for name in case.undo.opened:
+        yield f"node {name}", "uncordoned", ActionKind.UNCORDON
 
 
 def _gpus(case: Context) -> Iterator[tuple[str, str, ActionKind]]:
-    """GPUs on which a job comes to a MIG instance that is not there."""
+    """GPUs that get another MIG layout: a job comes to an instance that is not there, or it is put back."""
+    for layout in case.undo.layouts:
+        yield f"node {layout.node} gpu {layout.gpu}", "a MIG layout put back", ActionKind.REPARTITION
     for (name, index), holders in case.newly_used_gpus.items():
         gpus = case.nodes[name].gpus
         there = {(each.profile, each.start) for each in gpus.by_index[index].mig or ()} if gpus else set()

@@ -27,7 +27,8 @@ def eviction(case: Context) -> Iterator[Violation]:
 
     A preemptible job on a node to be drained, or one that must leave for a window, may be preempted or
     migrated regardless of the policy. A job that was resized recently keeps its size and is not preempted or
-    migrated. The number of replicas is checked by the rule `gang`.
+    migrated. Neither this nor the minimum runtime counts for what a rollback takes back. The number of
+    replicas is checked by the rule `gang`.
     """
     rules = case.policy.disruption
     for stopped in case.stopped:
@@ -87,7 +88,7 @@ def _against_growing(case: Context, job: Job) -> Iterator[str]:
 
 
 def _against_resizing_again(case: Context, job: Job) -> Iterator[str]:
-    if job.running is None or job.running.resized_at is None:
+    if job.running is None or job.running.resized_at is None or job.name in case.undo.jobs:
         return
     passed = int((case.snapshot.taken_at - job.running.resized_at).total_seconds())
     if passed < (dwell := case.policy.disruption.resize_dwell):
@@ -97,7 +98,7 @@ def _against_resizing_again(case: Context, job: Job) -> Iterator[str]:
 def _against_disturbing(case: Context, job: Job) -> Iterator[str]:
     rules = case.policy.disruption
     least, most = rules.minimum_runtime, rules.max_preemptions
-    if job.running:
+    if job.running and job.name not in case.undo.jobs:
         ran = int((case.snapshot.taken_at - job.running.started_at).total_seconds())
         if ran < least:
             yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"

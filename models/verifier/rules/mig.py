@@ -23,13 +23,39 @@ def mig(case: Context) -> Iterator[Violation]:
     A GPU with a newly used MIG instance is in MIG mode, or is switched to it, and has no other use.
 
     The used instances form a legal layout, and each has one user. Missing ones are created if the policy and
-    the known geometry of the GPU model allow it; conflicting idle ones are destroyed.
+    the known geometry of the GPU model allow it; conflicting idle ones are destroyed. A layout that a
+    rollback puts back is legal, on a GPU in MIG mode, and has all instances in use.
     """
+    yield from _put_back(case)
     for (name, index), holders in case.newly_used_gpus.items():
         if gpus := case.nodes[name].gpus:
             present = gpus.by_index[index].mig
             for found, allowed in _faults(case.policy.mig, present, holders, gpus.model):
                 yield Violation(Rule.MIG, f"node {name} gpu {index}", found, allowed)
+
+
+def _put_back(case: Context) -> Iterator[Violation]:
+    """Faults of the layouts that a rollback puts back."""
+    used: dict[tuple[str, int], set[MigInstance]] = defaultdict(set)
+    for placement in case.placements if case.undo.layouts else ():
+        for replica in placement.on_mig:
+            for held in replica.mig_slices:
+                used[replica.node, held.index].add(held.instance)
+    for layout in case.undo.layouts:
+        subject = f"node {layout.node} gpu {layout.gpu}"
+        node = case.nodes.get(layout.node)
+        gpu = node.gpus.by_index.get(layout.gpu) if node and node.gpus else None
+        if gpu is None or gpu.mig is None or layout.node in case.gone:
+            yield Violation(Rule.MIG, subject, "a MIG layout put back", "a GPU in MIG mode that stays")
+            continue
+        if not case.policy.mig.repartition:
+            yield Violation(Rule.MIG, subject, "a MIG layout put back", "no change: mig.repartition is off")
+        for lost in used[layout.node, layout.gpu] - set(layout.instances):
+            found = f"a MIG layout without {format_mig_instance(lost)}, which is in use"
+            yield Violation(Rule.MIG, subject, found, "all instances in use")
+        geometry = mig_geometry((node.gpu_model if node else None) or "")
+        for fault in geometry.faults(layout.instances) if geometry else ():
+            yield Violation(Rule.MIG, subject, fault, "a legal set of instances")
 
 
 def _faults(

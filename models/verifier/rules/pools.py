@@ -27,8 +27,14 @@ def pools(case: Context) -> Iterator[Violation]:
     No job is preempted or shrunk to remove a node: jobs that ran there migrate.
 
     A pool with added nodes has at most its maximum, one with removed nodes at least its minimum. A pool gets
-    no node for some time after it lost one, and loses none for some time after it got one.
+    no node for some time after it lost one, and loses none for some time after it got one. A rollback
+    need not wait so with the pools of its plan; a node that it uncordons is there and cordoned.
     """
+    for name in case.undo.opened:
+        node = case.snapshot.cluster.node_by_name.get(name)
+        if node is None or not node.cordoned or name in case.gone:
+            found = "uncordoned, but not there or not cordoned"
+            yield Violation(Rule.POOLS, f"node {name}", found, "a cordoned node that stays")
     if not (case.added or case.removed):
         return
     yield from _added(case)
@@ -47,6 +53,8 @@ def pools(case: Context) -> Iterator[Violation]:
                 Rule.POOLS, f"pool {name}", found, f"at least {format_count(pool.minimum, 'node')}"
             )
         rules = case.policy.pools
+        if name in case.undo.pools:
+            continue
         if name in growing:
             words = "gets a node {} after it lost one"
             yield from _too_soon(case, name, words, pool.node_removed_at, rules.scale_up_delay_after_remove)

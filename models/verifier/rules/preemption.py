@@ -90,7 +90,11 @@ def _victims(case: Context) -> list[PreemptedJob]:
 
 
 def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset[str]]:
-    """For each victim, the jobs with new replicas that may not follow it."""
+    """
+    For each victim, the jobs with new replicas that may not follow it.
+
+    In a rollback the jobs of the plan that is undone may follow each other: it takes back that plan's choice.
+    """
     gap = case.policy.disruption.priority_gap
     alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
     for job, occupant in case.arrivals:
@@ -105,7 +109,12 @@ def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset
                 if level < priority + gap and not case.entitlements.quotas(own, milli, queue, model)
                 for name in names
             )
-    return [found[victim.job.queue, victim.job.priority, victim.model] for victim in victims]
+    undone = case.undo.jobs
+    return [
+        found[victim.job.queue, victim.job.priority, victim.model]
+        - (undone if victim.job.name in undone else frozenset())
+        for victim in victims
+    ]
 
 
 def _fewest_new(job: Job, occupant: JudgedPlacement) -> int:

@@ -59,7 +59,8 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     guarantees as they are, and gains more than the total cost of the plan's changes to other jobs, since
     these may have been made for the jobs that are left out. Jobs with a promised start, and jobs in a queue
     that has no more than its guarantee, do not count as a violation. Jobs with MIG instances or with a
-    co-start group are not checked; neither are plans that break another rule.
+    co-start group are not checked; neither are plans that break another rule, nor, in a rollback, the pending
+    jobs of the plan that is undone.
     """
     if case.policy.priority.order is not PriorityOrder.TIERS:
         return
@@ -69,7 +70,8 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
     lowest = min(order.level(job) for job, _ in order.newcomers)
     waiting: dict[tuple[object, ...], Job] = {}
     for job in case.snapshot.waiting:
-        if job.priority > lowest and order.could_be_first(job):
+        undone = job.name in case.undo.jobs
+        if job.priority > lowest and not undone and order.could_be_first(job):
             waiting.setdefault(
                 (job.priority, *job.requirements_key, job.datasets, str(job.anti_affinity)), job
             )

@@ -104,7 +104,7 @@ def plan_command(
             if report is not None:
                 _write_report(plan, seen, report)
     finally:
-        _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
+        print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
@@ -115,7 +115,8 @@ def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
     write_atomically(path, plan_report(plan, seen))
 
 
-def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
+def print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
+    """Print a plan as its document or for review."""
     if as_json:
         from gpuplan.planner.plan_file.plan_file import plan_file_text as plan_json
 
@@ -135,7 +136,7 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     from gpuplan.planner.plan_file.plan_file import load_plan
 
     plan = load_plan(plan_file)
-    _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
+    print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
 
 
 @click.command("diff", epilog="Example: gpuplan diff plan.json")

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 _OF_NODES: Final = frozenset(
-    {ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
+    {ActionKind.UNCORDON, ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
 _BEGIN_IN: Final = "now+2"
 """A requeued job that may start in the second of its requeue loses its credential, and fails."""

@@ -23,6 +23,8 @@ _OFF: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
 _BOOTS: Final = frozenset({"POWERING_UP", "POWER_UP", "REBOOT_ISSUED"})
 _BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING", "ALLOC", "MIX", "COMP", "DRAINING", "DRNG"})
 _BROKEN: Final = frozenset({"DOWN", "FAIL", "FAILING", "MAINT", "NOT_RESPONDING"})
+_OURS: Final = "gpuplan "
+"""Beginning of the reason with which gpuplan drains a node."""
 _DRAIN: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "DRNG"})
 
 
@@ -31,7 +33,9 @@ def request_node(row: NodeRow, mark: Mark) -> None:
     comment = {"Comment": str(row.marks.with_mark(mark))}
     match kind_of(mark.key):
         case ActionKind.CORDON if not row.states & _DRAIN:
-            update("NodeName", row.name, State="DRAIN", Reason=f"gpuplan {plan_of(mark.key)}", **comment)
+            update("NodeName", row.name, State="DRAIN", Reason=f"{_OURS}{plan_of(mark.key)}", **comment)
+        case ActionKind.UNCORDON if row.states & _DRAIN and row.reason.startswith(_OURS):
+            update("NodeName", row.name, State="RESUME", **comment)
         case ActionKind.SCALE_UP:
             update("NodeName", row.name, State="POWER_UP", **comment)
         case ActionKind.SCALE_DOWN:

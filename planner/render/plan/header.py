@@ -13,6 +13,7 @@ from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.render.plan.forecast import horizon_parts
+from gpuplan.planner.render.plan.rollback import undone_plan
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.text_format import format_count, format_gpu_hours, format_money
 
@@ -75,11 +76,12 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         f"policy {short_id(plan.base.policy)}{_policy_origin(plan)}",
     ]
     terms = [f"{name} {format_signed(value)}" for name, value in shown_terms(solution)]
+    greedy = [] if plan.rollback else [f"(greedy {solution.greedy_objective:,})"]
     lines = [
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
-        *style.flow(_quality(solution)),
+        *style.flow(undone_plan(plan) or _quality(solution)),
         *(line for text in _stages(solution) for line in style.wrap(text, 0, hanging=2)),
-        *style.flow([*_goal(plan), "terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
+        *style.flow([*_goal(plan), "terms", *terms, *greedy]),
         *style.flow(horizon_parts(plan)),
     ]
     if verbose and solution.phases:

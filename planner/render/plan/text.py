@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.planner.apply.promises import promise_step
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
@@ -17,8 +18,10 @@ from gpuplan.planner.render.plan.header import (
     header_lines,
     left_out_text,
     metrics_lines,
+    short_id,
     waiting_text,
 )
+from gpuplan.planner.render.plan.rollback import staying_lines
 from gpuplan.planner.render.plan.warnings import findings_lines, unmet_commitments
 from gpuplan.planner.render.style import Tone
 
@@ -48,6 +51,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         job_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
         job_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),
+        staying_lines(plan.rollback, style, verbose=verbose, more=more),
         wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
         promise_lines(plan, style, verbose=verbose, more=more),
         deadline_lines(plan, style, verbose=verbose, more=more),
@@ -111,6 +115,11 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
     if plan.has_changes:
         changes = ", ".join(text for _, text in change_counts(actions))
         text = f"Plan: {changes}, {counts}"
+    elif plan.rollback is not None:
+        of = f"of plan {short_id(plan.rollback.plan_id)}"
+        left = any(each.code is not StaysCode.WORK_LOST for each in plan.rollback.stays)
+        why = f"what is left {of} stays" if left else f"nothing {of} is left to undo"
+        text = f"No changes: {why}. {counts}"
     elif plan.solution.gap == 0:
         proof = f"proven, {gap_text(plan.solution)}{left_out_text(plan.solution)}"
         text = f"No changes: {_why_at_rest(actions)} ({proof}). {counts}"

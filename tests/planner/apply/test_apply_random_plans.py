@@ -7,54 +7,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.cluster import NodePool
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import changes_of
-from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
-from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.policy.policy import SolverName
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW
-from tests.support.samples.all_actions import MOVING, WORLD
-from tests.support.strategies.snapshot_strategies import COIN, ONE_IN_FOUR, snapshots
+from tests.support.samples.all_actions import WORLD
+from tests.support.strategies.changing_worlds import FREE_HAND, worlds
 
 pytestmark = pytest.mark.slow
-
-FREE_HAND = MOVING.model_copy(
-    update={
-        "mig": MigPolicy(switch_mode=True),
-        "prices": Prices(disruption=1),
-        "disruption": MOVING.disruption.model_copy(update={"reclaim": False}),
-    }
-)
-"""
-A policy under which everything may be changed, at low prices.
-
-But for quotas taken back: what is missing from one counts only once a borrower runs, hence in the next plan.
-"""
-
-
-@st.composite
-def worlds(draw):
-    """Nodes of which some are to be drained, and a pool with one idle node and room for two more."""
-    world = draw(snapshots(mig=True, locality=draw(COIN)))
-    nodes = [node.model_copy(update={"drain": draw(ONE_IN_FOUR)}) for node in world.cluster.nodes]
-    fresh = {"name": "cloud", "pool": None, "drain": False, "cordoned": False, "ready": True}
-    template = nodes[0].model_copy(update=fresh)
-    idle = template.model_copy(update={"name": "cloud-7", "pool": "cloud"})
-    pool = NodePool(name="cloud", template=template, max=3, provisioning="5m")
-    added = {"nodes": (*nodes, idle), "pools": (*world.cluster.pools, pool)}
-    cluster = world.cluster.model_copy(update=added)
-    world = world.model_copy(update={"cluster": cluster}).canonical()
-    assume(not any(inconsistencies(world)))
-    return world
 
 
 def planned(world, *solvers):

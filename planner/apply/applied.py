@@ -1,0 +1,126 @@
+"""What of a plan was really done, for a rollback: by the cluster, or by the audit log and a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuplan.models.errors import PlannerError, truncated_names
+from gpuplan.models.plan.audit import ActionOutcome, AuditKind
+from gpuplan.planner.analysis.unpinned import with_expected_gpus
+from gpuplan.planner.apply.host_facts import with_untold
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.standing import (
+    actions_done_in,
+    phases_of,
+    progress_of,
+    records_of,
+    refuse_other_cluster,
+    snapshot_for,
+)
+from gpuplan.planner.executors.interface import Pin
+from gpuplan.planner.plan_file.plan_file import uid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.plan.audit import AuditRecord
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.executors.interface import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPart:
+    """The part of a plan that a cluster has carried out, and the cluster now."""
+
+    done: frozenset[str]
+    """Ids of the actions that were carried out."""
+    live: Snapshot
+    """With the plan's names of GPUs where the cluster chooses them, and with lost places."""
+    pins_gpus: bool = True
+    """False if the cluster chooses the GPUs of a job itself, on every node."""
+
+
+def applied_on(plan: Plan, cluster: Executor, audit: AuditLog) -> AppliedPart:
+    """
+    The part of a plan that a cluster has carried out; nothing is changed.
+
+    Raises
+    ------
+    PlannerError
+        The log does not have the plan, or the cluster is at work on a part of it.
+    UnperformedError
+        The log records steps as done that the cluster has not performed.
+    StalePlanError
+        It is another cluster.
+    """
+    records = _records(audit)
+    with cluster.exclusively():
+        own = records_of(plan, cluster.identity, records)
+        if not own and not steps_of(plan):
+            return AppliedPart(frozenset(), cluster.snapshot())
+        if not own:
+            # The snapshot tells whether it is another cluster, which is the better message.
+            refuse_other_cluster(plan, cluster.snapshot())
+            raise _never_applied(plan, audit, [each.cluster for each in _of_plan(plan, records)])
+        standing = progress_of(plan, cluster.identity, records, phases_of(plan, cluster))
+        if standing.under_way:
+            raise PlannerError(
+                f"plan {plan.plan_id} is under way: the cluster still carries out "
+                f"{truncated_names(step.id for step in standing.under_way)}.\n"
+                "Wait until it ends, or end it with `gpuplan apply --resume`; then roll it back."
+            )
+        live = snapshot_for(plan, cluster, standing)
+    return AppliedPart(frozenset(standing.done_ids), live, Pin.GPU in cluster.pins)
+
+
+def applied_by_log(plan: Plan, live: Snapshot, audit: AuditLog) -> AppliedPart:
+    """
+    The part of a plan that the audit log records as done, and a snapshot of the cluster.
+
+    An action that was begun and has no outcome, as after a kill, counts as done if the snapshot shows it.
+
+    Raises
+    ------
+    PlannerError
+        The log does not have the plan, or has it on several clusters.
+    StalePlanError
+        The snapshot is of another cluster.
+    """
+    refuse_other_cluster(plan, live)
+    own = _of_plan(plan, _records(audit))
+    if not own and steps_of(plan):
+        raise _never_applied(plan, audit, [])
+    if len(clusters := {record.cluster for record in own}) > 1:
+        raise PlannerError(
+            f"plan {plan.plan_id} was applied on several clusters: {truncated_names(clusters)}.\n"
+            "Leave SOURCE out, and name the cluster with --executor and --state."
+        )
+    last = {record.action: record for record in own if record.action}
+    begun = {id_ for id_, record in last.items() if record.kind is AuditKind.INTENT}
+    done = {id_ for id_ in last.keys() - begun if last[id_].outcome is not ActionOutcome.FAILED}
+    live = with_expected_gpus(with_untold(live.canonical(), plan.snapshot), plan, done | begun)
+    return AppliedPart(frozenset(done | (begun & actions_done_in(plan, live))), live)
+
+
+def _records(audit: AuditLog) -> tuple[AuditRecord, ...]:
+    if not audit.path.exists():
+        raise PlannerError(
+            f"no audit log is at {audit.path}: expected the log of the apply that is to be rolled back.\n"
+            "Name it with --audit."
+        )
+    return tuple(audit.records())
+
+
+def _of_plan(plan: Plan, records: Iterable[AuditRecord]) -> list[AuditRecord]:
+    return [record for record in records if record.plan_uid == uid_of(plan)]
+
+
+def _never_applied(plan: Plan, audit: AuditLog, elsewhere: Iterable[str]) -> PlannerError:
+    where = f", only on {truncated_names(set(elsewhere))}" if elsewhere else ""
+    return PlannerError(
+        f"plan {plan.plan_id} was never applied here: the audit log {audit.path} does not have it{where}.\n"
+        "Give the plan file that was applied, and the --executor, --state and --audit of that apply."
+    )

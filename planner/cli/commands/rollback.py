@@ -1,0 +1,129 @@
+"""`gpuplan rollback`: a plan that undoes what can be undone of an earlier one."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuplan.planner.cli.commands.apply import audit_option, check_executor
+from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
+from gpuplan.planner.cli.commands.plan import EXIT_CHANGES, print_plan
+from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.options import (
+    ANY_PATH,
+    EXECUTORS,
+    PlanFile,
+    current_user,
+    show_spinner,
+    stray_option,
+)
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, all_option, layout_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.apply.applied import AppliedPart
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.executors.interface import Executor
+
+
+@click.command("rollback", cls=WritingCommand, epilog="Example: gpuplan rollback plan.json -o back.json")
+@click.argument("plan_file", type=PlanFile())
+@click.argument("source", type=ANY_PATH, required=False)
+@click.option(
+    "--executor", type=click.Choice(EXECUTORS), default="simulated", show_default=True, help="The cluster."
+)
+@state_option
+@allow_mig_option
+@audit_option
+@click.option(
+    "--policy", "policy_file", type=ANY_PATH, help="Policy of the rollback; by default that of the plan."
+)
+@click.option(
+    "--stop-started", is_flag=True, help="Stop all jobs that the plan started, also where none needs it."
+)
+@click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
+@layout_options
+@all_option
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+def rollback_command(
+    plan_file: str,
+    source: str | None,
+    executor: str,
+    state: Path,
+    allow_mig: bool,
+    audit_file: Path,
+    policy_file: str | None,
+    stop_started: bool,
+    out: Path | None,
+    as_json: bool,
+    plain: bool,
+    everything: bool,
+    detailed_exitcode: bool,
+) -> int:
+    """
+    Plan how to undo what can be undone of an applied plan.
+
+    It reads what was really done, wholly or in part, from the cluster and the audit log. Nothing is changed:
+    review the rollback and apply it as any plan. With SOURCE, a snapshot of the cluster as it is now, the
+    cluster is not asked.
+
+    Jobs that were stopped, moved or resized go back to where they ran; nodes, cordons and MIG layouts are put
+    back. Jobs that the plan started run on, unless one that goes back needs their place. What stays is listed
+    with its reason.
+    """
+    from datetime import UTC, datetime
+
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
+    from gpuplan.planner.rollback.rollback import roll_back
+    from gpuplan.planner.sources.files import load_policy
+
+    if source is not None and (stray := stray_option({"executor", "state", "allow_mig"})):
+        raise click.UsageError(f"{stray} is for a cluster; expected no SOURCE with it.")
+    check_executor(executor)
+    plan, policy = load_plan(plan_file), load_policy(policy_file) if policy_file else None
+    with show_spinner("reading"):
+        applied = _applied(plan, source, AuditLog(audit_file), executor, state, allow_mig=allow_mig)
+    with show_spinner("planning"):
+        made = roll_back(
+            plan, applied, created_at=datetime.now(UTC), policy=policy, stop_started=stop_started
+        )
+    named = {"policy_file": policy_file or plan.policy_file, "planned_by": current_user()}
+    made = made.model_copy(update=named)
+    if out is not None:
+        save_plan(made, out)
+    print_plan(made, as_json=as_json, plain=plain, everything=everything, path=out)
+    return EXIT_CHANGES if detailed_exitcode and made.has_changes else 0
+
+
+def _applied(
+    plan: Plan, source: str | None, audit: AuditLog, executor: str, state: Path, *, allow_mig: bool
+) -> AppliedPart:
+    from gpuplan.planner.apply.applied import applied_by_log, applied_on
+    from gpuplan.planner.sources.files import load_snapshot
+
+    if source is not None:
+        return applied_by_log(plan, load_snapshot(source), audit)
+    with _cluster(executor, state, allow_mig=allow_mig) as cluster:
+        return applied_on(plan, cluster, audit)
+
+
+@contextmanager
+def _cluster(executor: str, state: Path, *, allow_mig: bool) -> Iterator[Executor]:
+    """Open a cluster that is there."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+    if executor == "slurm":
+        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster()
+    elif executor == "local":
+        yield open_host(state, allow_mig=allow_mig)
+    else:
+        with SimulatedCluster(state) as cluster:
+            yield cluster

@@ -1,0 +1,230 @@
+"""
+What it takes to undo each action of a plan that was carried out, and why some cannot be undone.
+
+An action is undone only while the cluster is as the action left it: what was changed again since is not the
+plan's any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.placement import same_holdings
+from gpuplan.models.plan.actions import (
+    Cordon,
+    Drain,
+    NodeAction,
+    Preempt,
+    Release,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Start,
+    changes_of,
+)
+from gpuplan.models.plan.rollback import StayingChange, StaysCode
+from gpuplan.planner.action_labels import action_subject
+from gpuplan.planner.apply.promises import SUBJECT, steps_of
+from gpuplan.planner.text_format import format_gpu_hours, join_first_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gpuplan.models.cluster import MigInstance, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.actions import Change, JobChangeAction
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+
+_MILLI_SECONDS_PER_HOUR: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Differences from the present cluster."""
+
+    places: Mapping[str, Placement | None] = field(default_factory=dict)
+    """Where jobs run; None: the job waits."""
+    added: Mapping[str, Node] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    layouts: Mapping[tuple[str, int], tuple[MigInstance, ...]] = field(default_factory=dict)
+
+    def __or__(self, more: Changed) -> Changed:
+        return Changed(
+            {**self.places, **more.places},
+            {**self.added, **more.added},
+            self.removed | more.removed,
+            self.opened | more.opened,
+            {**self.layouts, **more.layouts},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """What undoes one action, and perhaps others that it cannot do without."""
+
+    action: str
+    """Id of the action."""
+    subject: str
+    change: Changed
+
+
+@dataclass(slots=True)
+class Reversals:
+    """What undoes each action of a plan; of an action that is in none of these nothing is left to undo."""
+
+    jobs: dict[str, Reversal] = field(default_factory=dict)
+    """Jobs that go back to where they ran, or to their size, by name."""
+    started: dict[str, Reversal] = field(default_factory=dict)
+    """Jobs that the plan started and that still run there, by name."""
+    nodes: list[Reversal] = field(default_factory=list)
+    """Nodes that come back, or take jobs again."""
+    new_nodes: list[Reversal] = field(default_factory=list)
+    """Nodes that the plan added."""
+    layouts: list[Reversal] = field(default_factory=list)
+    stays: list[StayingChange] = field(default_factory=list)
+    """What cannot be undone."""
+
+
+def reversals_of(plan: Plan, done: Collection[str], live: Snapshot) -> Reversals:
+    """What undoes the `done` actions of a plan in a cluster without lost places."""
+    found = _Finder(plan, live)
+    layouts: dict[tuple[str, int], list[Repartition]] = {}
+    for action in changes_of(plan.actions):
+        if action.id not in done:
+            continue
+        found.lost_work(action)
+        if isinstance(action, Repartition):
+            layouts.setdefault((action.node, action.gpu), []).append(action)
+        elif isinstance(action, NodeAction):
+            found.node(action)
+        else:
+            found.job(action)
+    for steps in layouts.values():
+        found.layout(steps)
+    if any(step.id in done and step.type == "promise" for step in steps_of(plan)):
+        found.found.stays.append(
+            StayingChange(
+                action="promises",
+                subject=SUBJECT,
+                code=StaysCode.INCAPABLE,
+                text="the promised starts stay; the next plan keeps, moves or withdraws them",
+            )
+        )
+    return found.found
+
+
+def staying(reversal: Reversal, code: StaysCode, text: str) -> StayingChange:
+    """The change that a reversal does not undo."""
+    return StayingChange(action=reversal.action, subject=reversal.subject, code=code, text=text)
+
+
+class _Finder:
+    def __init__(self, plan: Plan, live: Snapshot) -> None:
+        self.found = Reversals()
+        self._plan, self._live = plan, live
+        self._base = plan.snapshot.cluster.node_by_name
+        self._nodes = live.cluster.node_by_name
+        self._ended = {each.name: each for each in live.finished}
+
+    def lost_work(self, action: Change) -> None:
+        """Note the work that an action lost."""
+        if hours := float(action.reason.numbers.get("lost_gpu_hours", 0)):
+            lost = format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR))
+            self._stays(action, StaysCode.WORK_LOST, f"{lost} of work since its last checkpoint stay lost")
+
+    def job(self, action: JobChangeAction) -> None:
+        """Undo what an action did to a job."""
+        if isinstance(action, Release):
+            self._stays(action, StaysCode.LOST, "places that were lost do not come back")
+            return
+        job = self._live.job_by_name.get(action.job)
+        if job is None:
+            self._stays(action, StaysCode.FINISHED, self._end_of(action.job))
+        elif _holds(job, action.before):
+            return
+        elif not _holds(job, action.after):
+            self._stays(action, StaysCode.CHANGED, _since(job))
+        elif isinstance(action, Preempt) and job.withheld:
+            self._stays(action, StaysCode.CHANGED, "it is held since; release it, and roll back again")
+        else:
+            where = self.found.started if isinstance(action, Start) else self.found.jobs
+            change = Changed(places={job.name: action.before})
+            where[job.name] = self._reversal(action, change)
+
+    def node(self, action: NodeAction) -> None:
+        """Undo what an action did to a node."""
+        here = self._nodes.get(action.node)
+        match action:
+            case ScaleUp() if here is not None:
+                change = Changed(removed=frozenset({action.node}))
+                self.found.new_nodes.append(self._reversal(action, change))
+            case ScaleDown() if here is None:
+                self._bring_back(action)
+            case Cordon() if here is not None and here.cordoned and not self._base[action.node].cordoned:
+                change = Changed(opened=frozenset({action.node}))
+                self.found.nodes.append(self._reversal(action, change))
+            case Drain() | _:
+                pass  # a drain confirms that a node is empty, and an uncordoned node is open as it was
+
+    def _bring_back(self, action: ScaleDown) -> None:
+        pool = next((each for each in self._live.cluster.pools if each.name == action.pool), None)
+        if pool is None:
+            self._stays(action, StaysCode.INCAPABLE, f"pool {action.pool} is gone")
+            return
+        made = {"name": action.node, "pool": pool.name, "ready_at": None}
+        new = pool.template.model_copy(update=made)
+        if new != self._base[action.node].model_copy(update={"ready_at": None, "cordoned": new.cordoned}):
+            text = f"it differed from the template of pool {pool.name}, as which nodes are added"
+            self._stays(action, StaysCode.INCAPABLE, text)
+            return
+        self.found.nodes.append(self._reversal(action, Changed(added={action.node: new})))
+
+    def layout(self, steps: list[Repartition]) -> None:
+        """Undo all changes of the MIG layout of one GPU."""
+        first, last = steps[0], steps[-1]
+        node = self._nodes.get(last.node)
+        gpu = node.gpus.by_index.get(last.gpu) if node and node.gpus else None
+        if gpu is None or gpu.mig is None:
+            self._stays(last, StaysCode.CHANGED, "the GPU is gone, or not in MIG mode any more")
+        elif first.before is None:
+            self._stays(last, StaysCode.INCAPABLE, "MIG mode was off, and no plan switches it off")
+        elif set(gpu.mig) == set(first.before):
+            return
+        elif set(gpu.mig) != set(last.after):
+            self._stays(last, StaysCode.CHANGED, "it has another MIG layout since")
+        else:
+            change = Changed(layouts={(last.node, last.gpu): first.before})
+            self.found.layouts.append(self._reversal(last, change))
+
+    def _end_of(self, name: str) -> str:
+        ended = self._ended.get(name)
+        return f"it has {ended.outcome}" if ended else "it has ended, or was cancelled"
+
+    def _reversal(self, action: Change, change: Changed) -> Reversal:
+        return Reversal(action.id, action_subject(action), change)
+
+    def _stays(self, action: Change, code: StaysCode, text: str) -> None:
+        self.found.stays.append(staying(self._reversal(action, Changed()), code, text))
+
+
+def with_places(reversal: Reversal, places: Mapping[str, Placement | None]) -> Reversal:
+    """The reversal with other places of jobs."""
+    return replace(reversal, change=replace(reversal.change, places=places))
+
+
+def _holds(job: Job, placed: Placement | None) -> bool:
+    """True if a job runs just there; with None if it waits."""
+    if placed is None or job.running is None:
+        return placed is None and job.running is None
+    return same_holdings(job.running.replicas, placed.replicas)
+
+
+def _since(job: Job) -> str:
+    if job.running is None:
+        return "it was stopped since, and waits"
+    nodes = sorted({replica.node for replica in job.running.replicas})
+    return f"it runs on {join_first_names(nodes)} since, in another way than the plan left it"

@@ -1,0 +1,166 @@
+"""
+A plan that undoes an earlier one as far as possible, from what was done of it and the present cluster.
+
+It is an ordinary plan: the verifier has judged it, operators review it, apply carries it out, and it can be
+rolled back itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, assert_never
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import (
+    ActionKind,
+    Cordon,
+    Drain,
+    Keep,
+    NodeAction,
+    PoolAction,
+    Release,
+    Wait,
+    changes_of,
+)
+from gpuplan.models.plan.reason import Reason, ReasonCode
+from gpuplan.models.plan.rollback import GpuLayoutBack, Rollback
+from gpuplan.models.plan.solution import Solution, SolveStatus, Undo
+from gpuplan.models.validation.damage import survey_damage
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.plan_builder.draft import draft
+from gpuplan.planner.plan_file.plan_file import with_id
+from gpuplan.planner.rollback.free_names import with_free_gpus
+from gpuplan.planner.rollback.reversals import reversals_of
+from gpuplan.planner.rollback.search import RollbackSearch
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.plan.actions import Action
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.applied import AppliedPart
+
+
+SOLVER = "rollback"
+"""Name of the source of the placements in a rollback's summary."""
+
+
+def roll_back(
+    plan: Plan,
+    applied: AppliedPart,
+    *,
+    created_at: datetime,
+    policy: Policy | None = None,
+    stop_started: bool = False,
+) -> Plan:
+    """
+    The plan that undoes what can be undone of a plan; without changes if nothing is left to undo.
+
+    Jobs that the plan started run on, unless a job that goes back needs their places, or `stop_started` is
+    set. What stays is in `Plan.rollback`, with its reason. As in every plan, lost places are released first.
+
+    Parameters
+    ----------
+    policy
+        Rules for the rollback; by default those of the plan.
+
+    Raises
+    ------
+    PlannerError
+        The cluster breaks rules even if nothing is undone.
+    """
+    began = time.perf_counter()
+    rules = policy or plan.policy
+    damage = survey_damage(applied.live.canonical())
+    live = damage.sound.canonical()
+    wishes = reversals_of(plan, applied.done, live)
+    with_free_gpus(wishes, live, pinned=applied.pins_gpus)
+    whole = _touched_by(plan, live)
+    found = RollbackSearch(live, rules, whole, wishes).run(stop_started=stop_started)
+    if found.verification.violations:
+        raise PlannerError(f"the rollback breaks a rule: {found.verification.violations[0]}.")
+    order = {step.id: number for number, step in enumerate(steps_of(plan))}
+    undo = Rollback(
+        plan_id=plan.plan_id,
+        done=len(applied.done & {change.id for change in changes_of(plan.actions)}),
+        jobs=tuple(sorted(whole.jobs)),
+        pools=tuple(sorted(whole.pools)),
+        layouts=tuple(
+            GpuLayoutBack(node=each.node, gpu=each.gpu, instances=each.instances)
+            for each in found.target.undo.layouts
+        ),
+        stays=tuple(sorted((*wishes.stays, *found.stays), key=lambda each: order.get(each.action, 0))),
+    )
+    solution = Solution(
+        SolveStatus.FEASIBLE,
+        SOLVER,
+        found.target,
+        found.verification.objective,
+        None,
+        found.verification.objective,
+        time.perf_counter() - began,
+    )
+    made = draft(
+        live,
+        rules,
+        solution,
+        found.verification.terms,
+        seed=plan.seed,
+        created_at=created_at,
+        damage=damage,
+    )
+    told = tuple(_with_reason(action, plan) for action in made.actions)
+    waiting = tuple(each.model_copy(update={"reason": _why_it_waits(each.reason)}) for each in made.waiting)
+    return with_id(made.model_copy(update={"actions": told, "waiting": waiting, "rollback": undo}))
+
+
+def _why_it_waits(reason: Reason) -> Reason:
+    """The reason of a pending job; one that would fit was not passed over, since no other job is started."""
+    if reason.code is not ReasonCode.NOT_CHOSEN:
+        return reason
+    return reason.model_copy(update={"text": "would fit; a rollback starts only what its plan had stopped"})
+
+
+def _touched_by(plan: Plan, live: Snapshot) -> Undo:
+    """The jobs and pools that a plan changes, of those that are still there."""
+    changes = changes_of(plan.actions)
+    jobs = {change.job for change in changes if not isinstance(change, NodeAction)}
+    pools = {change.pool for change in changes if isinstance(change, PoolAction)}
+    return Undo(
+        jobs=frozenset(jobs & live.job_by_name.keys()),
+        pools=frozenset(pools & {pool.name for pool in live.cluster.pools}),
+    )
+
+
+def _with_reason(action: Action, plan: Plan) -> Action:
+    """The action with the reason that it undoes a plan; the numbers of its own reason stay."""
+    if isinstance(action, Wait):
+        return action.model_copy(update={"reason": _why_it_waits(action.reason)})
+    if isinstance(action, Keep | Release | Cordon | Drain):
+        return action
+    of = f"plan {plan.plan_id[:8]}"
+    match ActionKind(action.type):
+        case ActionKind.START:
+            text = f"ran there before {of}"
+        case ActionKind.PREEMPT:
+            text = f"{of} started it"
+        case ActionKind.MIGRATE:
+            text = f"back to where it ran before {of}"
+        case ActionKind.SHRINK | ActionKind.GROW:
+            text = f"back to its size before {of}"
+        case ActionKind.REPARTITION:
+            text = f"back to the layout before {of}"
+        case ActionKind.UNCORDON:
+            text = f"{of} had cordoned it"
+        case ActionKind.SCALE_UP:
+            text = f"{of} had removed it"
+        case ActionKind.SCALE_DOWN:
+            text = f"{of} had added it"
+        case kind:
+            assert_never(kind)  # type: ignore[arg-type]
+    if action.reason.code is ReasonCode.MAKES_ROOM:
+        text = f"{text}; {action.reason.text}"
+    reason = Reason(code=ReasonCode.ROLLED_BACK, text=text, numbers=action.reason.numbers)
+    return action.model_copy(update={"reason": reason})
