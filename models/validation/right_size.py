@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry, profile_milli
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI, print_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.cluster import Measurement, Node
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.health.measurement import Measurement
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
 
 _MOST_NAMED: Final = 8
 """GPUs that a sentence names."""
+_SHARE_STEP: Final = 50
+"""Shares of a GPU are told in steps of this, in thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class RightSizeRules:
     """Utilization in percent up to which a GPU does nothing for its job."""
     small_percent: int = 25
     """Utilization and memory in percent up to which a share of a GPU, or a MIG instance, would do."""
+    reserve_percent: int = 20
+    """What a smaller size has beyond what was used, in percent of that: the next minutes may need more."""
 
 
 def oversized_jobs(snapshot: Snapshot, rules: RightSizeRules | None = None) -> Iterator[str]:
@@ -67,7 +73,7 @@ def _oversized(
             f"{count - len(idle)}."
         )
     elif count == 1 and (small := _small(seen[0], nodes, rules)):
-        yield f"job '{job.name}' used {small} in {period}; a share of a GPU or a MIG instance may do."
+        yield f"job '{job.name}' used {small} in {period}; {_enough(seen[0], nodes, rules)} may do."
 
 
 def _small(seen: Measurement, nodes: dict[str, Node], rules: RightSizeRules) -> str:
@@ -78,3 +84,22 @@ def _small(seen: Measurement, nodes: dict[str, Node], rules: RightSizeRules) -> 
         return ""
     little = max(seen.utilization, 100 * seen.memory_mib // memory) <= rules.small_percent
     return f"{seen.utilization} % of its GPU and {seen.memory_mib:,} of {memory:,} MiB" if little else ""
+
+
+def _enough(seen: Measurement, nodes: dict[str, Node], rules: RightSizeRules) -> str:
+    """A share of the GPU, and the smallest MIG instance of it, with room for what was used and a reserve."""
+    gpus = nodes[seen.node].gpus
+    whole = gpus.memory_mib if gpus else 0
+    memory = (seen.memory_mib or 0) * (100 + rules.reserve_percent) // 100
+    busy = (seen.utilization or 0) * (100 + rules.reserve_percent)  # in hundredths of a percent
+    milli = max(busy // 10, MILLI * memory // whole if whole else 0, 1)
+    share = f"{-(-milli // _SHARE_STEP) * _SHARE_STEP / MILLI:g} GPU"
+    geometry = mig_geometry(gpus.model) if gpus else None
+    instances = [
+        (profile.memory_slices, profile.name)
+        for profile in (geometry.profiles.values() if geometry else ())
+        if not profile.name.endswith(MEDIA_EXTENSIONS)
+        and whole * profile.memory_slices // (geometry.memory_slices if geometry else 1) >= memory
+        and profile_milli(profile.name) * 10 >= busy
+    ]
+    return f"{share} or a MIG instance {min(instances)[1]}" if instances else share
