@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.planner.service.host_files import HostFiles
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.health.measurement import Measurement
+from gpuplan.planner.service.host_facts import HostFacts
+from gpuplan.planner.sources.dcgm.gpu_telemetry import GpuTelemetry, Telemetry
 from gpuplan.planner.sources.files import snapshot_text
 from tests.support.builders.build import NOW, cluster, node, snapshot
 
@@ -43,11 +48,11 @@ def notes(caplog):
 
 
 def test_without_files_a_snapshot_stays_as_it_is():
-    assert HostFiles(()).merged(BASE) is BASE
+    assert HostFacts(()).merged(BASE) is BASE
 
 
 def test_files_are_read_again_in_each_epoch_and_a_note_is_told_once(hosts, caplog):
-    files = HostFiles((hosts,))
+    files = HostFacts((hosts,))
 
     assert faulty(files.merged(BASE)) == {("n0", 3)}
     assert len(notes(caplog)) == 1
@@ -59,7 +64,7 @@ def test_files_are_read_again_in_each_epoch_and_a_note_is_told_once(hosts, caplo
 
 
 def test_the_age_of_a_reading_is_told_once_as_it_grows(hosts, caplog):
-    files = HostFiles((hosts,))
+    files = HostFacts((hosts,))
     for minutes in (5, 20, 30):
         files.merged(snapshot(nodes=cluster(3, gpu_memory_mib=0), taken_at=NOW.replace(minute=minutes)))
 
@@ -70,7 +75,7 @@ def test_a_host_that_contradicts_the_cluster_takes_no_new_jobs(hosts, caplog):
     write(hosts, "n1", count=4)
     write(hosts, "n9")
 
-    merged = HostFiles((hosts,)).merged(BASE)
+    merged = HostFacts((hosts,)).merged(BASE)
 
     assert [each.name for each in merged.cluster.nodes if each.cordoned] == ["n1"]
     assert faulty(merged) == {("n0", 3)}
@@ -83,7 +88,85 @@ def test_files_that_cannot_be_read_are_told_and_left_out(hosts, tmp_path, caplog
     empty = tmp_path / "empty"
     empty.mkdir()
 
-    merged = HostFiles((empty, hosts, tmp_path / "none.json")).merged(BASE)
+    merged = HostFacts((empty, hosts, tmp_path / "none.json")).merged(BASE)
 
     assert faulty(merged) == {("n0", 3)}
     assert len(notes(caplog)) == 4
+
+
+def later(minutes, **more):
+    return snapshot(nodes=cluster(1), taken_at=NOW + timedelta(minutes=minutes), **more)
+
+
+def look(index=0, period=30, **more):
+    return Measurement(node="n0", index=index, period=period, **more)
+
+
+def test_what_each_look_sees_lasts_from_epoch_to_epoch():
+    facts = HostFacts()
+    hot = {"measured": [look(hot={91: 30}, idle={0: 30})]}
+
+    seen = [facts.merged(later(minute, **hot)).measured[0] for minute in (0, 1, 5)]
+
+    assert [each.hot_for(91) for each in seen] == [30, 90, 330]
+    assert [each.idle_for(0) for each in seen] == [30, 90, 330]
+
+
+def test_a_look_that_is_read_again_is_no_other_look():
+    facts = HostFacts()
+    twice = [facts.merged(later(0, measured=[look(hot={91: 30})])).measured[0].hot_for(91) for _ in range(2)]
+
+    assert twice == [30, 30]
+
+
+def test_nothing_lasts_over_a_long_time_without_a_look_or_a_look_that_does_not_see_it():
+    facts = HostFacts()
+    for minute, hot in ((0, {91: 30}), (11, {91: 30}), (12, {}), (13, {91: 30})):
+        found = facts.merged(later(minute, measured=[look(hot=hot)])).measured[0]
+        assert found.hot == hot
+
+
+def test_files_of_hosts_have_looks_too(tmp_path):
+    facts = HostFacts((tmp_path / "n0.json",))
+    for minutes in (0, 2, 2):
+        text = snapshot_text(later(minutes, queues=[], measured=[look(hot={91: 30})]))
+        (tmp_path / "n0.json").write_text(text)
+        found = facts.merged(later(2))
+
+    assert found.measured[0].hot_for(91) == 150
+
+
+class Server:
+    """Telemetry of n0, or an error."""
+
+    def __init__(self):
+        self.error = ""
+
+    def __call__(self, url, at):
+        if self.error:
+            raise PlannerError(self.error)
+        gpus = (GpuTelemetry(host="n0", index=3, uuid="GPU-3", model="", period=900, uncorrectable=1),)
+        return Telemetry(url, at, gpus, ())
+
+
+def test_telemetry_counts_while_a_server_does_not_answer_but_not_for_long(caplog):
+    server = Server()
+    facts = HostFacts(urls=("http://p:9090",), read=server)
+    assert facts.merged(later(0)).measured[0].uncorrectable == 1
+    notes(caplog)
+    server.error = "http://p:9090 does not answer: refused.\nIs Prometheus running there?"
+
+    assert facts.merged(later(15)).measured[0].uncorrectable == 1
+    assert ["what it told 15m before counts" in note for note in notes(caplog)] == [True]
+    assert facts.merged(later(16)).measured == ()
+    assert ["its GPUs are not judged" in note for note in notes(caplog)] == [True]
+    server.error = ""
+    assert facts.merged(later(17)).measured[0].uncorrectable == 1
+
+
+def test_a_server_that_never_answered_ends_nothing(caplog):
+    server = Server()
+    server.error = "no"
+
+    assert HostFacts(urls=("http://p",), read=server).merged(later(0)) == later(0)
+    assert len(notes(caplog)) == 1
