@@ -98,14 +98,16 @@ def _judged(
     if (hot := seen.hot_for(heat.celsius)) is not None and hot >= heat.lasting:
         degrees = max(at for at, seconds in seen.hot.items() if seconds == hot and at >= heat.celsius)
         limit = f"{heat.celsius} °C or more for {print_seconds(heat.lasting)}"
-        yield f"{degrees} °C or more for {print_seconds(hot)}", limit, heat.action
+        peak = f", up to {seen.temperature} °C" if (seen.temperature or 0) > degrees else ""
+        yield f"{degrees} °C or more for {print_seconds(hot)}{peak}", limit, heat.action
     quiet = seen.idle_for(idle.percent)
     jobs = [(name, since) for name, since in holders if quiet is not None and since >= idle.lasting]
     if quiet is not None and quiet >= idle.lasting and jobs and len(jobs) == len(holders):
         names = ", ".join(sorted(name for name, _ in jobs))
         since = print_seconds(min(quiet, *(since for _, since in jobs)))
-        limit = f"{idle.percent} % busy at most for {print_seconds(idle.lasting)} with a job on it"
-        yield f"{idle.percent} % busy at most for {since}, held by {names}", limit, idle.action
+        busy = f"at most {idle.percent} % busy" if idle.percent else "0 % busy"
+        limit = f"{busy} for {print_seconds(idle.lasting)} with a job on it"
+        yield f"{busy} for {since}, held by {names}", limit, idle.action
     yield from _errors(seen, rules)
 
 
@@ -117,7 +119,8 @@ def _errors(seen: Measurement, rules: HealthPolicy) -> Iterator[tuple[str, str, 
         is_old = 0 < seen.period <= since
         if action is HealthAction.EXCLUDE or not is_old:
             name = f" ({FATAL_XIDS[code]})" if code in FATAL_XIDS else ", an error of a program"
-            ago = f"more than {print_seconds(since)} ago" if is_old else f"{print_seconds(since)} ago"
+            since_text = f"{print_seconds(since)} ago" if since else "now"
+            ago = f"more than {since_text}" if is_old else since_text
             yield f"XID {code}{name}, {ago}", f"XID {code}{name}", action
     if seen.uncorrectable:
         many = f"{seen.uncorrectable:,} uncorrectable ECC error{'s' if seen.uncorrectable > 1 else ''}"

@@ -88,9 +88,7 @@ class _Reading:
         self._find(f"max by ({_WHERE}) (max_over_time({_TEMPERATURE}{over}))")
         if not self._gpus:
             return []
-        oldest = f"min by ({_GPU}) (min_over_time(timestamp({_TEMPERATURE}){all_}))"
-        for gpu, value in self._known(oldest):
-            gpu.period = max(0, min(self._over, round(self._at.timestamp() - value)))
+        self._read_periods(all_)
         for gpu, value in self._known(_first_of(lambda metric: _average(metric, over))):
             gpu.utilization = _within(value, 100)
         for gpu, value in self._known(f"max_over_time({_memory('DCGM_FI_DEV_FB_USED')}{all_})"):
@@ -101,6 +99,16 @@ class _Reading:
         self._read_lasting()
         self._read_errors()
         return list(self._gpus.values())
+
+    def _read_periods(self, window: str) -> None:
+        """For how long there are samples of each GPU; those of the beginning are cheap to ask for."""
+        for gpu, _ in self._known(f"max by ({_GPU}) ({_TEMPERATURE} offset {self._over}s)"):
+            gpu.period = self._over
+        if all(gpu.period for gpu in self._gpus.values()):
+            return
+        oldest = f"min by ({_GPU}) (min_over_time(timestamp({_TEMPERATURE}){window}))"
+        for gpu, value in self._known(oldest):
+            gpu.period = max(0, min(self._over, round(self._at.timestamp() - value)))
 
     def _read_lasting(self) -> None:
         """For how long GPUs have been hot, and idle; only those that are so are transferred."""

@@ -50,10 +50,10 @@ def test_a_gpu_is_hot_at_the_limit_for_the_time(hot, found):
 
 
 def test_a_finding_tells_what_was_measured_and_the_fault_tells_the_rule():
-    world = snapshot(nodes=[node()], measured=[seen(3, hot={97: 60, 91: 1200, 86: 1800})])
+    world = snapshot(nodes=[node()], measured=[seen(3, temperature=98, hot={97: 60, 91: 1200, 86: 1800})])
     (found,) = health_findings(world, rules(heat={"celsius": 90, "for": "5m", "action": "exclude"}))
 
-    assert figures(str(found)) == "3 n0 91 20m"
+    assert figures(str(found)) == "3 n0 91 20m 98"
     assert figures(found.fault) == "90 5m"
 
 
