@@ -17,7 +17,7 @@ from gpuplan.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST_GPUS: Final = 128
+MOST_GPUS: Final = 128
 """GPUs of one node."""
 
 
@@ -62,7 +62,7 @@ class MigInstance(Noun):
 class Gpu(Noun):
     """State of one GPU that differs from the default (healthy, MIG mode off)."""
 
-    index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
+    index: Annotated[int, Field(ge=0, le=MOST_GPUS - 1)]
     """Index of the GPU on its node, from 0."""
     uuid: Label = Field(default="", exclude_if=not_)
     """Identity of the GPU, such as `GPU-5f1c…`; empty if unknown."""
@@ -84,7 +84,7 @@ class Gpu(Noun):
         return self
 
 
-_PLAIN: Final = tuple(Gpu(index=index) for index in range(_MOST_GPUS))
+_PLAIN: Final = tuple(Gpu(index=index) for index in range(MOST_GPUS))
 """GPUs in the default state, shared by all nodes."""
 
 
@@ -93,7 +93,7 @@ class NodeGpus(Noun):
 
     model: Name
     """GPU model, such as `H100-80GB`; jobs and quotas name it."""
-    count: Annotated[int, Field(strict=True, ge=1, le=_MOST_GPUS)]
+    count: Annotated[int, Field(strict=True, ge=1, le=MOST_GPUS)]
     """GPUs of the node, healthy or not."""
     memory_mib: Mib = 0
     """Memory of one GPU in MiB; 0 is unknown: requests for GPU memory then do not match."""
@@ -208,21 +208,6 @@ class Node(Noun):
         path = (self.region, self.zone, self.rack, self.nvlink_island, self.name)
         depth = {Level.REGION: 1, Level.ZONE: 2, Level.RACK: 3, Level.NVLINK_ISLAND: 4, Level.NODE: 5}[level]
         return path[:depth] if path[depth - 1] else None
-
-
-class Measurement(Noun):
-    """What one GPU was seen to do. It changes no plan; a node that is not there has no effect."""
-
-    node: Name
-    """Node of the GPU."""
-    index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
-    """Index of the GPU on its node."""
-    utilization: Annotated[int, Field(strict=True, ge=0, le=100)] | None = None
-    """Part of the time in which it computed, in percent on average; absent means unknown."""
-    memory_mib: Mib | None = None
-    """Most memory in use, in MiB; absent means unknown."""
-    period: Seconds = 0
-    """Time for which it was watched; 0 is one look."""
 
 
 class NodePool(Noun):

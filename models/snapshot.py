@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gpuplan.models.base import Noun, canonical_list, canonical_object
-from gpuplan.models.cluster import Cluster, Measurement, rack_of
+from gpuplan.models.cluster import Cluster, rack_of
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.job import Job
 from gpuplan.models.placement import MigSlice, Placement, Replica
 from gpuplan.models.queue import Queue
@@ -38,7 +39,7 @@ class Snapshot(Noun):
     """Ended jobs that other jobs depend on, or from which durations are learnt."""
 
     measured: tuple[Measurement, ...] = ()
-    """What GPUs were seen to do; for reports and warnings, and of no effect on plans."""
+    """What GPUs were seen to do: for reports, warnings, and the rules of health in the policy."""
 
     def canonical(self) -> Snapshot:
         """

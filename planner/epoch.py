@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.health.findings import with_exclusions
 from gpuplan.models.plan.solution import DRAFT_STAGE
 from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.models.validation.damage import survey_damage
@@ -76,8 +77,9 @@ def plan_epoch(
         No solution passed the verifier, not even greedy's. This is a defect; lists the first violations.
     """
     began = time.monotonic()
-    # 0. Remove lost places first: a plan cannot choose to keep them.
-    found = snapshot.canonical()
+    # 0. Remove lost places first, among them GPUs that the rules of health exclude: a plan cannot choose to
+    #    keep them.
+    found = with_exclusions(snapshot.canonical(), policy.health)
     damage = survey_damage(found)
     snapshot = reuse_equal_nouns(damage.sound, last.snapshot) if last else damage.sound
     # 1. Build the problem. All later steps are a pure function of it, except for time limits.

@@ -12,6 +12,7 @@ from hypothesis import settings
 from gpuplan.planner.service import loop
 from gpuplan.solvers import exact_run, pipeline
 from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.harness.private_prometheus import missing_prometheus
 from tests.support.harness.private_slurm import missing_slurm, private_slurm
 
 # How long an example takes is up to the machine.
@@ -47,3 +48,10 @@ def slurm(tmp_path, monkeypatch):
         monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
         monkeypatch.chdir(tmp_path)
         yield cluster
+
+
+@pytest.fixture
+def prometheus_here():
+    """Skip where no private Prometheus can be started."""
+    if reason := missing_prometheus():
+        pytest.skip(f"Prometheus: {reason}")

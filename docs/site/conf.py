@@ -57,6 +57,7 @@ docs/running
 docs/approval
 docs/slurm
 docs/nvml
+docs/telemetry
 docs/local
 docs/explaining
 docs/whatif

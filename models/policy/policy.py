@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
+from gpuplan.models.health.rules import HealthPolicy
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.disruption_budget import DisruptionBudget
@@ -351,6 +352,8 @@ class Policy(Noun):
     """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
     """Plans that are not applied without approval, and the approvers that sign it."""
+    health: HealthPolicy = Field(default_factory=HealthPolicy)
+    """What is told of GPUs by their measurements, and what excludes them."""
     apply: ApplyPolicy = Field(default_factory=ApplyPolicy)
     """How many actions of a plan are under way at once, how long each may last, and what a failure ends."""
 

@@ -1,5 +1,5 @@
 """
-Warnings: valid input that is probably a mistake, and running jobs that could do with less than they hold.
+Warnings: valid input that is probably a mistake.
 
 A plan can still be made: such jobs wait, such quotas have no effect.
 """
@@ -7,18 +7,17 @@ A plan can still be made: such jobs wait, such quotas have no effect.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.units import MILLI, print_seconds
+from gpuplan.models.units import MILLI
+from gpuplan.models.validation.right_size import oversized_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.cluster import Measurement, Node
+    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job, ResourceRequest
     from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
@@ -152,69 +151,3 @@ def _asked(request: ResourceRequest) -> str:
     parts += [f"{request.disk_mib:,} MiB of disk"] if request.disk_mib else []
     parts += [f"{count} {name}" for name, count in request.resources.items()]
     return ", ".join(parts)
-
-
-_MOST_NAMED: Final = 8
-"""GPUs that a sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class RightSizeRules:
-    """When a running job could do with less."""
-
-    least_period: int = 30
-    """Seconds for which all GPUs of a job must have been watched: shorter ones may be a pause in its work."""
-    idle_percent: int = 2
-    """Utilization in percent up to which a GPU does nothing for its job."""
-    small_percent: int = 25
-    """Utilization and memory in percent up to which a share of a GPU, or a MIG instance, would do."""
-
-
-def oversized_jobs(snapshot: Snapshot, rules: RightSizeRules | None = None) -> Iterator[str]:
-    """One sentence for each running job with whole GPUs of which it uses few, or little."""
-    if not snapshot.measured:
-        return
-    rules = rules or RightSizeRules()
-    known = {(each.node, each.index): each for each in snapshot.measured}
-    nodes = snapshot.cluster.node_by_name
-    for job in snapshot.jobs:
-        held = [
-            known.get((replica.node, part.index))
-            for replica in (job.running.replicas if job.running else ())
-            for part in replica.gpus
-            if isinstance(part, GpuShare) and part.milli == MILLI
-        ]
-        seen = [each for each in held if each is not None and each.utilization is not None]
-        # A GPU without a reading may be the one that works.
-        if seen and len(seen) == len(held) and min(each.period for each in seen) >= rules.least_period:
-            yield from _oversized(job, seen, nodes, rules)
-
-
-def _oversized(
-    job: Job, seen: list[Measurement], nodes: dict[str, Node], rules: RightSizeRules
-) -> Iterator[str]:
-    """The sentence about a job, given the measurements of all its GPUs."""
-    count, period = len(seen), print_seconds(min(each.period for each in seen))
-    idle = [each for each in seen if (each.utilization or 0) <= rules.idle_percent]
-    gpus = "its GPU" if count == 1 else f"its {count} GPUs"
-    if len(idle) == count:
-        yield (f"job '{job.name}' did nothing on {gpus} in {period}; find out whether it hangs, or stop it.")
-    elif idle:
-        which = ", ".join(f"GPU {each.index} of {each.node}" for each in idle[:_MOST_NAMED])
-        more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
-        yield (
-            f"job '{job.name}' did nothing on {len(idle)} of {gpus} in {period} ({which}{more}); ask for "
-            f"{count - len(idle)}."
-        )
-    elif count == 1 and (small := _small(seen[0], nodes, rules)):
-        yield f"job '{job.name}' used {small} in {period}; a share of a GPU or a MIG instance may do."
-
-
-def _small(seen: Measurement, nodes: dict[str, Node], rules: RightSizeRules) -> str:
-    """How little of its only GPU a job used; empty if that is not known to be little."""
-    node = nodes.get(seen.node)
-    memory = node.gpus.memory_mib if node and node.gpus else 0
-    if seen.memory_mib is None or not memory or seen.utilization is None:
-        return ""
-    little = max(seen.utilization, 100 * seen.memory_mib // memory) <= rules.small_percent
-    return f"{seen.utilization} % of its GPU and {seen.memory_mib:,} of {memory:,} MiB" if little else ""

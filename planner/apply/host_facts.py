@@ -7,19 +7,51 @@ cluster tells, and with the facts that the plan's snapshot has from its hosts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from gpuplan.models.health.findings import lasting_faults, with_exclusions, with_faults
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.planner.apply.promises import with_promises_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gpuplan.models.cluster import Node
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
 
-def with_untold(live: Snapshot, base: Snapshot) -> Snapshot:
-    """The cluster with what it does not tell and a plan's snapshot knows: promises, and facts of hosts."""
-    return with_host_facts_of(with_promises_of(live, base), base)
+def with_untold(live: Snapshot, plan: Plan) -> Snapshot:
+    """
+    The cluster with what it does not tell and a plan knows: promises, facts of hosts, and excluded GPUs.
+
+    A GPU that the plan's rules of health exclude, now or when it was made, is unhealthy for this plan.
+    """
+    base, rules = plan.snapshot, plan.policy.health
+    told = with_exclusions(with_host_facts_of(with_promises_of(live, base), base), rules)
+    return _with_faults_of(told, base, lasting_faults(base, rules))
+
+
+def _with_faults_of(live: Snapshot, base: Snapshot, excluded: Collection[tuple[str, int]]) -> Snapshot:
+    """The cluster in which these GPUs are as unhealthy as in a plan's snapshot."""
+    faults: dict[str, dict[int, str]] = defaultdict(dict)
+    for name, index in excluded:
+        node, known = live.cluster.node_by_name.get(name), base.cluster.node_by_name[name]
+        if node is None or node.gpus is None or known.gpus is None or index >= node.gpus.count:
+            continue
+        now, before = node.gpus.by_index[index], known.gpus.by_index[index]
+        if now.healthy and not before.healthy and (before.uuid in (now.uuid, "") or not now.uuid):
+            faults[name][index] = before.fault
+    if not faults:
+        return live
+    nodes = tuple(
+        node.model_copy(update={"gpus": with_faults(node.gpus, faults[node.name])})
+        if node.name in faults and node.gpus
+        else node
+        for node in live.cluster.nodes
+    )
+    return live.model_copy(update={"cluster": live.cluster.model_copy(update={"nodes": nodes})})
 
 
 def with_host_facts_of(live: Snapshot, base: Snapshot) -> Snapshot:

@@ -47,7 +47,7 @@ def verdict_on(plan: Plan, snapshot: Snapshot) -> Verdict:
     Where the snapshot is not what the plan was made from, what counts is the cluster there with those actions
     carried out that are still to be done.
     """
-    snapshot = with_expected_gpus(with_untold(snapshot.canonical(), plan.snapshot), plan)
+    snapshot = with_expected_gpus(with_untold(snapshot.canonical(), plan), plan)
     sound = survey_damage(snapshot).sound
     unchanged = sound.fingerprint() == plan.base.snapshot
     done = frozenset() if unchanged else actions_done_in(plan, snapshot)

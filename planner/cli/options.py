@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from gpuplan.models.snapshot import Snapshot
 
@@ -169,12 +169,66 @@ ANY_PATH: Final = click.Path(readable=False, allow_dash=True)
 PLANS: Final = Path(".gpuplan") / "plans"
 """Default folder of the plans of `gpuplan run`."""
 
-merge_option = click.option(
-    "--merge",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Facts of a host: a file of `snapshot --from nvml`, or a folder of them; may be repeated.",
-)
+
+class FactsType(click.ParamType["Path | str"]):
+    """A file or folder, converted to a path, or the URL of a Prometheus, which stays a text."""
+
+    name = "path or url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """Return a path, or the URL as given."""
+        del param, ctx
+        return value if isinstance(value, Path) or _URL.match(value) else Path(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete file names."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for facts that are added to a snapshot."""
+    merge = click.option(
+        "--merge",
+        type=FactsType(),
+        multiple=True,
+        help="Facts of hosts: a file of `snapshot --from nvml`, a folder of them, or the URL of a Prometheus "
+        "with metrics of DCGM exporter; may be repeated.",
+    )
+    over = click.option(
+        "--over",
+        type=DurationType(),
+        default="15m",
+        show_default=True,
+        help="Time before the snapshot of which Prometheus is asked.",
+    )
+    return merge(over(command))
+
+
+def window_seconds(over: int, merge: Collection[Path | str]) -> int:
+    """
+    Return the seconds of --over, given in milliseconds.
+
+    Raises
+    ------
+    click.UsageError
+        It is too short or too long to be asked for, or nothing that is merged has a window.
+    """
+    if not any(isinstance(each, str) for each in merge) and (stray := stray_option({"over"})):
+        raise click.UsageError(f"{stray} is for --merge with the URL of a Prometheus, found none.")
+    if not _SHORTEST_OVER <= over // 1000 <= _LONGEST_OVER:
+        raise click.UsageError("expected 1m to 24h in --over.")
+    return over // 1000
+
+
+_SHORTEST_OVER: Final = 60
+"""A few scrapes, which are 15 s to 1 min apart."""
+_LONGEST_OVER: Final = 24 * 3600
 
 _SHORTEST_ID: Final = 4
 """Shortest prefix of a plan's id that is accepted."""

@@ -1,26 +1,18 @@
-"""
-Files of a run, and the folder of its plans.
-
-Its policy and what hosts write of their GPUs are read again for each epoch.
-"""
+"""Files of a run: its policy, read again for each epoch, and the folder of its plans."""
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import BadInputError, PlannerError
+from gpuplan.models.errors import PlannerError
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.approval.approvals_file import approvals_path
 from gpuplan.planner.io.atomic_write import make_directory, sync_directory
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
-from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import KnobChange
-from gpuplan.planner.sources.files import default_policy_path, document_files, load_policy, load_snapshot
-from gpuplan.planner.sources.nvml.merge import merge_hosts
+from gpuplan.planner.sources.files import default_policy_path, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +20,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.snapshot import Snapshot
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class LastReadPolicy:
@@ -159,38 +148,3 @@ class PlanStore:
         for *_, path in sorted(others)[: max(0, len(others) + 1 - self._keep)]:
             path.unlink(missing_ok=True)
             approvals_path(path).unlink(missing_ok=True)
-
-
-@dataclass(slots=True)
-class HostFiles:
-    """Files and folders with readings of hosts; a run goes on without those that cannot be used."""
-
-    paths: tuple[Path, ...]
-    _told: set[str] = field(default_factory=set)
-    """Notes of the last epoch, without their durations: each is logged when it is new."""
-
-    def merged(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the facts of the hosts; a host that contradicts it takes no new jobs."""
-        if not self.paths:
-            return snapshot
-        hosts: list[tuple[str, Snapshot]] = []
-        notes: list[str] = []
-        for path in self.paths:
-            try:
-                files = document_files(path)
-            except BadInputError as error:
-                files = []
-                notes += map(str, error.problems)
-            for file in files:
-                try:
-                    hosts.append((str(file), load_snapshot(str(file))))
-                except BadInputError as error:
-                    notes += map(str, error.problems)
-        found = merge_hosts(snapshot, hosts, closing=True)
-        notes += found.notes
-        # A note of something that lasts has a longer duration in each epoch, and is no news.
-        by_kind = {re.sub(r"\b(\d+[hms])+\b", "", each): each for each in notes}
-        for kind in sorted(by_kind.keys() - self._told):
-            log_event(_LOG, "host", level=logging.WARNING, note=by_kind[kind])
-        self._told = set(by_kind)
-        return found.snapshot

@@ -12,14 +12,19 @@ from gpuplan.planner.cli.options import (
     ANY_PATH,
     STATE,
     DurationType,
-    merge_option,
+    merge_options,
     show_spinner,
     stray_option,
+    window_seconds,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
 # As `STARTERS` of planner/sources/starter.py, which is imported when the command runs.
@@ -79,7 +84,7 @@ DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
     "from files with their output or by slurmrestd, the simulated cluster, the openb trace, or a synthetic "
     "workload.",
 )
-@merge_option
+@merge_options
 @click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
@@ -114,7 +119,8 @@ DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 def snapshot_command(
     source: str | None,
     kind: str | None,
-    merge: tuple[Path, ...],
+    merge: tuple[Path | str, ...],
+    over: int,
     watch: int,
     folder: Path | None,
     url: str | None,
@@ -131,13 +137,14 @@ def snapshot_command(
     """
     Read a real system, a trace or a generator into a snapshot.
 
-    With --merge, the facts of single hosts are added to it, or to the snapshot SOURCE.
+    With --merge, the facts of hosts are added to it, or to the snapshot SOURCE.
     """
     from gpuplan.planner.io.atomic_write import write_atomically
     from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
     from gpuplan.planner.text_format import format_count
 
     _check_usage(kind, source, merge)
+    window = window_seconds(over, merge)
     notes: tuple[str, ...] = ()
     with show_spinner(f"reading {kind or source}"):
         match kind:
@@ -169,7 +176,7 @@ def snapshot_command(
                     snapshot = cluster.snapshot()
     _say_notes(notes)
     if merge:
-        snapshot = _with_hosts(snapshot, merge)
+        snapshot = _with_facts(snapshot, merge, window)
     if out is None:
         say_json(snapshot_text(snapshot), nl=False)
         return
@@ -183,7 +190,7 @@ def snapshot_command(
     say(f"Wrote {amount} to {out}.", err=True)
 
 
-def _check_usage(kind: str | None, source: str | None, merge: tuple[Path, ...]) -> None:
+def _check_usage(kind: str | None, source: str | None, merge: tuple[Path | str, ...]) -> None:
     """Raise a usage error unless there is one thing to read, with options for it alone."""
     if (kind is None) == (source is None):
         raise click.UsageError("expected one of --from and SOURCE.")
@@ -241,15 +248,44 @@ def _read_local(state: Path, *, allow_mig: bool) -> Snapshot:
     return found.snapshot
 
 
-def _with_hosts(snapshot: Snapshot, paths: tuple[Path, ...]) -> Snapshot:
-    """The snapshot with the facts of the hosts in these files and folders."""
+def _with_facts(snapshot: Snapshot, sources: tuple[Path | str, ...], window: int) -> Snapshot:
+    """The snapshot with the facts of the hosts in these files and folders, and then of these URLs."""
+    from gpuplan.planner.sources.dcgm.merge import merge_telemetry
     from gpuplan.planner.sources.files import load_snapshots
     from gpuplan.planner.sources.nvml.merge import merge_hosts
 
     with show_spinner("merging"):
+        paths = tuple(each for each in sources if isinstance(each, Path))
         merged = merge_hosts(snapshot, load_snapshots(paths))
-    _say_notes(merged.notes, "Merged, and to be looked at:")
+        notes = merged.notes
+        for url in (each for each in sources if isinstance(each, str)):
+            telemetry = telemetry_reader(window)(url, snapshot.taken_at)
+            merged = merge_telemetry(merged.snapshot, telemetry)
+            notes += merged.notes
+    _say_notes(notes, "Merged, and to be looked at:")
     return merged.snapshot
+
+
+def telemetry_reader(window: int) -> Callable[[str, datetime], Telemetry]:
+    """
+    Return the function that asks the Prometheus at a URL what GPUs did in so many seconds up to an instant.
+
+    Raises
+    ------
+    PlannerError
+        httpx is not installed.
+    """
+    from functools import partial
+
+    from gpuplan.models.errors import PlannerError
+
+    try:
+        from gpuplan.planner.sources.dcgm.telemetry import read_telemetry
+    except ImportError:
+        raise PlannerError(
+            "Reading from Prometheus needs httpx.\nInstall it: pip install 'gpuplan[rest]'."
+        ) from None
+    return partial(read_telemetry, over=window)
 
 
 def _say_notes(
@@ -289,6 +325,7 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     that no node can hold, quotas larger than the cluster.
     """
     from gpuplan.models.errors import BadInputError
+    from gpuplan.models.health.findings import health_findings
     from gpuplan.models.validation.input_warnings import input_warnings
     from gpuplan.planner.sources.files import default_policy_path, inspect_snapshot, load_policy
     from gpuplan.planner.text_format import format_count
@@ -296,14 +333,14 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     try:
         with show_spinner("reading"):
             snapshot, damages = inspect_snapshot(source, strict=strict)
-            load_policy(default_policy_path(source))
+            policy = load_policy(default_policy_path(source))
     except BadInputError as error:
         if not as_json:
             raise
         problems = [{"place": each.place, "message": each.message} for each in error.problems]
         show_json({"valid": False, "problems": problems})
         return error.exit_code
-    warnings = input_warnings(snapshot)
+    warnings = (*map(str, health_findings(snapshot, policy.health)), *input_warnings(snapshot))
     nodes, running = snapshot.cluster.nodes, len(snapshot.jobs) - len(snapshot.waiting)
     figures = {
         "nodes": len(nodes),

@@ -198,7 +198,7 @@ def diff_command(
     from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
-    live = with_untold(load_snapshot(source), plan.snapshot) if source else None
+    live = with_untold(load_snapshot(source), plan) if source else None
     show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.commands.apply import audit_option, check_executor, drift_option
+from gpuplan.planner.cli.commands.documents import telemetry_reader
 from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.console_log import say_json
@@ -21,8 +22,9 @@ from gpuplan.planner.cli.options import (
     DurationType,
     current_user,
     is_terminal,
-    merge_option,
+    merge_options,
     stray_option,
+    window_seconds,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, show_text
 from gpuplan.planner.cli.plan_request import planning_options
@@ -72,7 +74,7 @@ class Address(click.ParamType[tuple[str, int]]):
     help="Plan for this cluster; a simulated one is created from SOURCE if it does not exist.",
 )
 @state_option
-@merge_option
+@merge_options
 @allow_mig_option
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
@@ -117,7 +119,8 @@ def run_command(
     strict: bool,
     executor: str | None,
     state: Path,
-    merge: tuple[Path, ...],
+    merge: tuple[Path | str, ...],
+    over: int,
     allow_mig: bool,
     applies: bool,
     audit_file: Path,
@@ -150,15 +153,19 @@ def run_command(
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History
+    from gpuplan.planner.service.host_facts import HostFacts
     from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
     from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
     from gpuplan.planner.service.run_epoch import RunContext
-    from gpuplan.planner.service.run_files import HostFiles, LastReadPolicy, PlanStore, policy_reader
+    from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore, policy_reader
     from gpuplan.planner.service.shutdown import stop_on_signals
     from gpuplan.planner.sources.files import load_snapshot
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
     check_executor(executor)
+    window = window_seconds(over, merge)
+    urls = [each for each in merge if isinstance(each, str)]
+    reader = telemetry_reader(window) if urls else None
     if executor in ("local", "slurm") and (stray := stray_option({"advance"})):
         raise click.UsageError(f"{stray} is for --executor simulated.")
     if strict and executor is not None:
@@ -189,7 +196,7 @@ def run_command(
                 advance=(advance or 0) // 1000,
             )
         reading = live.read if live else partial(load_snapshot, source, strict=strict)
-        hosts = HostFiles(merge)
+        hosts = HostFacts(tuple(each for each in merge if isinstance(each, Path)), tuple(urls), reader)
         around = RunContext(
             read=lambda: hosts.merged(reading()),
             policy=policy,

@@ -21,6 +21,7 @@ from gpuplan.planner.render.plan.header import (
     short_id,
     waiting_text,
 )
+from gpuplan.planner.render.plan.measured import health_lines, measured_figures
 from gpuplan.planner.render.plan.rollback import staying_lines
 from gpuplan.planner.render.plan.warnings import findings_lines, unmet_commitments
 from gpuplan.planner.render.style import Tone
@@ -48,6 +49,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
     sections = [
         header_lines(plan, style, verbose=verbose),
         findings_lines(plan.findings, style, verbose=verbose, more=more),
+        health_lines(plan, style, verbose=verbose, more=more),
         job_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
         job_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),
@@ -57,6 +59,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         deadline_lines(plan, style, verbose=verbose, more=more),
         [
             *metrics_lines(plan, style),
+            *(line for text in measured_figures(plan) for line in style.wrap(text, 0, hanging=2)),
             *_unmet_lines(plan, style, verbose=verbose, more=more),
             *_summary(plan, actions, style),
         ],

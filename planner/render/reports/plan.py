@@ -47,6 +47,7 @@ from gpuplan.planner.render.plan.header import (
 )
 from gpuplan.planner.render.plan.warnings import findings_table, unmet_commitments
 from gpuplan.planner.render.reports.cluster_map import cluster_blocks
+from gpuplan.planner.render.reports.measured import measured_blocks, measured_figure
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.page import (
     INDENT,
@@ -130,6 +131,8 @@ def _sections(
     if plan.findings:
         found = findings_table(plan.findings)
         yield PageSection("findings", "Findings", format_count(len(plan.findings), "finding"), [found])
+    if measured := measured_blocks(plan):
+        yield PageSection("measured", "Measured", "What GPUs were seen to do", measured)
     title = f"{format_count(len(actions.starts), 'job')} to start"
     starts = _job_blocks(actions.starts, plan) or [Text("Nothing starts.")]
     yield PageSection("starts", "Starts", title, starts)
@@ -234,6 +237,7 @@ def _summary(plan: Plan) -> list[HeadlineFigure]:
         HeadlineFigure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
         HeadlineFigure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
         HeadlineFigure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
+        *measured_figure(plan),
         HeadlineFigure("Fairness", f"{metrics.jain_index:.2f}", "Jain's index of the queues' met demand"),
     ]
     if metrics.hourly_cost or metrics.hourly_cost_before:

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from gpuplan.models.base import Noun
 from gpuplan.models.calendar import Reservation, Tariff
-from gpuplan.models.cluster import Cluster, Dataset, Measurement, Node, NodePool, RackPower
+from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, RackPower
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.errors import Suggestions
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot

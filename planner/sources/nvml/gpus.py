@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,6 +120,7 @@ def sample(gpu: GpuReading, note: Note) -> Sample:
         utilization=None if rates is None else rates.gpu,
         memory_mib=None if memory is None else int(memory.used) // _MIB,
         processes=frozenset(each.pid for each in gpu.processes),
+        at=time.monotonic(),
     )
 
 

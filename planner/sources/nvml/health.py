@@ -1,44 +1,26 @@
 """
 Rules of health: which GPUs take no more jobs, and which are to be looked at.
 
-Sources: NVIDIA's catalogue of XID errors and "GPU Memory Error Management" (row remapping), both part of the
-deployment and management documentation of its data centre GPUs.
+They need no history, and hold under every policy. Source: "GPU Memory Error Management" (row remapping), part
+of the deployment and management documentation of NVIDIA's data centre GPUs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from gpuplan.models.health.rules import FATAL_XIDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-_FATAL_XIDS: Final[Mapping[int, str]] = {
-    46: "GPU stopped processing",
-    48: "double-bit ECC error",
-    62: "internal micro-controller halt",
-    64: "row remapping failed",
-    74: "NVLink error",
-    79: "GPU has fallen off the bus",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    110: "security fault",
-    119: "GSP RPC timeout",
-    120: "GSP error",
-    140: "unrecovered ECC error",
-}
-"""
-XIDs after which a GPU needs a reset, or its host a restart or repair; others are errors of programs.
-
-The names are those of NVIDIA's catalogue.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
     """What makes a GPU unhealthy."""
 
-    fatal_xids: Mapping[int, str] = field(default_factory=lambda: _FATAL_XIDS)
+    fatal_xids: Mapping[int, str] = field(default_factory=lambda: FATAL_XIDS)
     """XIDs that exclude a GPU, with their names (NVIDIA's catalogue of XID errors)."""
     most_uncorrectable: int = 0
     """Uncorrectable ECC errors since the last reset that a GPU may have: each spoils a program's memory."""
@@ -64,6 +46,8 @@ class Sample:
     """Memory in use."""
     processes: frozenset[int]
     """Pids of the processes that compute on it."""
+    at: float = 0.0
+    """Time of the look, in seconds of a monotonic clock."""
 
 
 @dataclass(slots=True)

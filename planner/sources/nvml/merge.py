@@ -23,8 +23,9 @@ from gpuplan.planner.text_format import format_count, format_mig_layout
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.cluster import Measurement, Node
+    from gpuplan.models.cluster import Node
     from gpuplan.models.errors import InputProblem
+    from gpuplan.models.health.measurement import Measurement
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.snapshot import Snapshot

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 import pynvml
 
-from gpuplan.models.cluster import Cluster, Gpu, Measurement, Node, NodeGpus
+from gpuplan.models.cluster import Cluster, Gpu, Node, NodeGpus
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.health.measurement import (
+    BUSY,
+    COOL,
+    Measurement,
+    RowRemap,
+    held_at_least,
+    held_at_most,
+)
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.sources.nvml.gpus import UNKNOWN_MODEL, GpuReading, read_gpu, sample
@@ -33,6 +41,9 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 """Time between two looks at a watched GPU; NVML's utilization is of the last second at most."""
+
+_LONGEST_GAP: Final = 10 * _LOOK_SECONDS
+"""Time between two looks from which what both see is not taken to last; a busy host looks late."""
 
 _LONGEST_FAULT: Final = 253
 """Characters of a fault in a snapshot."""
@@ -150,14 +161,23 @@ def _node(host: Host, gpus: list[GpuReading], unhealthy: dict[int, str]) -> Node
 
 def _measured(host: str, gpu: GpuReading, seconds: int) -> Measurement:
     """What a GPU was seen to do at all looks."""
-    rates = [each.utilization for each in gpu.vitals.samples if each.utilization is not None]
-    memory = [each.memory_mib for each in gpu.vitals.samples if each.memory_mib is not None]
+    vitals = gpu.vitals
+    rates = [(each.at, each.utilization) for each in vitals.samples if each.utilization is not None]
+    heat = [(each.at, each.temperature) for each in vitals.samples if each.temperature is not None]
+    memory = [each.memory_mib for each in vitals.samples if each.memory_mib is not None]
+    failed = RowRemap.FAILED if vitals.rows_failed else None
     return Measurement(
         node=host,
         index=gpu.index,
-        utilization=round(sum(rates) / len(rates)) if rates else None,
+        utilization=round(sum(rate for _, rate in rates) / len(rates)) if rates else None,
         memory_mib=max(memory, default=None),
         period=seconds,
+        temperature=max((degrees for _, degrees in heat), default=None),
+        hot=held_at_least(heat, COOL, gap=_LONGEST_GAP),
+        idle=held_at_most(rates, BUSY, gap=_LONGEST_GAP),
+        xids=dict.fromkeys(sorted(vitals.xids), 0),
+        uncorrectable=vitals.uncorrectable,
+        row_remap=failed or (RowRemap.PENDING if vitals.rows_pending else None),
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.cluster import Gpu, Measurement
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.validation.base import DATASETS, NODES, POOLS
 from gpuplan.models.validation.checks import CHECKS, Section, inconsistencies
 from tests.support.builders.build import cluster, job, node, pool, queue, replica

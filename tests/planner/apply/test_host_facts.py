@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.health.measurement import Measurement
+from gpuplan.models.health.rules import HealthPolicy
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.planner.apply.host_facts import with_host_facts_of, with_untold
@@ -70,7 +72,7 @@ def test_a_plan_from_a_merged_snapshot_is_not_stale_for_a_cluster_that_tells_les
     base = merged(faulty={5})
     plan = plan_of(base, placement("b", replica("n0", gpus=[3, 4, 6])))
 
-    assert drift(plan, with_untold(LIVE, base), done=(), mode=mode) == ()
+    assert drift(plan, with_untold(LIVE, plan), done=(), mode=mode) == ()
     assert bool(drift(plan, LIVE, done=(), mode=mode)) == (mode is Drift.STRICT)
     assert not verdict_on(plan, LIVE).violations
 
@@ -79,7 +81,7 @@ def test_what_has_changed_is_still_told():
     base = merged(faulty={5})
     plan = plan_of(base, placement("b", replica("n0", gpus=[3, 4, 6])))
     other = job("other", gpus=1, at=[replica("n0", gpus=[3])])
-    live = with_untold(snapshot(nodes=cluster(2, gpu_memory_mib=0), jobs=[*JOBS, other]), base)
+    live = with_untold(snapshot(nodes=cluster(2, gpu_memory_mib=0), jobs=[*JOBS, other]), plan)
 
     assert "job other now runs" in str(drift(plan, live, done=(), mode=Drift.STRICT)[0])
 
@@ -93,7 +95,7 @@ def test_a_job_on_a_gpu_that_its_host_calls_faulty_is_released_on_a_cluster_that
     for mode in Drift:
         for minutes in (0, 5):  # the job works on
             live = LIVE.model_copy(update={"taken_at": NOW + timedelta(minutes=minutes)})
-            assert drift(plan, with_untold(live, base), done=(), mode=mode) == ()
+            assert drift(plan, with_untold(live, plan), done=(), mode=mode) == ()
 
 
 def test_a_node_with_other_gpus_than_its_host_told_stays_as_it_is():
@@ -111,3 +113,56 @@ def test_a_closed_node_of_which_the_cluster_understands_no_gpus_gets_them():
 
     assert (found.gpus.by_index[1].mig, found.cordoned) == (layout[1], True)
     assert with_host_facts_of(snapshot(nodes=[node("n0", gpus=0)]), merged()).cluster.nodes[0].gpus is None
+
+
+EXCLUDING = HealthPolicy.model_validate({"idle": {"action": "exclude"}, "heat": {"action": "exclude"}})
+
+
+@pytest.mark.parametrize("mode", list(Drift))
+@pytest.mark.parametrize("uuids", [True, False])
+def test_gpus_that_the_policy_excludes_are_so_for_a_cluster_that_does_not_measure(mode, uuids):
+    seen = [
+        Measurement(node="n0", index=0, period=3600, idle={0: 3600}),
+        Measurement(node="n1", index=4, period=3600, hot={99: 3600}),
+    ]
+    nodes = [node("n0", details=told()), node("n1")] if uuids else cluster(2)
+    live = snapshot(nodes=nodes, jobs=JOBS)
+    policy = by_value(solvers=(), health=EXCLUDING)
+    plan = plan_epoch(live.model_copy(update={"measured": tuple(seen)}), policy, seed=0, created_at=NOW)
+
+    assert [each.job for each in plan.findings] == ["runs"]
+    assert drift(plan, with_untold(live, plan), done=(), mode=mode) == ()
+    assert not verdict_on(plan, live).violations
+    release = next(each for each in plan.actions if each.type == "release")
+    after = live.model_copy(
+        update={"jobs": tuple(plan.snapshot.job_by_name[each.name] for each in live.jobs)}
+    )
+    assert drift(plan, with_untold(after, plan), done=(release.id,), mode=mode) == ()
+
+
+def test_a_plan_that_uses_a_gpu_that_is_now_excluded_is_stale():
+    policy = by_value(solvers=(), health=EXCLUDING)
+    plan = plan_epoch(snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)]), policy, seed=0, created_at=NOW)
+    seen = [Measurement(node="n0", index=4, period=3600, hot={99: 3600})]
+    live = snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)], measured=seen)
+
+    for mode in Drift:
+        assert drift(plan, with_untold(live, plan), done=(), mode=mode)
+    assert {each.rule for each in verdict_on(plan, live).violations}
+
+
+def test_a_replaced_gpu_is_not_the_one_that_was_excluded():
+    seen = [Measurement(node="n0", index=4, period=3600, hot={99: 3600})]
+    measured = snapshot(nodes=[node("n0", details=told())], measured=seen)
+    plan = plan_epoch(measured, by_value(solvers=(), health=EXCLUDING), seed=0, created_at=NOW)
+    new = [each.model_copy(update={"uuid": "GPU-new"}) if each.index == 4 else each for each in told()]
+
+    assert (
+        not with_untold(snapshot(nodes=[node("n0", details=told())]), plan)
+        .cluster.nodes[0]
+        .gpus.by_index[4]
+        .healthy
+    )
+    assert (
+        with_untold(snapshot(nodes=[node("n0", details=new)]), plan).cluster.nodes[0].gpus.by_index[4].healthy
+    )

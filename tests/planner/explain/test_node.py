@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.cluster import Gpu, Measurement, RackPower
+from gpuplan.models.cluster import Gpu, RackPower
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.planner.explain.node import explain_node
 from gpuplan.planner.render.explain_node_queue import node_text
 from gpuplan.planner.render.style import Style

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.cluster import Measurement
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text, write_scenario
 from tests.support.builders.build import NOW, job, replica, snapshot
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.cluster import Cluster, Gpu, Measurement, MigInstance
+from gpuplan.models.cluster import Cluster, Gpu, MigInstance
 from gpuplan.models.errors import BadInputError
+from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.job import Job
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.queue import Queue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.models.cluster import Measurement
-from gpuplan.models.validation.input_warnings import RightSizeRules, oversized_jobs
+from gpuplan.models.health.measurement import Measurement
+from gpuplan.models.validation.right_size import RightSizeRules, oversized_jobs
 from tests.support.builders.build import job, node, replica, snapshot
 from tests.support.output.golden import figures
 
@@ -35,10 +35,24 @@ def test_gpus_of_a_job_on_which_it_does_nothing_are_named():
 
 
 def test_a_gpu_that_is_used_little_in_time_and_memory_may_be_shared():
-    assert told(seen(0, 20, 8_000), gpus=(0,)) == "a 20 8 000 81 559 1m"
+    assert told(seen(0, 20, 8_000), gpus=(0,)) == "a 20 8 000 81 559 1m 0.25 2g.20gb"
     assert told(seen(0, 26, 8_000), gpus=(0,)) is None
     assert told(seen(0, 20, 30_000), gpus=(0,)) is None
     assert told(seen(0, 20, None), gpus=(0,)) is None
+
+
+@pytest.mark.parametrize(
+    ("utilization", "mib", "size"),
+    [
+        (3, 1_000, "0.05 1g.10gb"),
+        (11, 8_000, "0.15 1g.10gb"),  # 13.2 % is less than a seventh
+        (12, 8_000, "0.15 2g.20gb"),
+        (3, 9_000, "0.15 1g.20gb"),  # 10,800 MiB are more than an eighth
+        (25, 20_000, "0.3 3g.40gb"),
+    ],
+)
+def test_the_smallest_size_with_a_reserve_is_told(utilization, mib, size):
+    assert told(seen(0, utilization, mib), gpus=(0,)).endswith(f"1m {size}")
 
 
 @pytest.mark.parametrize(
