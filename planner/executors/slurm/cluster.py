@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
@@ -25,6 +23,7 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.job_steps import Deed, failed
+from gpuplan.planner.executors.slurm.cluster_lock import ClusterLock
 from gpuplan.planner.executors.slurm.commands import (
     call,
     cluster_identity,
@@ -37,7 +36,6 @@ from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
 from gpuplan.planner.executors.slurm.job_steps import next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
 from gpuplan.planner.executors.slurm.promises import has_promises, set_promises
-from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
@@ -78,6 +76,7 @@ class SlurmCluster:
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
         self._fences = Fences()
+        self._lock = ClusterLock(f"Slurm cluster {self._identity}")
         self._locked = False
         self._looked = False
         """True once a snapshot was taken under the present lock: what follows is no check."""
@@ -103,9 +102,8 @@ class SlurmCluster:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Lock the cluster against applies by others on this machine."""
-        lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
-        with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}", in_public=True):
+        """Lock the cluster against other applies, on all machines."""
+        with self._lock.held():
             self._locked, self._looked, self._carried_out = True, False, False
             try:
                 yield
@@ -116,6 +114,7 @@ class SlurmCluster:
 
     def snapshot(self) -> Snapshot:
         """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
+        self._lock.keep()
         reading = read_slurm_live(managed=True, fenced=fenced_nodes())
         self._notices = reading.managed
         self._looked = True
@@ -125,6 +124,7 @@ class SlurmCluster:
 
     def begin(self, action: Change, key: str) -> ActionProgress:
         """See `ClusterWriter`."""
+        self._lock.keep()
         self._carried_out = True
         if ActionKind(action.type) not in SLURM_CAN:
             raise ExecutionError(f"{action_subject(action)}: a Slurm cluster cannot {action.type} it.")
@@ -134,6 +134,7 @@ class SlurmCluster:
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
         """See `ClusterWriter`; steps that are due are done, but not by the first look under a lock."""
+        self._lock.keep()
         self._fences.keep()
         kinds = {key: kind_of(key) for key in keys}
         jobs = _jobs_of(kinds)
@@ -189,6 +190,7 @@ class SlurmCluster:
 
         A job that cannot be requeued is refused: it could not be stopped if another of its group fails.
         """
+        self._lock.keep()
         self._carried_out = True
         row = self._row_of(action.job)
         mark = _mark(row, key)
@@ -211,6 +213,7 @@ class SlurmCluster:
 
     def abort(self, key: str, reason: str) -> None:
         """See `ClusterWriter`: a job that runs is requeued and held; the reason stays in its mark."""
+        self._lock.keep()
         row = jobs_table(subject_of(key)).get(subject_of(key))
         mark = _mark(row, key)
         if row is None or mark is None or mark.step is MarkStage.FAILED:
@@ -222,6 +225,7 @@ class SlurmCluster:
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """See `ClusterWriter`."""
+        self._lock.keep()
         rows = {name: row for name, row in jobs_table().items() if row.pending and name in self._notices}
         set_promises(rows, promises, key)
 

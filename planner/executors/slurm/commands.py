@@ -231,6 +231,16 @@ def nodes_table() -> dict[str, NodeRow]:
     }
 
 
+def reservations_table() -> dict[str, dict[str, str]]:
+    """Fields of the reservations that there are, by name."""
+    found = {}
+    for line in call("scontrol", "--oneliner", "show", "reservation").splitlines():
+        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        if name := fields.get("ReservationName", ""):
+            found[name] = fields
+    return found
+
+
 def _format(fields: Iterable[str]) -> str:
     names = tuple(fields)
     return ",".join(f"{name}:{_FIELD}" for name in names[:-1]) + f",{names[-1]}:{_ROW}"

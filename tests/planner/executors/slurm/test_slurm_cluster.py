@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 GANG = ("-N2", "--ntasks-per-node=1", "--gpus-per-node=h100:4")
 WHOLE_NODE = ("-N1", "--gpus-per-node=h100:8")
 EVERYTHING = ("-N4", "--ntasks-per-node=1", "--gpus-per-node=h100:8", "-p", "high")
-COMMANDS = range(1, 11, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
-"""Changing commands of one preemption and one start."""
+COMMANDS = range(1, 17, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
+"""Changing commands of one preemption and one start, and of two locks: of the check and of the apply."""
 COUNTS_SIGNALS = 'trap "echo signal >> {log}" USR1; while true; do sleep 0.2; done'
 
 
