@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -30,10 +29,11 @@ from gpuplan.planner.executors.slurm.commands import (
     hold,
     jobs_table,
     nodes_table,
+    placement_now,
     update,
 )
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import next_step
+from gpuplan.planner.executors.slurm.job_steps import STOPS, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
 from gpuplan.planner.executors.slurm.promises import has_promises, set_promises
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 _OF_NODES: Final = frozenset(
     {ActionKind.UNCORDON, ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
-_BEGIN_IN: Final = "now+2"
-"""A requeued job that may start in the second of its requeue loses its credential, and fails."""
+_BEGIN_IN: Final = 2
+"""Seconds. A requeued job that may start in the second of its requeue loses its credential, and fails."""
 
 
 class SlurmCluster:
@@ -156,6 +156,9 @@ class SlurmCluster:
         if self._locked and not self._looked:
             # An apply, or its check, asks first how far the plan went, and an operator may still say no.
             return next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key]).progress
+        if row is None and kind_of(key) in STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:
+            # It ended before it was seen again, and Slurm has forgotten it (MinJobAge): it holds nothing.
+            return LANDED
         try:
             return self._advance(key, row)
         except UnreachableError as error:
@@ -280,6 +283,8 @@ class SlurmCluster:
             case Deed.FAIL:
                 self._fail(row, replace(mark, step=MarkStage.FAILED, reason=step.progress.reason))
         self._tried[key] |= {step.deed}
+        if step.deed is Deed.LAND and row.running:
+            return replace(step.progress, placement=_placement_now(row))
         return step.progress
 
     def _notify(self, row: JobRow, mark: Mark) -> None:
@@ -318,15 +323,16 @@ class SlurmCluster:
         marks = row.marks.with_mark(mark)
         if marks.required is None:
             marks = replace(marks, required=row.required)
-        fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
+        fields = {"ReqNodeList": mark.nodes}
         own = row.reservation and not row.reservation.startswith(PREFIX)
         if not own and self._fences.of(mark.key).admit(row.user, hosts(mark.nodes)):
             fields["ReservationName"] = self._fences.of(mark.key).name
         elif not own and row.reservation:
             fields["ReservationName"] = ""
         if mark.step is MarkStage.PLACING or "requeued" in row.reason.lower():
-            fields["StartTime"] = _BEGIN_IN
-        update("JobId", row.id, **fields)
+            marks = replace(marks, begin=int(self._now()) + _BEGIN_IN)
+            fields["StartTime"] = f"uts{marks.begin}"
+        update("JobId", row.id, **fields, AdminComment=str(marks))
 
     def _land(self, row: JobRow, mark: Mark) -> None:
         """Mark the action as done, and take back what only the way there needed."""
@@ -334,8 +340,8 @@ class SlurmCluster:
         fields = {"ReservationName": ""} if row.reservation == self._fences.of(mark.key).name else {}
         if row.pending:
             # It may start anywhere again, and at any time.
-            fields |= {"StartTime": "now", "ReqNodeList": marks.required or ""}
-            marks = replace(marks, required=None)
+            marks = replace(marks, required=None, begin=int(self._now()))
+            fields |= {"StartTime": f"uts{marks.begin}", "ReqNodeList": row.marks.required or ""}
         if row.pending or row.running:
             update("JobId", row.id, **fields, AdminComment=str(marks))
 
@@ -401,3 +407,11 @@ def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
 
 def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:
     return None if row is None else row.marks.of(key)
+
+
+def _placement_now(row: JobRow) -> Placement | None:
+    try:
+        return placement_now(row)
+    except (UnreachableError, ExecutionError):
+        # It has landed, whatever becomes of it now.
+        return None

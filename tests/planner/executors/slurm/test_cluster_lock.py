@@ -288,21 +288,25 @@ def holder(witness, *, machine="", longest=0.2, path=""):
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
 
 
+def killed(process):
+    """Lines that a process has printed, which is killed now."""
+    process.send_signal(signal.SIGKILL)
+    return process.communicate()[0].splitlines()
+
+
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_processes_that_are_killed_anywhere_leave_the_lock_to_others_at_once(slurm, tmp_path):
     draw, said = random.Random(7), []
     holders = [holder(tmp_path / "witness") for _ in range(3)]
-    for _ in range(12):
-        time.sleep(draw.uniform(0.5, 1.5))
-        victim = holders.pop(0)
-        victim.send_signal(signal.SIGKILL)
-        said.append(victim.communicate()[0].splitlines())
+    for _ in range(8):
+        said.append(holders[0].stdout.readline().strip())
+        time.sleep(draw.uniform(0, 0.4))
+        said += killed(holders.pop(0))
         holders.append(holder(tmp_path / "witness"))
     for each in holders:
-        each.send_signal(signal.SIGKILL)
-        each.communicate()
-    assert {line for lines in said for line in lines} == {"held"}
+        said += killed(each)
+    assert set(said) == {"held"}
     with ClusterLock("cluster").held():
         pass
     assert "No reservations" in slurm.command("scontrol", "show", "reservation")
@@ -313,8 +317,7 @@ def test_processes_that_are_killed_anywhere_leave_the_lock_to_others_at_once(slu
 def test_a_killed_process_of_another_machine_blocks_until_its_lock_expires(slurm, tmp_path, monkeypatch):
     other = holder(tmp_path / "witness", machine="0123abcd", longest=1000)
     assert other.stdout.readline() == "held\n"
-    other.send_signal(signal.SIGKILL)
-    other.communicate()
+    killed(other)
     with pytest.raises(LockedError), ClusterLock("cluster").held():
         pass
     now = module._controller_time
