@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.units import print_timestamp
@@ -33,7 +33,9 @@ from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.io.processes import boot_id, process_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_Answer = TypeVar("_Answer")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -43,8 +45,10 @@ _RENEWED_AFTER: Final = 20.0
 _FAR: Final = 20 * 365 * 24 * 3600
 """Seconds from the expiry of a lock to the begin of its reservation."""
 _TRIES: Final = 8
+_ASKED_AGAIN: Final = 3
+"""Times that a command is repeated if it gets no answer."""
 _PAUSE: Final = 0.5
-"""Most seconds before two that withdrew try again."""
+"""Seconds before that, and the most before two that withdrew try again."""
 
 _NAME: Final = re.compile(
     r"gpuplan_lock_(?P<pid>\d+)_(?P<ticks>\d+)_(?P<where>[0-9a-f]{8})_(?P<token>[0-9a-f]{8})_(?P<host>.+)"
@@ -149,11 +153,16 @@ class ClusterLock:
         name, asked = _new_name(), _clock()
         # From here on: an answer may be lost of a lock that was made.
         _held.add(name)
+        begin, node = _begin(), _some_node()
         try:
-            call(
-                *("scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={_begin()}"),
-                *("Duration=1", f"Nodes={_some_node()}", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"),
+            _ask(
+                *("scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={begin}"),
+                *("Duration=1", f"Nodes={node}", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"),
             )
+        except ExecutionError:
+            # The second time it is refused if only the first answer was lost.
+            if name not in _patiently(reservations_table):
+                raise
         except PlannerError:
             _held.discard(name)
             raise
@@ -162,7 +171,7 @@ class ClusterLock:
     def _extend(self) -> None:
         asked = _clock()
         try:
-            call("scontrol", "update", f"ReservationName={self._name}", f"StartTime={_begin()}", "Duration=1")
+            _ask("scontrol", "update", f"ReservationName={self._name}", f"StartTime={_begin()}", "Duration=1")
         except ExecutionError:
             self._lose()
         if _clock() - self._renewed < _LASTS:
@@ -198,9 +207,24 @@ class ClusterLock:
             _delete(name)
 
 
+def _ask(*words: str) -> str:
+    """The answer to a command of Slurm; see `_patiently`."""
+    return _patiently(lambda: call(*words))
+
+
+def _patiently(ask: Callable[[], _Answer]) -> _Answer:
+    """What an answer is, asked for again if it is lost: no apply ends for want of one."""
+    for _ in range(_ASKED_AGAIN):
+        try:
+            return ask()
+        except UnreachableError:
+            time.sleep(_PAUSE)
+    return ask()
+
+
 def _delete(name: str) -> None:
     try:
-        call("scontrol", "delete", f"ReservationName={name}")
+        _ask("scontrol", "delete", f"ReservationName={name}")
     except UnreachableError as error:
         _LOG.warning("phase=apply lock=left reason=%s", error)
     except ExecutionError as error:
@@ -223,7 +247,7 @@ def _live_locks(*, but: str = "", and_but: str = "") -> list[_Lock]:
 
 def _locks() -> list[_Lock]:
     found = []
-    for name, fields in reservations_table().items():
+    for name, fields in _patiently(reservations_table).items():
         if match := _NAME.fullmatch(name):
             pid, ticks, expires = int(match["pid"]), int(match["ticks"]), int(fields["StartTime"]) - _FAR
             found.append(_Lock(name, pid, ticks, match["where"], match["host"], expires))
@@ -250,7 +274,7 @@ def _begin() -> str:
 
 def _controller_time() -> int:
     """Time of the controller, in seconds since 1970."""
-    text = call("sdiag")
+    text = _ask("sdiag")
     match = _NOW.search(text)
     if match is None:
         raise PlannerError(f"`sdiag`: expected `sdiag output at DATE (SECONDS)`, found {text[:80]!r}.")
@@ -259,7 +283,7 @@ def _controller_time() -> int:
 
 def _some_node() -> str:
     """A node for the reservation, which has to have one."""
-    names = call("sinfo", "--all", "--noheader", "--Node", "--Format=NodeList:128").split()
+    names = _ask("sinfo", "--all", "--noheader", "--Node", "--Format=NodeList:128").split()
     if not names:
         raise PlannerError("`sinfo` lists no nodes; expected at least one.")
     return names[0]
