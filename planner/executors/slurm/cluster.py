@@ -284,7 +284,7 @@ class SlurmCluster:
                 self._fail(row, replace(mark, step=MarkStage.FAILED, reason=step.progress.reason))
         self._tried[key] |= {step.deed}
         if step.deed is Deed.LAND and row.running:
-            return replace(step.progress, placement=_placement_now(row))
+            return replace(step.progress, placement=placement_now(row))
         return step.progress
 
     def _notify(self, row: JobRow, mark: Mark) -> None:
@@ -407,11 +407,3 @@ def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
 
 def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:
     return None if row is None else row.marks.of(key)
-
-
-def _placement_now(row: JobRow) -> Placement | None:
-    try:
-        return placement_now(row)
-    except (UnreachableError, ExecutionError):
-        # It has landed, whatever becomes of it now.
-        return None

@@ -231,7 +231,12 @@ def cluster_identity() -> str:
 def placement_now(row: JobRow) -> Placement | None:
     """Where a running job really is, with the indices of its GPUs; None if Slurm does not tell it."""
     held = {}
-    for nodes, cpus, memory, gres in _HELD.findall(call("scontrol", "--details", "show", "job", row.id)):
+    try:
+        text = call("scontrol", "--details", "show", "job", row.id)
+    except (UnreachableError, ExecutionError):
+        # It runs, whatever becomes of it now.
+        return None
+    for nodes, cpus, memory, gres in _HELD.findall(text):
         gpus = [index for each in gpus_of(gres) for index in each.indices]
         for node in hosts(nodes):
             held[node] = Replica(
