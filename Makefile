@@ -56,9 +56,11 @@ test-newest:
 test-oldest:
 	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
-# A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge).
+# A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge). Another version:
+# `tests/support/harness/unpack_slurm.sh /tmp/slurm-24.11 trixie`, then `make test-slurm GPUPLAN_SLURM_ROOT=/tmp/slurm-24.11`.
 test-slurm: $(STAMP)
-	GPUPLAN_EVERY_SEED=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slurm -rs
+	GPUPLAN_SLURM_ROOT=$(GPUPLAN_SLURM_ROOT) GPUPLAN_EVERY_SEED=1 \
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slurm -rs
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -45,7 +45,8 @@ def slurm(tmp_path, monkeypatch):
         pytest.skip(f"Slurm: {reason}")
     # The path of a socket has at most 107 characters.
     with TemporaryDirectory(prefix="slurm-") as short, private_slurm(Path(short) / "s") as cluster:
-        monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, cluster.environment[name])
         monkeypatch.chdir(tmp_path)
         yield cluster
 

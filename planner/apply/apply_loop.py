@@ -25,6 +25,7 @@ from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
+from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.text_format import format_duration
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ class ApplyLoop:
         except UnreachableError as error:
             # It may have begun: the cluster's own mark will tell.
             progress = ActionProgress(ActionPhase.UNKNOWN, str(error))
+        except LockedError:
+            raise
         except PlannerError as error:
             self._fail(step, str(error), begun)
             return
@@ -277,6 +280,8 @@ class ApplyLoop:
             if self._progress_of((key,))[key].phase is not ActionPhase.LANDED:
                 self._fail(step, str(error), begun, retryable=True)
                 return
+        except LockedError:
+            raise
         except PlannerError as error:
             self._fail(step, str(error), begun)
             return
@@ -304,6 +309,9 @@ class ApplyLoop:
     def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
         try:
             return self._cluster.observe(keys)
+        except LockedError:
+            # The cluster is another's now: this apply ends, as if it were killed.
+            raise
         except PlannerError as error:
             return dict.fromkeys(keys, ActionProgress(ActionPhase.UNKNOWN, str(error)))
 

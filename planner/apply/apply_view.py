@@ -58,7 +58,7 @@ class ApplyView:
         self._view.done(step)
 
     def land(self, step: Change, at: Placement | None) -> str:
-        """Note that a step has landed; returns where its job runs if it is not on the planned nodes."""
+        """Note that a step has landed; returns what of its places is not as planned."""
         self._landed.add(step.id)
         self._begun[step.id] = step
         elsewhere = at if at is not None and self._is_elsewhere(step, at) else None
@@ -66,7 +66,9 @@ class ApplyView:
             self._at[step.id] = elsewhere
         if self._stray.pop(step.id, None) is not None or elsewhere is not None:
             self._rebuild()
-        return f"runs on {join_first_names(sorted(elsewhere.nodes))}" if elsewhere else ""
+        if elsewhere is not None:
+            return f"runs on {join_first_names(sorted(elsewhere.nodes))}"
+        return "" if at is None or isinstance(step, NodeAction) else _other_gpus(at, step.after)
 
     def _is_elsewhere(self, step: Change, at: Placement) -> bool:
         """True if a job landed on other places than planned, as far as the cluster can be told them."""
@@ -120,6 +122,17 @@ class ApplyView:
                 case _:
                     # What it would free is not free.
                     pass
+
+
+def _other_gpus(at: Placement, planned: Placement | None) -> str:
+    """The GPUs of a job, if the cluster chose others than the plan expected."""
+    expected = {replica.node: replica.shared_gpus for replica in planned.replicas} if planned else {}
+    other = [
+        f"{','.join(map(str, replica.shared_gpus))} of {replica.node}"
+        for replica in at.replicas
+        if replica.shared_gpus != expected.get(replica.node)
+    ]
+    return f"has GPUs {join_first_names(sorted(other))}" if other else ""
 
 
 def _with_description_of(live: Snapshot, known: Job) -> Snapshot:

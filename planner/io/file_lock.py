@@ -28,12 +28,9 @@ class LockedError(PlannerError):
 
 
 @contextmanager
-def exclusive_lock(thing: Path, *, subject: str, in_public: bool = False) -> Iterator[None]:
+def exclusive_lock(thing: Path, *, subject: str) -> Iterator[None]:
     """
     Hold the lock of a path during the block; the path need not exist yet.
-
-    `in_public` is for a folder that every user may write, such as `/tmp`: no links are followed there, and a
-    lock file of another user is locked and not written.
 
     Raises
     ------
@@ -41,11 +38,10 @@ def exclusive_lock(thing: Path, *, subject: str, in_public: bool = False) -> Ite
         Another process holds the lock; raised at once, with that process and its lock time. `subject` names
         the locked thing in the message.
     """
-    real = thing if in_public else real_path(thing)
+    real = real_path(thing)
     path = real.with_name(f"{real.name}.lock")
     try:
-        flags = os.O_RDWR | os.O_CREAT
-        descriptor = _opened_in_public(path) if in_public else os.open(path, flags, PRIVATE_FILE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     except OSError as error:
         raise PlannerError(
             f"{subject} cannot be locked: {path}: {error.strerror}.\n"
@@ -55,28 +51,12 @@ def exclusive_lock(thing: Path, *, subject: str, in_public: bool = False) -> Ite
         lock(descriptor, subject=subject, holder=descriptor)
         # The content is for messages only, so a full disk must not prevent locking.
         with suppress(OSError):
-            _require_own(descriptor, in_public=in_public)
             os.ftruncate(descriptor, 0)
             # The lock time in messages is the file's modification time, set by this write.
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def _opened_in_public(path: Path) -> int:
-    """The lock file, open for writing if it may be written; OSError if it is a link."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-
-
-def _require_own(descriptor: int, *, in_public: bool) -> None:
-    """Raise OSError if an open file in public may be another file of this user, or is another user's."""
-    found = os.fstat(descriptor)
-    if in_public and (found.st_uid != os.geteuid() or found.st_nlink != 1):
-        raise PermissionError
 
 
 def lock(descriptor: int, *, subject: str, holder: int | None = None) -> None:

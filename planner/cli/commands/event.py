@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.notices import Notice
 
 SIMULATED: Final = "simulated"
+SLURM: Final = "slurm"
 _RELATIVE: Final = re.compile(r"\+(.+)")
 
 
@@ -92,8 +93,8 @@ def event_command(
     """
     Answer a notice at once: nodes of SOURCE are lost or serviced.
 
-    SOURCE is `simulated`, where the notice is recorded, or a snapshot, where only the plan has it. The plan
-    is greedy's: jobs leave the nodes before the time, by migration or with a checkpoint.
+    SOURCE is `simulated` or `slurm`, where the notice is recorded, or a snapshot, where only the plan has it.
+    The plan is greedy's: jobs leave the nodes before the time, by migration or with a checkpoint.
     """
     from datetime import UTC, datetime
 
@@ -102,10 +103,10 @@ def event_command(
     from gpuplan.planner.render.plan.text import plan_text
     from gpuplan.planner.sources.files import default_policy_path, load_policy
 
-    simulated = source == SIMULATED and not Path(source).exists()
-    policy_file = given["policy_file"] or (None if simulated else default_policy_path(source))
+    live = source in (SIMULATED, SLURM) and not Path(source).exists()
+    policy_file = given["policy_file"] or (None if live else default_policy_path(source))
     policy = load_policy(policy_file)
-    snapshot, notice = _recorded(given, kind, None if simulated else source)
+    snapshot, notice = _recorded(given, kind, source, live=live)
     with show_spinner("planning"):
         plan = answer(snapshot, policy, notice, seed=given["seed"], created_at=datetime.now(UTC))
     plan = plan.model_copy(update={"policy_file": policy_file})
@@ -120,8 +121,8 @@ def event_command(
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
-def _recorded(given: dict[str, Any], kind: str, source: str | None) -> tuple[Snapshot, Notice]:
-    """The snapshot with the notice; with `source` None the simulated cluster has it from now on."""
+def _recorded(given: dict[str, Any], kind: str, source: str, *, live: bool) -> tuple[Snapshot, Notice]:
+    """The snapshot with the notice; a cluster that is `live` has it from now on."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.notices import Notice, NoticeKind, require_sensible, with_notice
     from gpuplan.planner.sources.files import load_snapshot
@@ -134,10 +135,18 @@ def _recorded(given: dict[str, Any], kind: str, source: str | None) -> tuple[Sna
         require_sensible(notice, snapshot)
         return notice
 
-    if source is not None:
+    if not live:
         snapshot = load_snapshot(source)
         notice = notice_for(snapshot)
         return with_notice(snapshot, notice), notice
+    if source == SLURM:
+        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+        from gpuplan.planner.executors.slurm.notices import announce
+
+        slurm = SlurmCluster()
+        notice = notice_for(slurm.snapshot())
+        announce(notice)
+        return slurm.snapshot(), notice
     with SimulatedCluster(given["state"]) as cluster:
         notice = notice_for(cluster.snapshot())
         cluster.announce(notice.reservation, drains=notice.drains)

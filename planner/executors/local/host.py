@@ -36,7 +36,6 @@ from gpuplan.planner.executors.local.layouts import (
     has_mig_in_use,
     observe_layout,
 )
-from gpuplan.planner.executors.local.private_files import process_id
 from gpuplan.planner.executors.local.records import (
     Attempt,
     HostMark,
@@ -48,6 +47,7 @@ from gpuplan.planner.executors.local.records import (
 )
 from gpuplan.planner.executors.local.reservations import refusal
 from gpuplan.planner.io.file_lock import exclusive_lock
+from gpuplan.planner.io.processes import process_id
 from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.merge import foreign_beside
 

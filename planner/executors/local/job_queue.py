@@ -23,10 +23,11 @@ from pydantic import ValidationError
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.executors.local.private_files import ProcessId, read_json, write_private
+from gpuplan.planner.executors.local.private_files import read_json, write_private
 from gpuplan.planner.executors.local.records import Record, instant, settled
 from gpuplan.planner.executors.local.runs import Run, RunPhase, run_of, stop, withdraw
 from gpuplan.planner.io.atomic_write import make_directory
+from gpuplan.planner.io.processes import ProcessId
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:

@@ -12,16 +12,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.planner.executors.local import supervisor
-from gpuplan.planner.executors.local.private_files import (
-    ProcessId,
-    boot_id,
-    create_private,
-    descendants,
-    processes_with,
-    read_json,
-    signal_process,
-    write_private,
-)
+from gpuplan.planner.executors.local.private_files import create_private, read_json, write_private
+from gpuplan.planner.io.processes import ProcessId, boot_id, descendants, processes_with, signal_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,14 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.planner.executors.local.private_files import (
-    create_private,
-    descendants,
-    process_id,
-    read_json,
-    signal_process,
-    write_private,
-)
+from gpuplan.planner.executors.local.private_files import create_private, read_json, write_private
+from gpuplan.planner.io.processes import descendants, process_id, signal_process
 
 if TYPE_CHECKING:
     from typing import NoReturn

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
@@ -25,19 +22,20 @@ from gpuplan.planner.executors.interface import (
     UnreachableError,
 )
 from gpuplan.planner.executors.job_steps import Deed, failed
+from gpuplan.planner.executors.slurm.cluster_lock import ClusterLock
 from gpuplan.planner.executors.slurm.commands import (
     call,
     cluster_identity,
     hold,
     jobs_table,
     nodes_table,
+    placement_now,
     update,
 )
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import next_step
+from gpuplan.planner.executors.slurm.job_steps import STOPS, next_step
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
 from gpuplan.planner.executors.slurm.promises import has_promises, set_promises
-from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
@@ -55,8 +53,8 @@ if TYPE_CHECKING:
 _OF_NODES: Final = frozenset(
     {ActionKind.UNCORDON, ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
-_BEGIN_IN: Final = "now+2"
-"""A requeued job that may start in the second of its requeue loses its credential, and fails."""
+_BEGIN_IN: Final = 2
+"""Seconds. A requeued job that may start in the second of its requeue loses its credential, and fails."""
 
 
 class SlurmCluster:
@@ -78,6 +76,7 @@ class SlurmCluster:
         self._node_names: dict[str, str] = {}
         """Slurm's names of nodes with other names in snapshots."""
         self._fences = Fences()
+        self._lock = ClusterLock(f"Slurm cluster {self._identity}")
         self._locked = False
         self._looked = False
         """True once a snapshot was taken under the present lock: what follows is no check."""
@@ -103,9 +102,8 @@ class SlurmCluster:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Lock the cluster against applies by others on this machine."""
-        lock = Path(tempfile.gettempdir()) / f"gpuplan-{re.sub(r'[^A-Za-z0-9]+', '-', self._identity)}"
-        with exclusive_lock(lock, subject=f"Slurm cluster {self._identity}", in_public=True):
+        """Lock the cluster against other applies, on all machines."""
+        with self._lock.held():
             self._locked, self._looked, self._carried_out = True, False, False
             try:
                 yield
@@ -116,6 +114,7 @@ class SlurmCluster:
 
     def snapshot(self) -> Snapshot:
         """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
+        self._lock.keep()
         reading = read_slurm_live(managed=True, fenced=fenced_nodes())
         self._notices = reading.managed
         self._looked = True
@@ -125,6 +124,7 @@ class SlurmCluster:
 
     def begin(self, action: Change, key: str) -> ActionProgress:
         """See `ClusterWriter`."""
+        self._lock.keep()
         self._carried_out = True
         if ActionKind(action.type) not in SLURM_CAN:
             raise ExecutionError(f"{action_subject(action)}: a Slurm cluster cannot {action.type} it.")
@@ -134,6 +134,7 @@ class SlurmCluster:
 
     def observe(self, keys: Collection[str]) -> dict[str, ActionProgress]:
         """See `ClusterWriter`; steps that are due are done, but not by the first look under a lock."""
+        self._lock.keep()
         self._fences.keep()
         kinds = {key: kind_of(key) for key in keys}
         jobs = _jobs_of(kinds)
@@ -155,6 +156,9 @@ class SlurmCluster:
         if self._locked and not self._looked:
             # An apply, or its check, asks first how far the plan went, and an operator may still say no.
             return next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key]).progress
+        if row is None and kind_of(key) in STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:
+            # It ended before it was seen again, and Slurm has forgotten it (MinJobAge): it holds nothing.
+            return LANDED
         try:
             return self._advance(key, row)
         except UnreachableError as error:
@@ -189,6 +193,7 @@ class SlurmCluster:
 
         A job that cannot be requeued is refused: it could not be stopped if another of its group fails.
         """
+        self._lock.keep()
         self._carried_out = True
         row = self._row_of(action.job)
         mark = _mark(row, key)
@@ -211,6 +216,7 @@ class SlurmCluster:
 
     def abort(self, key: str, reason: str) -> None:
         """See `ClusterWriter`: a job that runs is requeued and held; the reason stays in its mark."""
+        self._lock.keep()
         row = jobs_table(subject_of(key)).get(subject_of(key))
         mark = _mark(row, key)
         if row is None or mark is None or mark.step is MarkStage.FAILED:
@@ -222,6 +228,7 @@ class SlurmCluster:
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """See `ClusterWriter`."""
+        self._lock.keep()
         rows = {name: row for name, row in jobs_table().items() if row.pending and name in self._notices}
         set_promises(rows, promises, key)
 
@@ -276,6 +283,8 @@ class SlurmCluster:
             case Deed.FAIL:
                 self._fail(row, replace(mark, step=MarkStage.FAILED, reason=step.progress.reason))
         self._tried[key] |= {step.deed}
+        if step.deed is Deed.LAND and row.running:
+            return replace(step.progress, placement=placement_now(row))
         return step.progress
 
     def _notify(self, row: JobRow, mark: Mark) -> None:
@@ -314,15 +323,16 @@ class SlurmCluster:
         marks = row.marks.with_mark(mark)
         if marks.required is None:
             marks = replace(marks, required=row.required)
-        fields = {"ReqNodeList": mark.nodes, "AdminComment": str(marks)}
+        fields = {"ReqNodeList": mark.nodes}
         own = row.reservation and not row.reservation.startswith(PREFIX)
         if not own and self._fences.of(mark.key).admit(row.user, hosts(mark.nodes)):
             fields["ReservationName"] = self._fences.of(mark.key).name
         elif not own and row.reservation:
             fields["ReservationName"] = ""
         if mark.step is MarkStage.PLACING or "requeued" in row.reason.lower():
-            fields["StartTime"] = _BEGIN_IN
-        update("JobId", row.id, **fields)
+            marks = replace(marks, begin=int(self._now()) + _BEGIN_IN)
+            fields["StartTime"] = f"uts{marks.begin}"
+        update("JobId", row.id, **fields, AdminComment=str(marks))
 
     def _land(self, row: JobRow, mark: Mark) -> None:
         """Mark the action as done, and take back what only the way there needed."""
@@ -330,8 +340,8 @@ class SlurmCluster:
         fields = {"ReservationName": ""} if row.reservation == self._fences.of(mark.key).name else {}
         if row.pending:
             # It may start anywhere again, and at any time.
-            fields |= {"StartTime": "now", "ReqNodeList": marks.required or ""}
-            marks = replace(marks, required=None)
+            marks = replace(marks, required=None, begin=int(self._now()))
+            fields |= {"StartTime": f"uts{marks.begin}", "ReqNodeList": row.marks.required or ""}
         if row.pending or row.running:
             update("JobId", row.id, **fields, AdminComment=str(marks))
 

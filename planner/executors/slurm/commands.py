@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.units import MILLI
 from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
 from gpuplan.planner.sources.slurm.environment import slurm_environment
 from gpuplan.planner.sources.slurm.marks import Marks
+from gpuplan.planner.sources.slurm.values import gpus_of, hosts, indices, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +40,9 @@ _MOST_BY_ONE: Final = 20
 Jobs that are asked for one by one. With one id squeue gets one record; with several the controller sends all
 that it has, and with 50,000 jobs holds its locks for a second.
 """
+
+_HELD: Final = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?", re.MULTILINE)
+"""What a job holds on some of its nodes, all of them alike; Mem is in MiB."""
 
 _FIELD, _ROW = "\x1f", "\x1e"
 _JOB_FIELDS: Final = (
@@ -222,6 +228,30 @@ def cluster_identity() -> str:
     return f"slurm/{fields.get('ClusterName', 'slurm')}@{host}:{fields.get('SlurmctldPort', '')}"
 
 
+def placement_now(row: JobRow) -> Placement | None:
+    """Where a running job really is, with the indices of its GPUs; None if Slurm does not tell it."""
+    held = {}
+    try:
+        text = call("scontrol", "--details", "show", "job", row.id)
+    except (UnreachableError, ExecutionError):
+        # It runs, whatever becomes of it now.
+        return None
+    for nodes, cpus, memory, gres in _HELD.findall(text):
+        gpus = [index for each in gpus_of(gres) for index in each.indices]
+        for node in hosts(nodes):
+            held[node] = Replica(
+                node=name_of(node),
+                gpus=tuple(GpuShare(index=index, milli=MILLI) for index in gpus),
+                cpu_milli=len(indices(cpus)),
+                memory_mib=int(memory),
+            )
+    # A comment of its user may look like a line of this kind.
+    there = hosts(row.nodes)
+    if held.keys() != set(there) or not there:
+        return None
+    return Placement(job=row.id, replicas=tuple(held[node] for node in there))
+
+
 def nodes_table() -> dict[str, NodeRow]:
     """All nodes by name."""
     text = call("sinfo", "--all", "--noheader", "--Node", f"--Format={_format(_NODE_FIELDS)}")
@@ -229,6 +259,16 @@ def nodes_table() -> dict[str, NodeRow]:
         name: NodeRow(name, frozenset(state.upper().split("+")), reason, Marks.read(comment))
         for name, state, reason, comment in _rows(text, len(_NODE_FIELDS))
     }
+
+
+def reservations_table() -> dict[str, dict[str, str]]:
+    """Fields of the reservations that there are, by name."""
+    found = {}
+    for line in call("scontrol", "--oneliner", "show", "reservation").splitlines():
+        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        if name := fields.get("ReservationName", ""):
+            found[name] = fields
+    return found
 
 
 def _format(fields: Iterable[str]) -> str:

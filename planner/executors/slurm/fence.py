@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.action_marks import plan_of
 from gpuplan.planner.executors.interface import ExecutionError
-from gpuplan.planner.executors.slurm.commands import call, jobs_table, update
+from gpuplan.planner.executors.slurm.commands import call, jobs_table, reservations_table, update
 from gpuplan.planner.sources.slurm.values import hosts
 
 if TYPE_CHECKING:
@@ -127,12 +127,13 @@ class Fences:
 
     def leave(self, *, removed: bool) -> None:
         """Forget the fences, and remove those that no job waits for; one that stays ends by itself."""
-        used = bool(self._own)
         self._own.clear()
-        if not used or not removed:
+        if not removed:
             return
         try:
-            remove_fences(jobs_table())
+            # One may be left by an apply that was killed as its last step was done.
+            if _fences():
+                remove_fences(jobs_table())
         except PlannerError as error:
             _LOG.warning("phase=apply fence=left reason=%s", error)
 
@@ -160,21 +161,11 @@ def fenced_nodes() -> frozenset[str]:
     """Slurm's names of the nodes behind fences that no operator has reserved as well."""
     fenced: set[str] = set()
     reserved: set[str] = set()
-    for name, fields in _reservations().items():
+    for name, fields in reservations_table().items():
         if fields.get("State") == "ACTIVE":
             (fenced if name.startswith(PREFIX) else reserved).update(hosts(fields.get("Nodes")))
     return frozenset(fenced - reserved)
 
 
 def _fences() -> dict[str, dict[str, str]]:
-    return {name: fields for name, fields in _reservations().items() if name.startswith(PREFIX)}
-
-
-def _reservations() -> dict[str, dict[str, str]]:
-    """Fields of the reservations that there are, by name."""
-    found = {}
-    for line in call("scontrol", "--oneliner", "show", "reservation").splitlines():
-        fields = dict(part.split("=", 1) for part in line.split() if "=" in part)
-        if name := fields.get("ReservationName", ""):
-            found[name] = fields
-    return found
+    return {name: fields for name, fields in reservations_table().items() if name.startswith(PREFIX)}

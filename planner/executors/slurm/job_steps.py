@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _UNAVAILABLE: Final = "UnavailableNodes"
 """Part of the reason of a job that requires nodes which are down or drained."""
 
-_STOPS: Final = (ActionKind.PREEMPT, ActionKind.RELEASE)
+STOPS: Final = (ActionKind.PREEMPT, ActionKind.RELEASE)
 """Kinds of action after which the job holds nothing."""
 
 
@@ -103,7 +103,7 @@ def _of_stop(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
         return waiting("it ends")
     if row.running or row.configuring:
         return waiting("it ends") if Deed.STOP in tried else under_way(Deed.STOP)
-    stops = kind_of(mark.key) in _STOPS
+    stops = kind_of(mark.key) in STOPS
     if not row.pending:
         return NextStep(Deed.LAND, LANDED) if stops else _failed(f"it is {row.state.lower()}")
     if not row.held:

@@ -28,13 +28,18 @@ _OURS: Final = "gpuplan "
 _DRAIN: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "DRNG"})
 
 
+def is_drained(row: NodeRow) -> bool:
+    """True if no job may start on a node, or all have left it."""
+    return bool(row.states & _DRAIN)
+
+
 def request_node(row: NodeRow, mark: Mark) -> None:
     """Ask for what an action does to a node, and mark it, all in one request."""
     comment = {"Comment": str(row.marks.with_mark(mark))}
     match kind_of(mark.key):
-        case ActionKind.CORDON if not row.states & _DRAIN:
+        case ActionKind.CORDON if not is_drained(row):
             update("NodeName", row.name, State="DRAIN", Reason=f"{_OURS}{plan_of(mark.key)}", **comment)
-        case ActionKind.UNCORDON if row.states & _DRAIN and row.reason.startswith(_OURS):
+        case ActionKind.UNCORDON if is_drained(row) and row.reason.startswith(_OURS):
             update("NodeName", row.name, State="RESUME", **comment)
         case ActionKind.SCALE_UP:
             update("NodeName", row.name, State="POWER_UP", **comment)

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.values import Record
 
 _WORD: Final = "gpuplan"
+_LONGEST_DELAY: Final = 300
+"""
+Seconds from the requeue of a job to its earliest start. Slurm waits until the credential of the last start
+has expired, by default two minutes (`cred_expire` in slurm.conf), and its clock may be ahead.
+"""
 _OUR_HOLDS: Final = ("JobHeldUser", "job_requeued_in_held_state")
 """Reasons of a job that waits for gpuplan; an operator's hold is JobHeldAdmin."""
 _SLURMS_OWN: Final = "it is not handed to gpuplan: Slurm starts it"
@@ -98,7 +103,8 @@ def _as_waiting(record: Record, marks: Marks) -> Record:
     The record as if nothing but gpuplan held the job.
 
     The nodes that gpuplan named for an earlier start are not required by its user. The time of submission is
-    that of the user. The two minutes that Slurm lets a requeued job wait are over once gpuplan releases it.
+    that of the user. The two minutes that Slurm lets a requeued job wait are over once gpuplan releases it;
+    an earliest start that the user sets later counts.
     """
     changed: Record = dict(record)
     if marks.required is not None:
@@ -107,9 +113,15 @@ def _as_waiting(record: Record, marks: Marks) -> Record:
         changed["submit_time"] = marks.submitted
     if "PENDING" in flags(record.get("job_state")) and str(record.get("state_reason")) in _OUR_HOLDS:
         changed |= {"state_reason": "None", "hold": False, "priority": 1}
-        if marks.marks:
+        if marks.marks and not _begins_later(record, marks):
             changed["eligible_time"] = changed["submit_time"]
     return changed
+
+
+def _begins_later(record: Record, marks: Marks) -> bool:
+    """True if the earliest start is one that the user asked for: neither Slurm's nor gpuplan's."""
+    theirs = max(number(record.get("submit_time")) or 0, marks.begin or 0)
+    return (number(record.get("eligible_time")) or 0) > theirs + _LONGEST_DELAY
 
 
 def _promise(job: Job, marks: Marks) -> Promise | None:

@@ -46,6 +46,8 @@ class Marks:
     """Promised start with its nodes, as `START@NODES`."""
     promise_key: str = ""
     """Key of the step that recorded the promise."""
+    begin: int | None = None
+    """Earliest start that gpuplan wrote last, in seconds since 1970; None if it wrote none."""
 
     @classmethod
     def read(cls, text: str) -> Marks:
@@ -69,6 +71,7 @@ class Marks:
                 found.get("submitted"),
                 found.get("promise", ""),
                 found.get("promise_key", ""),
+                found.get("begin"),
             )
         except (ValueError, LookupError, TypeError):
             return cls(text)
@@ -82,6 +85,8 @@ class Marks:
             found["required"] = self.required
         if self.submitted is not None:
             found["submitted"] = self.submitted
+        if self.begin is not None:
+            found["begin"] = self.begin
         if self.promise:
             found |= {"promise": self.promise, "promise_key": self.promise_key}
         own = f"gpuplan:{json.dumps(found, separators=(',', ':'))}" if found else ""

@@ -28,6 +28,7 @@ from gpuplan.planner.sources.slurm.cluster.reservations import (
     Reserved,
     active_nodes,
     calendar_of,
+    lost_nodes,
     reservations_of,
 )
 from gpuplan.planner.sources.slurm.job_names import targets_of, with_exclusive
@@ -161,6 +162,10 @@ def read_slurm(
     read_jobs = handed.jobs_of if managed else jobs_of
     found_jobs = list(_jobs(jobs, read_jobs, around, where("jobs"), note))
     found_jobs = held_once(with_some_gpus(found_jobs, found_nodes), note)
+    lost = lost_nodes(reservations, now)
+    found_nodes = [
+        node.model_copy(update={"drain": True}) if node.name in lost else node for node in found_nodes
+    ]
     calendar = calendar_of(reservations, {node.name for node in found_nodes}, now, note)
     found_nodes = in_use(found_nodes, found_jobs, jobs, note)
     saving = _text(lambda: power_saving_of(texts.config, note), where("config"))

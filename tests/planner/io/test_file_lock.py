@@ -27,36 +27,6 @@ def test_a_second_one_is_refused_and_told_of_the_first(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("name", ["a", "a.lock"])
-def test_in_public_no_link_is_followed(tmp_path, name):
-    """Another user may have put a link there, to a file that only this user may write."""
-    other = tmp_path / "other"
-    other.write_text("precious")
-    (tmp_path / name).symlink_to(other)
-    if name == "a":
-        with exclusive_lock(tmp_path / "a", subject="cluster a", in_public=True):
-            assert not (tmp_path / "other.lock").exists()
-    else:
-        with (
-            pytest.raises(PlannerError, match="cannot be locked"),
-            exclusive_lock(tmp_path / "a", subject="cluster a", in_public=True),
-        ):
-            pass
-    assert other.read_text() == "precious"
-
-
-def test_in_public_a_lock_file_that_is_another_file_too_is_locked_and_not_written(tmp_path):
-    (tmp_path / "other").write_text("precious")
-    os.link(tmp_path / "other", tmp_path / "a.lock")
-    with (
-        exclusive_lock(tmp_path / "a", subject="cluster a", in_public=True),
-        pytest.raises(LockedError),
-        exclusive_lock(tmp_path / "a", subject="cluster a", in_public=True),
-    ):
-        pass
-    assert (tmp_path / "other").read_text() == "precious"
-
-
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
 def test_a_disk_without_room_keeps_nothing_from_locking(tmp_path, monkeypatch, call):
     def full(*_):

@@ -22,6 +22,8 @@ from pathlib import Path
 GPUS_PER_NODE = 8
 NODES = ("gpu01", "gpu02", "gpu03", "gpu04")
 CLOUD = ("cloud01", "cloud02")
+UNPACKED = os.environ.get("GPUPLAN_SLURM_ROOT", "")
+"""Folder that unpack_slurm.sh filled; without it the Slurm that is installed is tested."""
 _WAIT = 60.0
 _DAEMONS = ("slurmctld", "slurmd", "munged")
 
@@ -94,6 +96,14 @@ class PrivateSlurm:
                 words, env=self.environment, stdout=log, stderr=log, start_new_session=True, cwd=self.root
             )
 
+    def configure(self, line):
+        """Set an option in slurm.conf, and have the daemons read it."""
+        file = Path(self.environment["SLURM_CONF"])
+        name = line.partition("=")[0]
+        kept = [each for each in file.read_text().splitlines() if not each.startswith(f"{name}=")]
+        file.write_text("\n".join([line, *kept]) + "\n")
+        self.command("scontrol", "reconfigure")
+
     def kill_node(self, name):
         """Take a node away at once, as a power failure would."""
         words = next(words for words in self.daemons if words[-1] == name)
@@ -124,7 +134,7 @@ def private_slurm(root):
     key.chmod(0o400)
     devices = _devices(root)
     _write_configuration(root, port, devices)
-    environment = {**os.environ, "SLURM_CONF": _configuration(root)}
+    environment = {**os.environ, "SLURM_CONF": _configuration(root), "PATH": _path()}
     cluster = PrivateSlurm(root, port, environment)
     munge = root / "munge"
     try:
@@ -140,8 +150,9 @@ def private_slurm(root):
         )
         _wait_for(munge / "socket")
         cluster.start_daemon(_program("slurmctld"), "-D", "-c")
+        steps = ("-d", _program("slurmstepd")) if UNPACKED else ()
         for node in NODES:
-            cluster.start_daemon(_program("slurmd"), "-D", "-N", node)
+            cluster.start_daemon(_program("slurmd"), "-D", *steps, "-N", node)
         _wait_idle(cluster)
         yield cluster
     finally:
@@ -182,8 +193,14 @@ def _free_ports(count):
             return first
 
 
+def _path():
+    return ":".join(
+        (*([f"{UNPACKED}/bin"] if UNPACKED else []), os.environ.get("PATH", ""), "/usr/sbin", "/sbin")
+    )
+
+
 def _program(name):
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return shutil.which(name, path=_path())
 
 
 def _wait_for(path):
@@ -234,6 +251,7 @@ def _write_configuration(root, port, devices):
         f"SlurmctldLogFile={root}/log/slurmctld.log",
         f"SlurmdLogFile={root}/log/slurmd-%n.log",
         "MailProg=/bin/true",
+        f"PluginDir={UNPACKED}/plugins" if UNPACKED else "",
         "SwitchType=switch/none" if " 22." in version else "",
         "MpiDefault=none",
         "ProctrackType=proctrack/linuxproc",
@@ -282,14 +300,15 @@ def _write_configuration(root, port, devices):
     }
     for name, text in files.items():
         (root / "etc" / name).write_text(f"{text}\n")
+    steps = f" -d {_program('slurmstepd')}" if UNPACKED else ""
     programs = {
         # A node that registers within the second in which it was asked counts as not rebooted.
-        "resume": 'sleep 2; for n in $(scontrol show hostnames "$1"); do slurmd -b -N "$n"; done',
+        "resume": f'sleep 2; for n in $(scontrol show hostnames "$1"); do slurmd -b{steps} -N "$n"; done',
         "suspend": f'for n in $(scontrol show hostnames "$1"); do kill -9 $(cat {root}/slurmd-$n.pid); done',
     }
     for name, text in programs.items():
         program = root / "bin" / name
-        head = f"export SLURM_CONF={root}/etc/slurm.conf PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        head = f"export SLURM_CONF={root}/etc/slurm.conf PATH={_path()}"
         head += (
             "\nexec </dev/null >/dev/null 2>&1"  # or each daemon keeps the files of the one that started it
         )

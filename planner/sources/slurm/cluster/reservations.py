@@ -16,7 +16,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.calendar import Recurring, Reservation
+from gpuplan.models.calendar import Recurring, Reservation, ReservationKind
 from gpuplan.planner.sources.slurm.cluster.nodes import NODE_LABEL
 from gpuplan.planner.sources.slurm.values import fields_of, flags, hosts, name_of, number, words
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESERVATION_LABEL: Final = "slurm/reservation."
 FENCE_PREFIX: Final = "gpuplan"
 """Names of reservations that keep nodes for the jobs of a plan while it is carried out begin so."""
+NOTICE_PREFIX: Final = "gpuplan_notice_"
+"""Those of nodes that are lost or serviced (`gpuplan event slurm`) begin so."""
 
 _WITHOUT_EFFECT: Final = frozenset(
     {
@@ -68,7 +70,12 @@ class SlurmReservation:
     @property
     def is_fence(self) -> bool:
         """True if a plan made it."""
-        return self.name.startswith(FENCE_PREFIX)
+        return self.name.startswith(FENCE_PREFIX) and not self.is_notice
+
+    @property
+    def is_notice(self) -> bool:
+        """True if it is for a notice: no job may be there."""
+        return self.name.startswith(NOTICE_PREFIX)
 
     @property
     def label(self) -> str:
@@ -155,15 +162,22 @@ def calendar_of(
             note(subject, "it is for some cores of its nodes: the whole nodes are closed to other jobs")
         if unread := sorted(each.flags - _WITHOUT_EFFECT):
             note(subject, f"its flags {', '.join(unread)} are not read")
-        found.append(
-            Reservation(
-                name=name_of(each.name),
-                nodes=tuple(nodes),
-                job_labels={each.label: "true"},
-                **_times(each, now, note),
-            )
-        )
+        found.append(Reservation(nodes=tuple(nodes), **_purpose(each), **_times(each, now, note)))
     return tuple(found)
+
+
+def _purpose(each: SlurmReservation) -> dict[str, Any]:
+    if each.is_notice:
+        name = name_of(each.name.removeprefix(NOTICE_PREFIX))
+        return {"name": name, "kind": ReservationKind.MAINTENANCE}
+    return {"name": name_of(each.name), "job_labels": {each.label: "true"}}
+
+
+def lost_nodes(reservations: Iterable[SlurmReservation], now: datetime) -> frozenset[str]:
+    """Nodes with a notice that they do not come back: their jobs should leave."""
+    prefix = f"{NOTICE_PREFIX}spot-notice-"
+    notices = (each for each in reservations if each.name.startswith(prefix) and each.ends > now.timestamp())
+    return frozenset(name_of(node) for each in notices for node in each.nodes)
 
 
 def _times(each: SlurmReservation, now: datetime, note: Callable[[str, str], None]) -> dict[str, Any]:
@@ -203,7 +217,7 @@ class Reserved:
     def _by_node(self) -> dict[str, list[SlurmReservation]]:
         found: dict[str, list[SlurmReservation]] = {}
         for each in self.by_name.values():
-            if not each.is_fence:
+            if not each.is_fence and not each.is_notice:
                 for node in each.nodes:
                     found.setdefault(node, []).append(each)
         return found

@@ -8,6 +8,7 @@ import pytest
 
 from gpuplan.planner.executors.local import private_files
 from gpuplan.planner.executors.local.host import LocalHost
+from gpuplan.planner.io import processes
 from gpuplan.planner.sources.nvml import nvml
 from tests.support.harness.local_jobs import Jobs
 from tests.support.nvml.standin import Machine
@@ -30,9 +31,9 @@ def host(machine, tmp_path):
     for folder in (tmp_path / "host").rglob("run-*.json"):
         watcher = (private_files.read_json(folder) or {}).get("supervisor")
         if watcher:
-            for each in private_files.descendants(watcher["pid"]):
-                private_files.signal_process(each, signal.SIGKILL)
-            private_files.signal_process(private_files.ProcessId(**watcher), signal.SIGKILL)
+            for each in processes.descendants(watcher["pid"]):
+                processes.signal_process(each, signal.SIGKILL)
+            processes.signal_process(processes.ProcessId(**watcher), signal.SIGKILL)
 
 
 @pytest.fixture

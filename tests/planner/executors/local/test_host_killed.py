@@ -14,6 +14,7 @@ import pytest
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.planner.executors.local import private_files, runs
 from gpuplan.planner.executors.local.runs import RunPhase
+from gpuplan.planner.io import processes
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.harness.local_jobs import SLEEP, kinds, wait_until
 
@@ -129,10 +130,10 @@ def test_a_job_without_its_supervisor_is_stopped(jobs, tmp_path):
 def kill_supervisor(jobs, name):
     record = jobs.record(name)
     place = jobs.host.queue.place(record)
-    watcher = private_files.ProcessId(
+    watcher = processes.ProcessId(
         **private_files.read_json(place / f"run-{record.attempt.number}.json")["supervisor"]
     )
-    private_files.signal_process(watcher, signal.SIGKILL)
+    processes.signal_process(watcher, signal.SIGKILL)
     wait_until(lambda: not watcher.alive, "it is killed")
 
 
@@ -140,7 +141,7 @@ def test_a_host_that_was_started_anew_has_no_running_jobs(jobs, monkeypatch):
     jobs.submit("a")
     jobs.apply()
     monkeypatch.setattr(runs, "boot_id", lambda: "another")
-    monkeypatch.setattr(private_files, "boot_id", lambda: "another")
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
     assert jobs.run("a") is None
     assert kinds(jobs.plan()) == ["start/a"]
     assert jobs.record("a").job.failures == 0
@@ -151,8 +152,8 @@ def test_an_id_that_was_given_again_is_not_the_process(jobs):
     jobs.apply()
     place = jobs.host.queue.place(jobs.record("a"))
     run = private_files.read_json(place / "run-1.json")
-    watcher = private_files.ProcessId(**run["supervisor"])
-    other = private_files.ProcessId(os.getpid(), watcher.ticks + 1, watcher.boot)
+    watcher = processes.ProcessId(**run["supervisor"])
+    other = processes.ProcessId(os.getpid(), watcher.ticks + 1, watcher.boot)
     assert not other.alive
     private_files.write_private(place / "run-1.json", {"supervisor": other.document()})
     runs.stop(place, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.planner.executors.interface import ExecutionError, UnreachableError
+from gpuplan.planner.executors.slurm import commands
 from gpuplan.planner.executors.slurm import fence as module
 from gpuplan.planner.executors.slurm.commands import JobRow
 from gpuplan.planner.executors.slurm.fence import Fence, fenced_nodes, remove_fences
@@ -35,7 +36,8 @@ def line(name, nodes, *, state="ACTIVE", users="root"):
 def scontrol(monkeypatch):
     def with_lines(*lines):
         found = Reservations(*lines)
-        monkeypatch.setattr(module, "call", found)
+        for each in (module, commands):
+            monkeypatch.setattr(each, "call", found)
         monkeypatch.setattr(module, "update", lambda *words, **fields: found.asked.append((*words, fields)))
         return found
 

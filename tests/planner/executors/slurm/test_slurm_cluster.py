@@ -17,7 +17,6 @@ from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
-from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
@@ -26,37 +25,22 @@ from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
 from tests.support.harness.private_slurm import CLOUD, NODES
 from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol
+from tests.support.harness.slurm_plans import (
+    EVERYTHING,
+    GANG,
+    WHOLE_NODE,
+    applied,
+    kinds,
+    nodes_of,
+    planned,
+    planned_nodes,
+)
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-GANG = ("-N2", "--ntasks-per-node=1", "--gpus-per-node=h100:4")
-WHOLE_NODE = ("-N1", "--gpus-per-node=h100:8")
-EVERYTHING = ("-N4", "--ntasks-per-node=1", "--gpus-per-node=h100:8", "-p", "high")
-COMMANDS = range(1, 11, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
-"""Changing commands of one preemption and one start."""
+COMMANDS = range(1, 17, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
+"""Changing commands of one preemption and one start, and of two locks: of the check and of the apply."""
 COUNTS_SIGNALS = 'trap "echo signal >> {log}" USR1; while true; do sleep 0.2; done'
-
-
-def planned(cluster, **policy):
-    world = cluster.snapshot()
-    return plan_epoch(world, Policy(**{"solvers": (), **policy}), seed=0, created_at=world.taken_at)
-
-
-def kinds(plan):
-    return sorted(change.id for change in changes_of(plan.actions))
-
-
-def applied(plan, cluster, folder, **how):
-    return apply_plan(plan, cluster, AuditLog(folder / "audit.jsonl"), actor="test", now=lambda: NOW, **how)
-
-
-def nodes_of(cluster):
-    """Nodes of each running job."""
-    return {each.job: each.nodes for each in cluster.snapshot().running_placements}
-
-
-def planned_nodes(plan):
-    return {each.job: each.nodes for each in plan.target.placements}
 
 
 def test_a_gang_runs_on_exactly_the_planned_nodes(slurm, tmp_path):

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 TOGETHER = "gpuplan co_start=pair"
 WHOLE_NODE = ("-N1", "--gpus-per-node=h100:8")
-COMMANDS = range(1, 12, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3)
+COMMANDS = range(1, 16, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3)
 """Changing commands of two starts in two phases."""
 
 

@@ -91,6 +91,26 @@ def test_the_time_of_submission_is_that_of_the_user(tmp_path):
     assert job.submitted_at.timestamp() == 1_700_000_000
 
 
+@pytest.mark.parametrize(
+    ("eligible", "begin", "counts"),
+    [
+        # Slurm lets a requeued job wait for two minutes.
+        (1_700_000_121, None, False),
+        # gpuplan placed it, in vain.
+        (1_700_090_000, 1_700_089_999, False),
+        (1_700_007_200, None, True),
+        (1_700_097_200, 1_700_090_000, True),
+    ],
+)
+def test_an_earliest_start_counts_if_the_user_asked_for_it(tmp_path, eligible, begin, counts):
+    waiting, _ = pending_and_running(tmp_path)
+    marks = Marks(marks=(Mark("p:preempt/1", MarkStage.LANDED),), submitted=1_600_000_000, begin=begin)
+    again = {"comment": "gpuplan", "state_reason": "JobHeldUser", "submit_time": 1_700_000_000}
+    again |= {"eligible_time": eligible, "admin_comment": str(marks)}
+    job = changed(tmp_path, {waiting: again}).snapshot.job_by_name[str(waiting)]
+    assert (job.not_before.timestamp() if job.not_before else None) == (eligible if counts else None)
+
+
 def test_a_promise_is_read_back(tmp_path):
     waiting, _ = pending_and_running(tmp_path)
     marks = Marks(promise="2026-11-23T20:00:00+00:00@gpu02,gpu04", promise_key="p:promises")

@@ -21,10 +21,11 @@ MARKS = st.builds(
     st.none() | TEXTS,
     st.none() | st.integers(0, 2**40),
     TEXTS,
+    st.none() | st.integers(0, 2**40),
 )
-def test_what_is_written_is_read(theirs, marks, required, submitted, promise):
+def test_what_is_written_is_read(theirs, marks, required, submitted, promise, begin):
     promise_key = promise and "key"
-    written = Marks(theirs, tuple(marks), required, submitted, promise, promise_key)
+    written = Marks(theirs, tuple(marks), required, submitted, promise, promise_key, begin)
     assert Marks.read(str(written)) == written
 
 
