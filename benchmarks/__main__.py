@@ -227,6 +227,28 @@ def ablate_command(
     click.echo(ablate.tables(records), nl=False)
 
 
+@main.command("faults")
+@_log_option
+@click.option("--runs", type=click.IntRange(1), default=1000, show_default=True)
+@click.option(
+    "--executor", type=click.Choice(["simulated", "local", "slurm"]), multiple=True, help="Only this."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the first run of each executor."
+)
+@click.option(
+    "--at-a-time", type=click.IntRange(1), default=2, show_default=True, help="Runs of an executor."
+)
+def faults_command(log: Path | None, runs: int, executor: tuple[str, ...], seed: int, at_a_time: int) -> None:
+    """Random faults while plans are carried out; exits with 1 if anything is wrong after the recovery."""
+    from benchmarks.faults import campaign  # noqa: PLC0415 - it needs what the tests need
+
+    chosen = campaign.runs_of(runs, executor or campaign.EXECUTORS, seed)
+    records = [run.record() for run in campaign.measure(chosen, log=log, at_a_time=at_a_time)]
+    click.echo(campaign.tables(records), nl=False)
+    sys.exit(any(record["bad"] for record in records))
+
+
 @main.command("house")
 def house_command() -> None:
     """The structure of the product in figures, beside their goals."""
@@ -240,6 +262,10 @@ def report_command(log: Path) -> None:
     records = read(log)
     if claims := [record for record in records if record["benchmark"] == greedy_claim.NAME]:
         click.echo(f"{greedy_claim.NAME}\n\n{greedy_claim.claim_tables(claims)}")
+    if struck := [record for record in records if record["benchmark"] == "faults"]:
+        from benchmarks.faults import campaign  # noqa: PLC0415 - the same
+
+        click.echo(campaign.tables(struck))
     if losses := [record for record in records if record["benchmark"] == ablate.NAME]:
         click.echo(f"{ablate.NAME}\n\n{ablate.tables(losses)}")
     click.echo(targets.targets_table(records))

@@ -13,10 +13,11 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
 from gpuplan.planner.apply.apply_loop import ApplyLoop
+from gpuplan.planner.apply.interrupted import close_interrupted
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import (
     ApplyOutcome,
@@ -32,6 +33,7 @@ from gpuplan.planner.apply.standing import (
     require_applicable,
     snapshot_for,
 )
+from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,13 +102,19 @@ def apply_plan(
     require_valid_order(plan)
     require_capable(plan, cluster)
     with cluster.exclusively(), audit.writing(actor=actor, now=now) as log:
+        close_interrupted(log, cluster, actor=actor, now=now, but=uid_of(plan))
         standing = _standing(plan, cluster, log.records)
         journal = ApplyJournal(log, plan=plan, cluster=cluster.identity, actor=actor, now=now)
         if not standing.left:
             return _complete(journal, standing)
         approvers = approval.require(plan, cluster.identity, now()) if approval else ()
         live = snapshot_for(plan, cluster, standing)
-        require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
+        try:
+            require_applicable(plan, live, standing, resume=resume, drift_mode=drift_mode)
+        except StalePlanError:
+            # It does not go on, so this is the last time that its records can be completed for certain.
+            close_interrupted(log, cluster, actor=actor, now=now)
+            raise
         before, total = len(standing.done), standing.total
         how = f"resumed: {before} of {total} done before" if before else "from the start"
         _begin(journal, how, standing.owed, approvers)

@@ -52,9 +52,14 @@ def settled_step(mark: ActionMark) -> NextStep | None:
     return None
 
 
-def notice_step(mark: ActionMark, now: float) -> NextStep:
-    """The step of an action on a job that runs: it is notified, and stopped when its time is over."""
-    if mark.step is MarkStage.ASKED:
+def notice_step(mark: ActionMark, now: float, grace: float) -> NextStep:
+    """
+    The step of an action on a job that runs: it is notified, and stopped when its time is over.
+
+    `grace` is the time in seconds that a notified job has.
+    """
+    # More than all of the time is left if the clock was put back: only a second notice ends that wait.
+    if mark.step is MarkStage.ASKED or mark.until - now > grace + 1:
         return NextStep(Deed.NOTIFY, ActionProgress(ActionPhase.ASKED))
     if now < mark.until:
         return waiting(f"it has {mark.until - now:.0f} s to save its work")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -127,7 +128,8 @@ class LocalHost:
         # The queue first: a process that NVML shows later belongs to what holds its GPU by then.
         with self.queue.jobs() as known:
             ran = {name: self.queue.run(record) for name, record in known.items()}
-        ended = self.queue.ended()
+        with self.queue.reachable():
+            ended = self.queue.ended()
         reading = nvml.read_host(nvml.this_host())
         host = reading.snapshot
         own = {name: job_now(record, ran[name], host.taken_at) for name, record in known.items()}
@@ -283,7 +285,8 @@ class LocalHost:
             if record is None:
                 return self._of_ended(key)
             mark = record.mark(key)
-            step = next_step(mark, self.queue.run(record), now=self._now())
+            grace = math.inf if record.notice is None else record.notice.seconds
+            step = next_step(mark, self.queue.run(record), now=self._now(), grace=grace)
             if mark is None or step.deed is Deed.NOTHING:
                 return step.progress
             match step.deed:
@@ -371,5 +374,6 @@ class LocalHost:
             "limit": record.limit,
             "token": secrets.token_hex(16),
         }
-        runs.start(self.queue.place(record), attempt.number, wanted)
+        with self.queue.reachable():
+            runs.start(self.queue.place(record), attempt.number, wanted)
         return self._advance(key)

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.units import print_timestamp
+from gpuplan.planner.executors.interface import UnreachableError
 from gpuplan.planner.executors.local.private_files import read_json, write_private
 from gpuplan.planner.executors.local.records import Record, instant, settled
 from gpuplan.planner.executors.local.runs import Run, RunPhase, run_of, stop, withdraw
@@ -184,8 +185,11 @@ class JobQueue:
     def _withdraw_orphan(self, record: Record) -> None:
         """Give up an attempt that no supervisor has begun, if what was to have it begun is killed."""
         attempt, run = record.attempt, self.run(record)
-        absent = attempt is not None and run is not None and run.phase is RunPhase.ABSENT
-        if attempt is not None and absent and not ProcessId(*attempt.begun_by).alive:
+        if attempt is None or run is None or run.phase is not RunPhase.ABSENT:
+            return
+        beginner = ProcessId(*attempt.begun_by)
+        # This process waits until a supervisor has begun, so what it finds absent later could not be begun.
+        if beginner.pid == os.getpid() or not beginner.alive:
             withdraw(self.place(record), attempt.number)
 
     def _settle(self, record: Record) -> Record:
@@ -198,7 +202,9 @@ class JobQueue:
             self.save(new)
         if new.ended is not None:
             place = self.place(new)
-            (place / "command.json").unlink(missing_ok=True)
+            # With what killed processes were writing there: none of the job is left, so nothing writes now.
+            for file in (place / "command.json", *place.glob(".*.tmp")):
+                file.unlink(missing_ok=True)
             place.rename(self.folder / "ended" / place.name)
         return new
 
@@ -215,12 +221,24 @@ class JobQueue:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.folder / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with self.reachable():
+            descriptor = os.open(self.folder / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Turn errors of the disk into UnreachableError: what was being written may be there or not."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(descriptor)
+        except OSError as error:
+            raise UnreachableError(
+                f"queue {self.folder} cannot be used: {error.strerror or error}.\n"
+                "Check that its disk has room and may be written; what was begun can then go on."
+            ) from None
 
 
 def _row(record: Record, run: Run | None) -> dict[str, str]:

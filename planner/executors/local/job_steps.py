@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 _BEGINS: Final = (RunPhase.ABSENT, RunPhase.STARTING)
 
 
-def next_step(mark: HostMark | None, run: Run | None, *, now: float) -> NextStep:
-    """The next step of an action; `run` is the attempt that is under way, None if the job waits."""
+def next_step(mark: HostMark | None, run: Run | None, *, now: float, grace: float = math.inf) -> NextStep:
+    """
+    The next step of an action; `run` is the attempt that is under way, None if the job waits.
+
+    `grace` is the time in seconds that the job asked for before it is stopped.
+    """
     if mark is None:
         return NO_STEP
     if over := settled_step(mark):
@@ -45,7 +50,7 @@ def next_step(mark: HostMark | None, run: Run | None, *, now: float) -> NextStep
         return under_way(Deed.STOP, "it ends")
     if run.phase in _BEGINS:
         return waiting("it begins")
-    return notice_step(mark, now)
+    return notice_step(mark, now, grace)
 
 
 def _of_placement(run: Run | None) -> NextStep:

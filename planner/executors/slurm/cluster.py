@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from gpuplan.planner.executors.slurm.commands import JobRow, NodeRow
 
 
+_LOG: Final = logging.getLogger(__name__)
+
 _OF_NODES: Final = frozenset(
     {ActionKind.UNCORDON, ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
 )
@@ -84,6 +89,8 @@ class SlurmCluster:
         """True if this lock was for more than a check of a plan of which steps are left."""
         self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
+        self._unlanded: set[str] = set()
+        """Actions that the first look under the present lock found done, and not marked as done."""
 
     @property
     def identity(self) -> str:
@@ -108,6 +115,7 @@ class SlurmCluster:
             try:
                 yield
             finally:
+                self._land_what_has_landed()
                 self._locked = False
                 # A check leaves what a killed apply fenced, or others would take it before the apply goes on.
                 self._fences.leave(removed=self._carried_out)
@@ -152,10 +160,28 @@ class SlurmCluster:
         self._carried_out |= over or self._looked
         return found
 
+    def _land_what_has_landed(self) -> None:
+        """Mark as done what the first look found done without a mark: nothing looks at it again."""
+        keys = tuple(self._unlanded) if self._carried_out else ()
+        self._unlanded.clear()
+        try:
+            for key in keys:
+                row = jobs_table(subject_of(key)).get(subject_of(key))
+                mark = _mark(row, key)
+                # An action of this plan may have changed the job since.
+                step = next_step(mark, row, now=self._now(), tried=frozenset())
+                if row is not None and mark is not None and step.deed is Deed.LAND:
+                    self._land(row, mark)
+        except PlannerError as error:
+            _LOG.warning("phase=apply mark=left reason=%s", error)
+
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
         if self._locked and not self._looked:
             # An apply, or its check, asks first how far the plan went, and an operator may still say no.
-            return next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key]).progress
+            step = next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key])
+            if step.deed is Deed.LAND:
+                self._unlanded.add(key)
+            return step.progress
         if row is None and kind_of(key) in STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:
             # It ended before it was seen again, and Slurm has forgotten it (MinJobAge): it holds nothing.
             return LANDED
@@ -268,7 +294,9 @@ class SlurmCluster:
     def _advance(self, key: str, row: JobRow | None) -> ActionProgress:
         """Do the next step of an action if its time has come."""
         mark = _mark(row, key)
-        step = next_step(mark, row, now=self._now(), tried=self._tried[key])
+        notice = self._notices.get(subject_of(key))
+        grace = math.inf if notice is None else notice.seconds
+        step = next_step(mark, row, now=self._now(), tried=self._tried[key], grace=grace)
         if row is None or mark is None or step.deed is Deed.NOTHING:
             return step.progress
         match step.deed:

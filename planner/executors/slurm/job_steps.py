@@ -7,6 +7,7 @@ signal and the time that it asked for. To migrate is to stop and to place.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
@@ -35,11 +36,14 @@ STOPS: Final = (ActionKind.PREEMPT, ActionKind.RELEASE)
 """Kinds of action after which the job holds nothing."""
 
 
-def next_step(mark: Mark | None, row: JobRow | None, *, now: float, tried: frozenset[Deed]) -> NextStep:
+def next_step(
+    mark: Mark | None, row: JobRow | None, *, now: float, tried: frozenset[Deed], grace: float = math.inf
+) -> NextStep:
     """
     The next step of an action.
 
     `tried` are the deeds of the action that this process did since the mark was written: they are waited for.
+    `grace` is the time in seconds that the job asked for before it is stopped, if that is known.
     """
     if row is None:
         return NextStep(Deed.NOTHING, GONE)
@@ -53,7 +57,7 @@ def next_step(mark: Mark | None, row: JobRow | None, *, now: float, tried: froze
         return _of_placement(mark, row, tried)
     if mark.step is MarkStage.STOPPING:
         return _of_stop(mark, row, tried)
-    return _of_notice(mark, row, now, tried)
+    return _of_notice(mark, row, now, tried, grace)
 
 
 def _of_placement(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
@@ -90,11 +94,11 @@ def _landed_on(there: set[str], row: JobRow) -> NextStep:
     return NextStep(Deed.LAND, LANDED)
 
 
-def _of_notice(mark: Mark, row: JobRow, now: float, tried: frozenset[Deed]) -> NextStep:
+def _of_notice(mark: Mark, row: JobRow, now: float, tried: frozenset[Deed], grace: float) -> NextStep:
     """A running job is notified, and stopped when its time is over."""
     if not row.running and not row.configuring:
         return _of_stop(mark, row, tried)
-    return notice_step(mark, now)
+    return notice_step(mark, now, grace)
 
 
 def _of_stop(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:

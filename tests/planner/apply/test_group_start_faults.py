@@ -110,7 +110,8 @@ def started_whole(log):
 def was_judged(log):
     """True if the last apply got as far as to begin steps: one that found the plan stale did nothing."""
     records = verify_log(log.path).records if log.path.exists() else ()
-    return bool(records) and records[-1].kind.value == "end"
+    last = records[-1] if records else None
+    return last is not None and last.kind.value == "end" and not last.detail.startswith("interrupted")
 
 
 def assert_each_is_recorded_once(records):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 
+import pytest
+
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.plan.actions import changes_of
+from gpuplan.planner.executors.interface import UnreachableError
+from gpuplan.planner.executors.local import job_queue, runs
 from tests.support.harness.local_jobs import kinds, wait_until
 
 H100 = "GPU-5a7d0000-0000-4000-8000-%012x"
@@ -175,3 +180,37 @@ def test_command_files_are_gone_once_a_job_has_ended(jobs):
     jobs.apply()
     jobs.ended("a")
     assert not list(jobs.host.queue.folder.rglob("command.json"))
+
+
+def test_a_full_disk_makes_the_queue_unreachable_and_loses_nothing(jobs, monkeypatch):
+    """An apply goes on after that, since what was begun is in the queue or not at all."""
+    jobs.submit("a")
+    plan = jobs.plan()
+    real, count = runs.write_private, iter(range(100))
+
+    def full(path, content):
+        if next(count) < 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, content)
+
+    monkeypatch.setattr(runs, "write_private", full)
+    outcome = jobs.apply(plan)
+    assert outcome.done == ("start/a",)
+    assert jobs.record("a").attempts == 3
+
+    monkeypatch.setattr(job_queue, "write_private", lambda *_: full_disk())
+    with pytest.raises(UnreachableError, match="No space left on device"):
+        jobs.submit("b")
+
+
+def full_disk():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_what_a_killed_process_was_writing_goes_with_its_job(jobs):
+    jobs.submit("a", "true")
+    place = jobs.host.queue.place(jobs.record("a"))
+    (place / ".record.json.0123abcd.tmp").touch()
+    jobs.apply()
+    jobs.ended("a")
+    assert not list(jobs.host.queue.folder.rglob("*.tmp"))

@@ -45,6 +45,14 @@ def test_the_notice_ends_with_its_time():
     assert next_step(mark, RUNS, now=20).deed is Deed.STOP
 
 
+def test_a_clock_that_was_put_back_makes_a_notice_no_longer():
+    """Half a minute is left of a notice of ten seconds: it is given again, and lasts ten."""
+    mark = HostMark(key="p:preempt/a", step=MarkStage.NOTIFIED, until=40)
+    assert next_step(mark, RUNS, now=10, grace=10).deed is Deed.NOTIFY
+    assert next_step(mark, RUNS, now=30, grace=10).deed is Deed.NOTHING
+    assert next_step(mark, RUNS, now=40, grace=10).deed is Deed.STOP
+
+
 def test_nothing_is_done_without_a_mark():
     assert next_step(None, RUNS, now=0).progress.phase is ActionPhase.NOT_BEGUN
 

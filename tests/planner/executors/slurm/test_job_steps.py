@@ -118,3 +118,10 @@ def test_every_step_of_every_kind_has_an_answer_in_every_state(kind, step, state
 def test_a_job_that_is_gone_says_nothing_of_its_actions():
     assert next_step(None, None, now=NOW, tried=NONE_TRIED).progress.phase is ActionPhase.GONE
     assert next_step(None, RUNNING, now=NOW, tried=NONE_TRIED).progress.phase is ActionPhase.NOT_BEGUN
+
+
+def test_a_clock_that_was_put_back_makes_a_notice_no_longer():
+    mark = Mark("plan:preempt/7", MarkStage.NOTIFIED, "gpu01", int(NOW) + 3600)
+    running = row("RUNNING", nodes="gpu01")
+    assert next_step(mark, running, now=NOW, tried=NONE_TRIED, grace=60).deed is Deed.NOTIFY
+    assert next_step(mark, running, now=NOW, tried=NONE_TRIED).deed is Deed.NOTHING

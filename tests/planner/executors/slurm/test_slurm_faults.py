@@ -78,6 +78,26 @@ def test_a_plan_is_carried_out_once_whatever_is_lost_on_the_way(slurm, tmp_path,
     assert faults.lost + faults.unanswered > 0
 
 
+def test_a_start_that_was_killed_before_its_mark_is_marked_by_the_next_apply(slurm, tmp_path, monkeypatch):
+    job = slurm.submit("-N1", "--gpus-per-node=h100:4")
+    plan = planned(SlurmCluster())
+    log = AuditLog(tmp_path / "audit.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(SlurmCluster, "_land", killed)
+        with pytest.raises(KeyboardInterrupt):
+            applied(plan, SlurmCluster(), log)
+    assert '"step":"landed"' not in slurm.command("scontrol", "show", "job", job)
+
+    applied(plan, SlurmCluster(), log, resume=True)
+
+    assert '"step":"landed"' in slurm.command("scontrol", "show", "job", job)
+    assert verify_log(log.path).records[-1].detail.startswith("complete")
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
 NOTICES = ("gpuplan", "gpuplan signal=CONT@2")
 
 
