@@ -78,9 +78,9 @@ class HealthPolicy(Noun):
     """Rules that judge what was measured of GPUs."""
 
     heat: HeatRule = Field(default_factory=HeatRule)
-    """A GPU that stays hot."""
+    """When a GPU is too hot, and what follows."""
     idle: IdleRule = Field(default_factory=IdleRule)
-    """A GPU that does nothing although a job holds it."""
+    """When a GPU with a job does too little, and what follows."""
     uncorrectable: HealthAction = HealthAction.EXCLUDE
     """What follows from uncorrectable ECC errors since the last reset of a GPU."""
     row_remap: HealthAction = HealthAction.EXCLUDE

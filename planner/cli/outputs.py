@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuplan.planner.cli.console_log import say_in_colour, say_json
-from gpuplan.planner.cli.options import PlanFile, ascii_only, terminal_width
+from gpuplan.planner.cli.options import FactsType, PlanFile, ascii_only, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,9 @@ def _reader_of(output: Path, ctx: click.Context) -> str | None:
     if wanted is None:
         return None
     for parameter in ctx.command.params:
-        if parameter.type is not click.STRING and not isinstance(parameter.type, click.Path | PlanFile):
+        if parameter.type is not click.STRING and not isinstance(
+            parameter.type, click.Path | PlanFile | FactsType
+        ):
             continue
         given = ctx.params.get(parameter.name or "")
         for value in given if isinstance(given, tuple) else (given,):

@@ -44,7 +44,8 @@ def test_every_command_that_writes_files_guards_its_inputs():
     }
 
     assert writing == {
-        *("approve", "event", "plan", "run", "search-log", "simulate", "snapshot", "sweep", "whatif"),
+        *("approve", "event", "plan", "rollback", "run", "search-log", "simulate", "snapshot", "sweep"),
+        "whatif",
     }
     assert all(isinstance(cli.commands[name], WritingCommand) for name in writing)
     others = [each for name in cli.commands.keys() - writing for each in cli.commands[name].params]
