@@ -16,6 +16,7 @@ import numpy as np
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.health.findings import with_exclusions
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.models.validation.damage import survey_damage
@@ -108,7 +109,8 @@ def digest(source):
 def search(source, seconds, solvers=("milp",)):
     """Plans and bounds that each solver finds within so many seconds, and bounds that need no search."""
     folder = str(ROOT / source)
-    snapshot, policy = survey_damage(load_snapshot(folder)).sound, load_policy(default_policy_path(folder))
+    policy = load_policy(default_policy_path(folder))
+    snapshot = survey_damage(with_exclusions(load_snapshot(folder), policy.health)).sound
     # Among tiers a bound is that of plans which serve the higher priorities as well: of no others.
     policy = policy.model_copy(update={"priority": BY_WEIGHT, "objective": by_value().objective})
     problem = build_problem(snapshot, policy)
