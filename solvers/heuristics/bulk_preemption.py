@@ -15,7 +15,7 @@ import numpy as np
 from gpuplan.models.eligibility.preemption_order import may_use_freed
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
 
@@ -47,14 +47,18 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
             classes[index].options, key=lambda option: -market.points_above_price(index, option)
         ):
             if market.points_above_price(index, option) >= 0:
-                ledger.place(index, option, jobs=ledger.jobs_left(index))
+                placement.place(ledger, index, option, jobs=ledger.jobs_left(index))
         if classes[index].minimum > 1:
             # Once other jobs have started, a gang no longer finds so many nodes.
             preempt_for_waiting(ledger, [index], preemption, deadline=deadline)
     preempt_for_waiting(ledger, paying, preemption, deadline=deadline)
     restore_preempted(ledger)
     fill_free_capacity(ledger)
-    owed = [index for index in order if any(ledger.quota.owed(*each) for each in _quota_keys(classes[index]))]
+    owed = [
+        index
+        for index in order
+        if any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
+    ]
     if preempt_for_waiting(ledger, owed, preemption, deadline=deadline):
         restore_preempted(ledger)
         fill_free_capacity(ledger)
@@ -66,7 +70,7 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
 
     Each guarantee gives up only what it can spare, if most of the jobs that would pay the price start.
     """
-    incumbents, quota = ledger.problem.incumbents, ledger.quota
+    incumbents, quota = ledger.problem.incumbents, ledger.queues.quota
     premium = ledger.params.bulk_preemption.premium
     losses = []
     for index, incumbent in enumerate(incumbents):
@@ -109,7 +113,9 @@ def _start_guaranteed(
     for index in order:
         if classes[index].starts_alone and not is_late(deadline):
             milli = classes[index].shape.quota_milli * classes[index].minimum
-            helped = [each for at in _quota_keys(classes[index]) for each in ledger.quota.guarantees_of(*at)]
+            helped = [
+                each for at in _quota_keys(classes[index]) for each in ledger.queues.quota.guarantees_of(*at)
+            ]
             while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):
                 for each in helped:
                     spare[each] += milli
@@ -118,7 +124,9 @@ def _start_guaranteed(
 def _start(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
     """Start one job of a class, preempting other jobs if necessary."""
     options = ledger.problem.classes[index].options
-    return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
+    return any(placement.place(ledger, index, option, jobs=1) for option in options) or preemption.make_room(
+        index
+    )
 
 
 def _quota_keys(job_class: JobClass) -> list[tuple[int, str | None]]:
@@ -128,13 +136,13 @@ def _quota_keys(job_class: JobClass) -> list[tuple[int, str | None]]:
 
 def _guarantee_slack(ledger: Ledger, market: MarketPrices) -> list[float]:
     """Thousandths of GPUs that each guarantee can spare, given the jobs that are likely to start."""
-    spare = [-float(missing) for missing in ledger.quota.missing]
+    spare = [-float(missing) for missing in ledger.queues.quota.missing]
     for index, job_class in enumerate(ledger.problem.classes):
         if job_class.role is ClassRole.START and job_class.options:
             option = max(job_class.options, key=lambda option: market.points_above_price(index, option))
             milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * ledger.jobs_left(index)
             if milli and market.points_above_price(index, option) > 0:
-                for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
+                for each in ledger.queues.quota.guarantees_of(job_class.queue, option.gpu_model):
                     spare[each] += ledger.params.bulk_preemption.expected_share * milli
     return spare
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.job_ledger import JobLedger
+    from gpuplan.solvers.state.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
 
 
-def place_job(ledger: JobLedger, index: int, option: Option, nodes: Ints | None = None) -> bool:
+def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = None) -> bool:
     """Place one job of a class where that pays; False if there is no such place."""
     job_class = ledger.problem.classes[index]
-    mark, before = ledger.mark(), ledger.objective
+    mark, before = ledger.undo.mark(), ledger.objective
     for sites in _candidate_sites(ledger, index, option, nodes):
         if len(sites) == job_class.minimum:
             made = ledger.settle(index, option, sites, jobs=1)
@@ -41,18 +41,18 @@ def place_job(ledger: JobLedger, index: int, option: Option, nodes: Ints | None 
                 grow(ledger, made[0], nodes, most=None if all_pay else job_class.initial_replicas(option))
             if made and ledger.objective >= before:
                 return True
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     return False
 
 
-def grow(ledger: JobLedger, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
+def grow(ledger: Ledger, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
     """Add replicas to a placed elastic job, up to `most` in all, while sites and quota last."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
     best = job_class.most(placed.option)
     wanted = min(
         (best if most is None else min(most, best)) - len(placed.sites),
-        ledger.headroom(job_class, placed.option, replicas=1),
+        ledger.queues.headroom(job_class, placed.option, replicas=1),
     )
     if wanted <= 0:
         return
@@ -64,18 +64,18 @@ def grow(ledger: JobLedger, number: int, nodes: Ints | None = None, *, most: int
         ledger.add_sites(number, more)
 
 
-def _add_replicas(ledger: JobLedger, number: int, wanted: int, nodes: Ints | None = None) -> None:
+def _add_replicas(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
     """Add up to `wanted` replicas to a placed job, one at a time, while that pays."""
     placed = ledger.placed[number]
     job_class = ledger.problem.classes[placed.job_class]
-    scope = ledger.nodes_of(placed.option) if nodes is None else ledger.nodes_within(placed.option, nodes)
+    scope = _nodes_of(ledger, placed.option, nodes)
     if (level := job_class.together.required) is not None:
         of = ledger.domains.of(level)
         scope = scope[of[scope] == of[placed.sites[0].node]]
     for near in _near_first(ledger, job_class, scope, placed.sites):
         picker = _Picker(ledger, placed.job_class, ledger.placed[number].sites)
         for _ in range(wanted):
-            mark, before = ledger.mark(), ledger.objective
+            mark, before = ledger.undo.mark(), ledger.objective
             # The job must not conflict with itself: it is off the ledger while its next site is searched.
             now = ledger.placed[number]
             ledger.put(number, None)
@@ -84,13 +84,18 @@ def _add_replicas(ledger: JobLedger, number: int, wanted: int, nodes: Ints | Non
             if more:
                 ledger.add_sites(number, more)
             if not more or ledger.objective < before:
-                ledger.rollback(mark)
+                ledger.undo.rollback(mark)
                 break
             wanted -= 1
 
 
+def _nodes_of(ledger: Ledger, option: Option, nodes: Ints | None) -> Ints:
+    rules = ledger.feasibility
+    return rules.nodes_of(option) if nodes is None else rules.nodes_within(option, nodes)
+
+
 def _near_first(
-    ledger: JobLedger, job_class: JobClass, scope: Ints, sites: tuple[ReplicaSite, ...]
+    ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[ReplicaSite, ...]
 ) -> Iterator[Ints]:
     """Nodes in the domains of the preferred level that the job already uses, then all nodes."""
     level = job_class.together.preferred
@@ -101,7 +106,7 @@ def _near_first(
 
 
 def _candidate_sites(
-    ledger: JobLedger, index: int, option: Option, nodes: Ints | None
+    ledger: Ledger, index: int, option: Option, nodes: Ints | None
 ) -> Iterator[list[ReplicaSite]]:
     """Sites taken for a gang, one attempt after the other; the caller rolls back unused attempts."""
     job_class = ledger.problem.classes[index]
@@ -110,8 +115,8 @@ def _candidate_sites(
     if rules.required is None and rules.preferred is None and rules.spread is None:
         yield ledger.take(index, ledger.node_scores(index, option, nodes), wanted)
         return
-    scope = ledger.nodes_of(option) if nodes is None else ledger.nodes_within(option, nodes)
-    room = ledger.room(index, scope, job_class.maximum)
+    scope = _nodes_of(ledger, option, nodes)
+    room = ledger.feasibility.room(index, scope, job_class.maximum)
     if rules.required is None:
         if picker.total(scope, room) >= wanted:
             yield picker.gather(scope, room, wanted)
@@ -139,7 +144,7 @@ def _tightest_first(
 class _Picker:
     """Takes sites for one job by best fit, within the limit of its spread on each domain."""
 
-    def __init__(self, ledger: JobLedger, index: int, sites: tuple[ReplicaSite, ...]) -> None:
+    def __init__(self, ledger: Ledger, index: int, sites: tuple[ReplicaSite, ...]) -> None:
         self.ledger = ledger
         self._index = index
         self._rules = ledger.problem.classes[index].together
@@ -182,10 +187,10 @@ class _Picker:
     def take(self, nodes: Ints, wanted: int) -> list[ReplicaSite]:
         """Take up to `wanted` sites on nodes."""
         ledger = self.ledger
-        board = NodeScores(ledger, ledger.tenants[self._index], nodes)
+        board = NodeScores(ledger.feasibility, ledger.tenants[self._index], nodes)
         sites: list[ReplicaSite] = []
         self._close_full(board)
-        while len(sites) < wanted and (node := board.best(ledger)) is not None:
+        while len(sites) < wanted and (node := board.best(ledger.feasibility)) is not None:
             sites.append(ledger.take_site_on(self._index, node))
             self._count(sites[-1])
             self._close_full(board)

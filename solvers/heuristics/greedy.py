@@ -77,7 +77,7 @@ def greedy_by_priority(
     ledger, last = done.ledger, problem.priorities[-1]
     found = {last: target_of(ledger, running)}
     for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         ledger.current_priority = priority
         if not _finish(ledger, deadline):
             break
@@ -169,7 +169,7 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: Pl
             # Of several models of GPU, the fill may choose one that does not count for the guarantee.
             _withdraw_early_starts(ledger)
         points.append(ledger.objective)
-        marks.append(ledger.mark())
+        marks.append(ledger.undo.mark())
     ledger.current_priority = None
     if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline, params)
@@ -194,10 +194,10 @@ def _withdraw_early_starts(ledger: Ledger) -> int:
     ]
     withdrawn = 0
     for number in sorted(early, key=lambda each: problem.classes[ledger.placed[each].job_class].priority):
-        mark, placed = ledger.mark(), ledger.placed[number]
+        mark, placed = ledger.undo.mark(), ledger.placed[number]
         ledger.remove(number)
-        if ledger.quota.owed(problem.classes[placed.job_class].queue, placed.option.gpu_model):
-            ledger.rollback(mark)
+        if ledger.queues.quota.owed(problem.classes[placed.job_class].queue, placed.option.gpu_model):
+            ledger.undo.rollback(mark)
         else:
             withdrawn += 1
     return withdrawn
@@ -272,13 +272,13 @@ def single_domain_gangs(problem: Problem) -> list[int]:
 def _plan_gang(listing: ListScheduler, preemption: PreemptionSearch, index: int) -> bool:
     """Start or reserve one job, or preempt for it if that is worth more; False if it finds no place."""
     ledger = preemption.ledger
-    mark, before = ledger.mark(), ledger.objective
+    mark, before = ledger.undo.mark(), ledger.objective
     found = listing.plan_one(index)
     brought = ledger.objective - before
     if brought >= ledger.problem.classes[index].most_points:
         return found
-    ledger.rollback(mark)
+    ledger.undo.rollback(mark)
     if preemption.make_room(index) and ledger.objective - before > brought:
         return True
-    ledger.rollback(mark)
+    ledger.undo.rollback(mark)
     return listing.plan_one(index)

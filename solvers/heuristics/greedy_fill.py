@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints import coscheduled_groups
+from gpuplan.solvers.heuristics import coscheduled_groups, gang_placement, placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,7 +54,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
                     coscheduled_groups.start_group(ledger, party_of[index])
-            elif ledger.is_single_replica(index):
+            elif placement.is_single_replica(ledger, index):
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))
@@ -62,7 +62,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
                     # A scaled job gets its size before the next job starts.
                     at_once = 1 if classes[index].scaled else jobs
                     while jobs > 0 and _pays(ledger, index, option):
-                        placed = ledger.place(index, option, jobs=at_once)
+                        placed = placement.place(ledger, index, option, jobs=at_once)
                         jobs -= placed
                         if placed < at_once or not classes[index].scaled:
                             break
@@ -84,7 +84,7 @@ def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> No
     full: set[int] = set()
     for _, _, index in sorted(turns):
         # Filling frees nothing: a class that finds no room now finds none later.
-        if index not in full and not ledger.place_single(index):
+        if index not in full and not placement.place_single(ledger, index):
             full.add(index)
 
 
@@ -92,7 +92,7 @@ def grow_running_jobs(ledger: Ledger, growing: Iterable[int]) -> None:
     """Add replicas to running elastic jobs, given by their classes, as far as these fit."""
     for index in growing:
         for option in ledger.problem.classes[index].options:
-            ledger.place(index, option, jobs=1)
+            placement.place(ledger, index, option, jobs=1)
 
 
 def grow_placed_jobs(ledger: Ledger) -> None:
@@ -100,7 +100,7 @@ def grow_placed_jobs(ledger: Ledger) -> None:
     classes = ledger.problem.classes
     for number, placed in sorted(ledger.placed.items()):
         if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
-            ledger.grow(number)
+            gang_placement.grow(ledger, number)
     heap = [
         (-worth, number) for number in sorted(ledger.placed) if (worth := _next_replica(ledger, number)) > 0
     ]
@@ -108,7 +108,7 @@ def grow_placed_jobs(ledger: Ledger) -> None:
     while heap:
         _, number = heappop(heap)
         before = len(ledger.placed[number].sites)
-        ledger.grow(number, most=before + 1)
+        gang_placement.grow(ledger, number, most=before + 1)
         if len(ledger.placed[number].sites) > before and (worth := _next_replica(ledger, number)) > 0:
             heappush(heap, (-worth, number))
 
@@ -211,7 +211,7 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
             continue
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
-        owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
+        owed = ledger.queues.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
         for most, _ in owed:
             bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
             entries.append((_rank(problem, sizes, index, bonus), index, 0, -(-most // milli)))
@@ -240,4 +240,4 @@ def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -
         placed = ledger.placed[number]
         option = ledger.problem.classes[placed.job_class].options[position]
         if placed.option.gpu_model == option.gpu_model:
-            ledger.grow(number, most=size)
+            gang_placement.grow(ledger, number, most=size)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics import coscheduled_groups, future_reservations, placement
 from gpuplan.solvers.heuristics.greedy_fill import grow_placed_jobs, grow_running_jobs, placement_queue
-from gpuplan.solvers.state.constraints import coscheduled_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.problem.jobs import JobClass, Option
-    from gpuplan.solvers.state.constraints.coscheduled_groups import CoStartGroup
+    from gpuplan.solvers.heuristics.coscheduled_groups import CoStartGroup
     from gpuplan.solvers.state.ledger import Ledger
 
 _NOW: Final = 0
@@ -96,7 +96,7 @@ def cancel_starts(ledger: Ledger, index: int) -> None:
 
 
 def _predecessors_done(ledger: Ledger, index: int, slot: int) -> bool:
-    ready = ledger.ready(index)
+    ready = ledger.starts.ready(index)
     return ready is not None and ready <= slot
 
 
@@ -127,7 +127,7 @@ class ListScheduler:
             if not starts or not ledger.jobs_left(index, now=False):
                 continue
             entry = place, index, most
-            if ledger.ready(index) is None:
+            if ledger.starts.ready(index) is None:
                 waiting[index] = entry
                 for each in job_class.predecessors:
                     if each.job_class is not None:
@@ -141,7 +141,7 @@ class ListScheduler:
             self._plan(party, most)
             for member in party:
                 for follower in followers.get(member, ()):
-                    if follower in waiting and ledger.ready(follower) is not None:
+                    if follower in waiting and ledger.starts.ready(follower) is not None:
                         heappush(queue, waiting.pop(follower))
 
     def plan_one(self, index: int) -> bool:
@@ -153,14 +153,14 @@ class ListScheduler:
 
     def _plan(self, party: CoStartGroup, most: int) -> None:
         ledger = self._ledger
-        if any(ledger.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
+        if any(ledger.starts.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
             return  # planned again when the last job of the group becomes ready
         if len(party) > 1 or ledger.problem.classes[party[0]].co_start is not None:
             self._plan_party(party)
             return
         index = party[0]
         job_class = ledger.problem.classes[index]
-        ready = ledger.ready(index) or 0
+        ready = ledger.starts.ready(index) or 0
         left = min(most, ledger.jobs_left(index, now=False))
         for slot, position in _starts(job_class):
             if left <= 0:
@@ -179,9 +179,13 @@ class ListScheduler:
         """Start or reserve up to `jobs` jobs of a class in a slot; returns how many found a place."""
         ledger = self._ledger
         if slot == _NOW:
-            return ledger.place(index, ledger.problem.classes[index].options[position], jobs=jobs)
+            return placement.place(ledger, index, ledger.problem.classes[index].options[position], jobs=jobs)
         placed = 0
-        while placed < jobs and self._may_book and ledger.reserve_start(index, position, slot) is not None:
+        while (
+            placed < jobs
+            and self._may_book
+            and future_reservations.reserve_start(ledger, index, position, slot) is not None
+        ):
             placed += 1
         return placed
 
@@ -237,7 +241,7 @@ def _placement_key(ledger: Ledger, index: int, slot: int, option: Option) -> tup
 
 def _only_room_matters(ledger: Ledger, index: int) -> bool:
     """True if a start in slot 0 is never given up for the price of its nodes."""
-    unpriced = not ledger.is_priced(ledger.tenants[index])
+    unpriced = not ledger.feasibility.is_priced(ledger.tenants[index])
     return unpriced and ledger.problem.classes[index].together.preferred is None
 
 
@@ -260,7 +264,7 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
         job_class = problem.classes[booked.job_class]
         if ledger.current_priority is not None and job_class.priority < ledger.current_priority:
             continue
-        if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.awaited:
+        if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.starts.awaited:
             continue
         for slot in range(job_class.earliest, booked.slot):
             if (booked.job_class, slot) in hopeless:
@@ -273,15 +277,16 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
 def _move_to_slot(ledger: Ledger, number: int, slot: int) -> bool:
     """Move a reservation to an earlier slot on the first option on which that costs nothing."""
     index = ledger.booked[number].job_class
-    mark, before = ledger.mark(), ledger.objective
+    mark, before = ledger.undo.mark(), ledger.objective
     for position, option in enumerate(ledger.problem.classes[index].options):
         ledger.cancel_reservation(number)
         placed = (
-            ledger.place(index, option, jobs=1) > 0
+            placement.place(ledger, index, option, jobs=1) > 0
             if slot == 0
-            else option.later[slot] is not None and ledger.reserve_start(index, position, slot) is not None
+            else option.later[slot] is not None
+            and future_reservations.reserve_start(ledger, index, position, slot) is not None
         )
         if placed and ledger.objective >= before:
             return True
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     return False

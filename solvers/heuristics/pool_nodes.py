@@ -24,31 +24,31 @@ def open_pool_nodes(ledger: Ledger) -> None:
         groups, key=lambda pool: (problem.pools[pool].opening_points / max(1, groups[pool].gpus), pool)
     )
     for pool in order:
-        mark, before = ledger.mark(), ledger.objective
-        while ledger.open(pool) is not None:
+        mark, before = ledger.undo.mark(), ledger.objective
+        while ledger.pools.open(pool) is not None:
             pass
         fill_free_capacity(ledger)
         cancel_unused_nodes(ledger)
         _cancel_unpaid_nodes(ledger, pool)
         fill_free_capacity(ledger)
         if ledger.objective <= before:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)
 
 
 def cancel_unused_nodes(ledger: Ledger) -> None:
     """Cancel the opening of nodes that stay empty."""
-    for node in sorted(ledger.opened):
-        if not ledger.replica_counts[node]:
-            ledger.shut(node)
+    for node in sorted(ledger.pools.opened):
+        if not ledger.capacity.replicas[node]:
+            ledger.pools.cancel_open(node)
 
 
 def close_idle_nodes(ledger: Ledger) -> None:
     """Remove empty nodes of pools, while the pool may lose them and that pays."""
     for pool in ledger.problem.pools:
         for node in pool.closable:
-            mark, before = ledger.mark(), ledger.objective
-            if ledger.close(node) and ledger.objective <= before:
-                ledger.rollback(mark)
+            mark, before = ledger.undo.mark(), ledger.objective
+            if ledger.pools.close(node) and ledger.objective <= before:
+                ledger.undo.rollback(mark)
 
 
 def _cancel_unpaid_nodes(ledger: Ledger, pool: int) -> None:
@@ -67,11 +67,11 @@ def _cancel_unpaid_nodes(ledger: Ledger, pool: int) -> None:
         or ledger.problem.classes[placed.job_class].firm
         for site in placed.sites
     }
-    opened = [node for node, of in ledger.opened.items() if of == pool and node not in settled]
+    opened = [node for node, of in ledger.pools.opened.items() if of == pool and node not in settled]
     for node in sorted(opened, key=lambda node: (earned[node], node)):
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         for number in sorted(on_node[node] & ledger.placed.keys()):
             ledger.remove_from_node(number, node)
         cancel_unused_nodes(ledger)
         if ledger.objective <= before:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.constraints.capacity import HypotheticalNode
@@ -94,7 +94,7 @@ class PreemptionSearch:
             return False
         for option in job_class.options:
             for offers in self._scopes(index, option, nodes):
-                mark, before = ledger.mark(), ledger.objective
+                mark, before = ledger.undo.mark(), ledger.objective
                 gone = set(ledger.fates.having(DisruptionKind.STOP)) if self._hopes else set()
                 if self._place(index, option, offers, worth):
                     if self._hopes:
@@ -102,7 +102,7 @@ class PreemptionSearch:
                         self._in_sight = self._sees_all()
                     if ledger.objective > before:
                         return True
-                ledger.rollback(mark)
+                ledger.undo.rollback(mark)
         if nodes is None:
             self._hopeless[alike] = worth
         return False
@@ -122,7 +122,7 @@ class PreemptionSearch:
         job_class, ledger = self.ledger.problem.classes[index], self.ledger
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
-        owed = ledger.quota.owed(job_class.queue, model)
+        owed = ledger.queues.quota.owed(job_class.queue, model)
         # One GPU more each, since missing GPUs are rounded up.
         return (
             job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
@@ -137,7 +137,7 @@ class PreemptionSearch:
             return
         of = ledger.domains.of(level)[offers.nodes]
         losses = offers.lower_bounds()
-        room = ledger.room(index, offers.nodes, job_class.minimum)
+        room = ledger.feasibility.room(index, offers.nodes, job_class.minimum)
         missing = np.maximum(0, job_class.minimum - np.bincount(of, weights=room))
         order = np.lexsort((losses, of))
         of, losses = of[order], losses[order]
@@ -154,10 +154,14 @@ class PreemptionSearch:
     def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> PreemptionCosts:
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         if nodes is not None:
-            return PreemptionCosts(ledger, self.victims, tenant, ledger.nodes_within(option, nodes))
+            return PreemptionCosts(
+                ledger, self.victims, tenant, ledger.feasibility.nodes_within(option, nodes)
+            )
         key = replace(tenant, ends=()), option.groups
         if key not in self._offers:
-            self._offers[key] = PreemptionCosts(ledger, self.victims, tenant, ledger.nodes_of(option))
+            self._offers[key] = PreemptionCosts(
+                ledger, self.victims, tenant, ledger.feasibility.nodes_of(option)
+            )
         return self._offers[key]
 
     def _place(self, index: int, option: Option, offers: PreemptionCosts, worth: int) -> bool:
@@ -166,12 +170,14 @@ class PreemptionSearch:
         before = self._expected_objective
         if not self._free_quota(index, option, worth):
             return False
-        everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
+        everywhere = len(offers.nodes) == len(ledger.feasibility.nodes_of(option))
         # Whether a single replica fits is known by placing it.
-        missing = 0 if minimum == 1 else minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        missing = (
+            0 if minimum == 1 else minimum - int(ledger.feasibility.room(index, offers.nodes, minimum).sum())
+        )
         for _ in range(minimum + 1):
-            if missing <= 0 and ledger.place(
-                index, option, jobs=1, nodes=None if everywhere else offers.nodes
+            if missing <= 0 and placement.place(
+                ledger, index, option, jobs=1, nodes=None if everywhere else offers.nodes
             ):
                 return True
             gone = self._free_a_node(index, offers, worth - (before - self._expected_objective))
@@ -180,7 +186,7 @@ class PreemptionSearch:
             missing -= 1
             if any(len(victim.positions) < len(self._holds(victim)) for victim in gone):
                 # A victim that leaves other nodes as well may make room there too.
-                missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+                missing = minimum - int(ledger.feasibility.room(index, offers.nodes, minimum).sum())
         return False
 
     def _holds(self, victim: PreemptionCandidate) -> tuple[HeldResources, ...]:
@@ -192,17 +198,17 @@ class PreemptionSearch:
         asked = job_class, option, job_class.minimum
         gone: list[PreemptionCandidate] = []
         before = self._expected_objective
-        while (obstacle := ledger.exceeded_limit(*asked)) is not None:
+        while (obstacle := ledger.queues.exceeded_limit(*asked)) is not None:
             victims = self.victims.below(*obstacle, ledger.tenants[index])
             evicted = next((victim for victim in victims if self._evict(victim)), None)
             if evicted is None or before - self._expected_objective >= worth:
                 return False
             gone.append(evicted)
         for victim in sorted(gone, key=lambda victim: -victim.loss):
-            mark = ledger.mark()
+            mark = ledger.undo.mark()
             vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
-            if ledger.exceeded_limit(*asked) is not None:
-                ledger.rollback(mark)
+            if ledger.queues.exceeded_limit(*asked) is not None:
+                ledger.undo.rollback(mark)
         return True
 
     def _free_a_node(self, index: int, offers: PreemptionCosts, worth: int) -> list[PreemptionCandidate]:
@@ -216,14 +222,14 @@ class PreemptionSearch:
             offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
-        mark, before = ledger.mark(), self._expected_objective
+        mark, before = ledger.undo.mark(), self._expected_objective
         for victim in best[2]:
             if not self._evict(victim):
                 break
         else:
             if before - self._expected_objective < worth:
                 return best[2]
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         return []
 
     def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
@@ -234,7 +240,9 @@ class PreemptionSearch:
             return
         # The job that keeps this one away may be the victim, so the cheapest victim is the bound on such
         # nodes. Preemption only shrinks what `takes` allows.
-        barred = ~ledger.admits(tenant, offers.nodes) & ledger.rank_admits(tenant, offers.nodes)
+        barred = ~ledger.feasibility.admits(tenant, offers.nodes) & ledger.feasibility.rank_admits(
+            tenant, offers.nodes
+        )
         cheapest = offers.cheapest_first()
         if not barred.any():
             yield from cheapest
@@ -284,11 +292,11 @@ class PreemptionSearch:
     ) -> tuple[float, list[PreemptionCandidate]]:
         """As `price`, by trial on the ledger, where more than free GPUs and amounts decide."""
         ledger = self.ledger
-        start, before = ledger.mark(), self._expected_objective
+        start, before = ledger.undo.mark(), self._expected_objective
         nodes = np.array([node], dtype=np.int64)
 
         def room() -> int:
-            return int(ledger.room(index, nodes, 2**31)[0])
+            return int(ledger.feasibility.room(index, nodes, 2**31)[0])
 
         wanted, gone, loss = room() + 1, list[PreemptionCandidate](), np.inf
         for victim in there:
@@ -298,16 +306,16 @@ class PreemptionSearch:
                     break
         if room() >= wanted:
             for victim in sorted(gone, key=lambda victim: -victim.loss):
-                mark = ledger.mark()
+                mark = ledger.undo.mark()
                 back = vacate.restore_incumbent(
                     ledger, victim.incumbent, victim.positions if victim.shrinks else None
                 )
                 if room() < wanted:
-                    ledger.rollback(mark)
+                    ledger.undo.rollback(mark)
                 elif back:
                     gone.remove(victim)
             loss = before - self._expected_objective
-        ledger.rollback(start)
+        ledger.undo.rollback(start)
         return loss, gone if loss < np.inf else []
 
     def _evict(self, victim: PreemptionCandidate) -> bool:
@@ -326,24 +334,24 @@ def restore_preempted(ledger: Ledger) -> None:
     _undo_moves(ledger)
     gone = ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
     for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         if vacate.restore_incumbent(ledger, index) and ledger.objective >= before:
             continue
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         if problem.incumbents[index].shrinkable:
             vacate.cancel_resumption(ledger, index)
             _restore_replicas(ledger, index)
             if ledger.objective < before:
-                ledger.rollback(mark)
+                ledger.undo.rollback(mark)
     least = _least_points_by_node(ledger)
     for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
         worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
         if worths and min(worths) >= gained:
             continue  # no new job there is worth less
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         if not vacate.restore_by_eviction(ledger, index, gained) or ledger.objective <= before:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)
 
 
 def _undo_moves(ledger: Ledger) -> None:
@@ -353,10 +361,10 @@ def _undo_moves(ledger: Ledger) -> None:
     for index in ledger.fates.having(DisruptionKind.MOVE):
         if index not in moving:
             continue
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         ledger.remove(moving[index])
         if not vacate.restore_incumbent(ledger, index) or ledger.objective < before:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)
 
 
 def _most_gained(ledger: Ledger, index: int) -> int:
@@ -365,14 +373,14 @@ def _most_gained(ledger: Ledger, index: int) -> int:
     gained = ledger.fates.loss(index) - min(0, ledger.company.points)
     if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
         gained -= min(0, ledger.capacity.points)
-    owed = ledger.quota.owed(incumbent.queue, incumbent.gpu_model)
+    owed = ledger.queues.quota.owed(incumbent.queue, incumbent.gpu_model)
     return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
 
 
 def _shares_node_with_mig(ledger: Ledger, index: int) -> bool:
     """True if new MIG instances are where a running job was; without them layouts may be as before."""
     nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
-    there = {number for node in nodes for number in ledger.on_node.get(node, ())}
+    there = {number for node in nodes for number in ledger.sites.numbers_on.get(node, ())}
     return any(site.slices for number in there for site in ledger.placed[number].sites)
 
 
@@ -389,7 +397,7 @@ def _least_points_by_node(ledger: Ledger) -> dict[int | None, int]:
 def _restore_replicas(ledger: Ledger, index: int) -> None:
     """Restore as many replicas as find their places free."""
     for position in vacate.restorable_replicas(ledger, index):
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         fate = ledger.fates[index]
         if fate is None or position not in fate.given_up:
             continue
@@ -397,4 +405,4 @@ def _restore_replicas(ledger: Ledger, index: int) -> None:
         if fate.leave is DisruptionKind.STOP:
             back = vacate.restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].min_replicas]
         if not vacate.restore_incumbent(ledger, index, back) or ledger.objective < before:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)

@@ -14,10 +14,9 @@ import numpy as np
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.problem.jobs import FirmReservation, HeldResources
-from gpuplan.solvers.heuristics import future_reservations
+from gpuplan.solvers.heuristics import coscheduled_groups
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.assignment import ReplicaSite, sites_to_reserve
-from gpuplan.solvers.state.constraints import coscheduled_groups
+from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite, sites_to_reserve
 from gpuplan.solvers.state.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.coscheduled_groups import CoStartGroup
+    from gpuplan.solvers.heuristics.coscheduled_groups import CoStartGroup
 
 
 def reserve_promised_starts(problem: Problem, params: PlacementParams = PlacementParams()) -> Problem:
@@ -68,7 +67,7 @@ def start_firm_reservations(ledger: Ledger) -> None:
     for firm in ledger.problem.bookings:
         if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
             sites_later = sites_to_reserve(ledger.problem.classes[firm.job_class].shape, firm.holds)
-            future_reservations.reserve_start_at(ledger, firm.job_class, firm.option, firm.slot, sites_later)
+            ledger.reserve_at(FutureAssignment(firm.job_class, firm.option, firm.slot, sites_later))
 
 
 def _urgency(job_class: JobClass) -> tuple[int, int, str]:
@@ -86,12 +85,12 @@ def _reserve_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, CoStart
             party = party_of.get(index, (index,))
             if any(not ledger.jobs_left(each, now=False) for each in party):
                 continue
-            if any(ledger.ready(each) is None for each in party):
+            if any(ledger.starts.ready(each) is None for each in party):
                 again.append(index)
                 continue
-            mark = ledger.mark()
+            mark = ledger.undo.mark()
             if not way(ledger, party):
-                ledger.rollback(mark)
+                ledger.undo.rollback(mark)
         if len(again) == len(left):
             return
         left = again
@@ -117,7 +116,7 @@ def _start_anywhere(ledger: Ledger, party: CoStartGroup) -> bool:
     """Start or reserve a co-start group as early as all its classes can; at a loss only if promised."""
     promised = any(ledger.problem.classes[index].promise is not None for index in party)
     for slot in range(ledger.problem.slots):
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         found = (
             coscheduled_groups.reserve_group(ledger, party, slot) is not None
             if slot
@@ -125,7 +124,7 @@ def _start_anywhere(ledger: Ledger, party: CoStartGroup) -> bool:
         )
         if found and (promised or ledger.objective >= before):
             return True
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     return False
 
 
@@ -137,28 +136,28 @@ def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:
     sites = sites_to_reserve(job_class.shape, promise.holds)
     if slot == 0:
         return _start_at(ledger, index, promise.option, sites)
-    return future_reservations.reserve_start_at(ledger, index, promise.option, slot, sites) is not None
+    return ledger.reserve_at(FutureAssignment(index, promise.option, slot, sites)) is not None
 
 
 def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[ReplicaSite, ...]) -> bool:
     """Start one job on sites; a site without indices of whole GPUs stands for any GPUs of its node."""
     job_class = ledger.problem.classes[index]
     option = job_class.options[position]
-    mark, taken = ledger.mark(), list[ReplicaSite]()
+    mark, taken = ledger.undo.mark(), list[ReplicaSite]()
     possible = job_class.startable and len(sites) >= job_class.minimum and ledger.jobs_left(index) > 0
     for site in sites if possible else ():
-        there = ledger.nodes_within(option, np.array([site.node], dtype=np.int64))
-        if not len(there) or not ledger.admits_now(ledger.tenants[index], there)[0]:
+        there = ledger.feasibility.nodes_within(option, np.array([site.node], dtype=np.int64))
+        if not len(there) or not ledger.feasibility.admits_now(ledger.tenants[index], there)[0]:
             break
-        if (site.gpus or site.slices) and ledger.may_take(index, site):
-            ledger.take_site(index, site)
+        if (site.gpus or site.slices) and ledger.sites.may_take(index, site):
+            ledger.sites.take(index, site)
             taken.append(site)
-        elif not site.gpus and not site.slices and ledger.room(index, there, 1)[0]:
+        elif not site.gpus and not site.slices and ledger.feasibility.room(index, there, 1)[0]:
             taken.append(ledger.take_site_on(index, site.node))
-    kept = len(taken) == len(sites) and future_reservations.satisfies_locality(ledger, index, tuple(taken))
+    kept = len(taken) == len(sites) and ledger.domains.satisfies(job_class.together, taken)
     if possible and kept and ledger.settle(index, option, taken, jobs=1):
         return True
-    ledger.rollback(mark)
+    ledger.undo.rollback(mark)
     return False
 
 

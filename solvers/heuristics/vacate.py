@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.list_scheduling import cancel_starts
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.disruption_state import DisruptionKind, JobDisruption
@@ -27,9 +28,9 @@ def stop_incumbent(ledger: Ledger, index: int) -> bool:
     moving = fate is not None and fate.leave is DisruptionKind.MOVE
     _vacate_positions(ledger, index, frozenset() if moving else preempted)
     if moving:
-        _count_move(ledger, index, -1)
-    _preempt(ledger, index, preempted, 1)
-    _set(ledger, index, JobDisruption(DisruptionKind.STOP, everything))
+        ledger.sites.count_moved(index, _all_positions(ledger, index), -1)
+    ledger.sites.count_preempted(index, preempted, 1)
+    ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.STOP, everything))
     return True
 
 
@@ -66,8 +67,8 @@ def vacate_for_move(ledger: Ledger, index: int) -> bool:
     if not ledger.fates.within_budgets(index, len(everything)):
         return False
     _vacate_positions(ledger, index, everything)
-    _count_move(ledger, index, 1)
-    _set(ledger, index, JobDisruption(DisruptionKind.MOVE, everything))
+    ledger.sites.count_moved(index, everything, 1)
+    ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.MOVE, everything))
     return True
 
 
@@ -85,8 +86,8 @@ def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bo
     if not ledger.fates.within_budgets(index, len(before | more)):
         return False
     _vacate_positions(ledger, index, more)
-    _preempt(ledger, index, more, 1)
-    _set(ledger, index, JobDisruption(DisruptionKind.SHRINK, before | more))
+    ledger.sites.count_preempted(index, more, 1)
+    ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.SHRINK, before | more))
     return True
 
 
@@ -96,11 +97,11 @@ def restore_incumbent(ledger: Ledger, index: int, positions: Iterable[int] | Non
 
     A preempted job that gets back at least its fewest replicas becomes a shrunk one.
     """
-    mark = ledger.mark()
+    mark = ledger.undo.mark()
     cancel_resumption(ledger, index)
     if _restore(ledger, index, positions):
         return True
-    ledger.rollback(mark)
+    ledger.undo.rollback(mark)
     return False
 
 
@@ -121,25 +122,25 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
         fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
     ):
         return False
-    if not back or ledger.return_headroom(index) < incumbent.shape.quota_milli * len(back):
+    if not back or ledger.queues.return_headroom(incumbent) < incumbent.shape.quota_milli * len(back):
         return False
     # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):
         return False
     if fate.leave is DisruptionKind.MOVE:
-        _count_move(ledger, index, -1)
+        ledger.sites.count_moved(index, _all_positions(ledger, index), -1)
     else:
-        _preempt(ledger, index, back, -1)
-    _set(ledger, index, JobDisruption(DisruptionKind.SHRINK, still) if still else None)
+        ledger.sites.count_preempted(index, back, -1)
+    ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.SHRINK, still) if still else None)
     if not ledger.company.may_return(ledger.fates.standing(index)):
         return False
     for position in sorted(back):
         site = ReplicaSite.of(incumbent.holds[position])
         if site is not None:
-            if not ledger.old_site_is_free(index, site):
+            if not ledger.sites.may_restore(index, site):
                 return False
-            ledger.vacate_site(index, site, -1)
-    ledger.charge_incumbent(index, len(back))
+            ledger.sites.restore(index, site)
+    ledger.queues.count_incumbent(incumbent, len(back))
     return True
 
 
@@ -168,9 +169,9 @@ def restore_by_eviction(ledger: Ledger, index: int, most: int | None = None) -> 
     """
     holds = ledger.problem.incumbents[index].holds
     nodes = {hold.node for hold in holds if hold.node is not None}
-    for node in sorted(nodes & ledger.closed.keys()):
-        ledger.cancel_close(node)
-    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
+    for node in sorted(nodes & ledger.pools.closed.keys()):
+        ledger.pools.cancel_close(node)
+    there = {number: ledger.placed[number] for node in nodes for number in ledger.sites.numbers_on[node]}
     worths = {number: ledger.worth(placed) for number, placed in there.items()}
     in_the_way = _conflicting_jobs(ledger, index, there)
     gone = sum(worths[number] for number in in_the_way)
@@ -218,41 +219,24 @@ def restorable_replicas(ledger: Ledger, index: int) -> list[int]:
 
 def _is_free(ledger: Ledger, index: int, position: int) -> bool:
     site = ReplicaSite.of(ledger.problem.incumbents[index].holds[position])
-    return site is None or ledger.old_site_is_free(index, site)
+    return site is None or ledger.sites.may_restore(index, site)
 
 
 def _vacate_positions(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
     incumbent = ledger.problem.incumbents[index]
     for position in sorted(positions):
         if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
-            ledger.vacate_site(index, site, 1)
-    ledger.charge_incumbent(index, -len(positions))
+            ledger.sites.vacate(index, site)
+    ledger.queues.count_incumbent(incumbent, -len(positions))
 
 
 def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
     incumbent = ledger.problem.incumbents[index]
     nodes = {incumbent.holds[position].node for position in positions}
     return ledger.freed.allows(index) and all(
-        node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent))
+        node is None or (node not in ledger.pools.closed and ledger.floors.allows(node, incumbent))
         for node in nodes
     )
-
-
-def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) -> None:
-    for position in sorted(positions):
-        ledger.step(ledger.count_preempted, (index, position, times), (index, position, -times))
-    ledger.step(ledger.freed.preempt, (index, positions, times), (index, positions, -times))
-
-
-def _count_move(ledger: Ledger, index: int, times: int) -> None:
-    positions = _all_positions(ledger, index)
-    for position in sorted(positions):
-        ledger.step(ledger.count_moved, (index, position, times), (index, position, -times))
-    ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
-
-
-def _set(ledger: Ledger, index: int, fate: JobDisruption | None) -> None:
-    ledger.step(ledger.set_disruption, (index, fate), (index, ledger.fates[index]))
 
 
 def _is_placed(ledger: Ledger, job_class: int | None) -> bool:
@@ -269,9 +253,9 @@ def vacate_drained_nodes(ledger: Ledger, *, moving: bool) -> None:
     asked = [index for index, incumbent in enumerate(incumbents) if incumbent.leave_reward > 0]
     for index in sorted(asked, key=lambda index: (-incumbents[index].leave_reward, index)):
         if not (moving and migrate_incumbent(ledger, index)):
-            mark, before = ledger.mark(), ledger.objective
+            mark, before = ledger.undo.mark(), ledger.objective
             if not stop_incumbent(ledger, index) or ledger.objective <= before:
-                ledger.rollback(mark)
+                ledger.undo.rollback(mark)
 
 
 def migrate_incumbent(ledger: Ledger, index: int) -> bool:
@@ -279,10 +263,10 @@ def migrate_incumbent(ledger: Ledger, index: int) -> bool:
     job_class = ledger.problem.incumbents[index].move
     if job_class is None:
         return False
-    mark, before = ledger.mark(), ledger.objective
+    mark, before = ledger.undo.mark(), ledger.objective
     for option in ledger.problem.classes[job_class].options:
         gone = vacate_for_move(ledger, index)
-        if gone and ledger.place(job_class, option, jobs=1) and ledger.objective > before:
+        if gone and placement.place(ledger, job_class, option, jobs=1) and ledger.objective > before:
             return True
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     return False

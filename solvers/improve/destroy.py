@@ -63,7 +63,7 @@ def destroyable_nodes(ledger: Ledger) -> list[int]:
         if not problem.nodes[node].mig
         and problem.nodes[node].closing_points is None
         and node not in capped
-        and node not in ledger.closed
+        and node not in ledger.pools.closed
     ]
 
 
@@ -72,7 +72,7 @@ def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     inside = frozenset(nodes)
     placed = [
         (number, each)
-        for number in sorted({number for node in inside for number in ledger.on_node[node]})
+        for number in sorted({number for node in inside for number in ledger.sites.numbers_on[node]})
         for each in (ledger.placed[number],)
         if is_freely_placed(ledger, each.job_class) and all(site.node in inside for site in each.sites)
     ]

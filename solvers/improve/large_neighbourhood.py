@@ -101,19 +101,19 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
     if len(free) > params.max_node_kinds:
         return
-    mark, before, now = ledger.mark(), ledger.objective, time.monotonic()
+    mark, before, now = ledger.undo.mark(), ledger.objective, time.monotonic()
     deadline = now + params.share_of_repacking * (budget.deadline - now)
     done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed, params=params)
     fill_free_capacity(ledger)
     if not ledger.meets_priority_floors:
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     if done.bound is not None and covers_whole_problem(ledger):
         report(Headroom(done.bound - before))
 
 
 def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
     """Solve the problem of some nodes anew; False, and nothing changes, if there is no better answer."""
-    mark, before = ledger.mark(), ledger.objective
+    mark, before = ledger.undo.mark(), ledger.objective
     deadline, params = budget.deadline, budget.params.lns
     if budget.ticks is None:
         deadline = min(deadline, time.monotonic() + params.seconds)
@@ -127,7 +127,7 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
         and ledger.meets_priority_floors
     ):
         return True
-    ledger.rollback(mark)
+    ledger.undo.rollback(mark)
     return False
 
 
@@ -176,12 +176,12 @@ def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> Non
     ]
     answers = dict(run_in_forks(calls, workers=budget.workers, deadline=budget.deadline))
     for number, part in enumerate(parts):
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.undo.mark(), ledger.objective
         if (answer := answers.get(number)) is None:
             continue
         destroy_part(ledger, part.nodes)
         if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.meets_priority_floors:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)
     fill_free_capacity(ledger)
 
 

@@ -49,11 +49,11 @@ def partition_cluster(ledger: Ledger, parts: int, chance: np.random.Generator) -
     jobs = _jobs(ledger, nodes, chance)
     left = [ledger.jobs_left(index) for index in range(len(ledger.problem.classes))]
     budgets = tuple(
-        _shared(budget, ledger.quota.held(index), parts)
+        _shared(budget, ledger.queues.quota.held(index), parts)
         for index, budget in enumerate(ledger.problem.budgets)
     )
     # All parts together must win what is missing, and may lose what is held beyond what is owed.
-    met = tuple(missing - _whole(missing, parts) for missing in ledger.quota.missing)
+    met = tuple(missing - _whole(missing, parts) for missing in ledger.queues.quota.missing)
     return [
         Partition(
             tuple(sorted(those)),

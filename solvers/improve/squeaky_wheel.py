@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics import future_reservations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +30,7 @@ def reserve_gang_starts(ledger: Ledger, later: Iterable[StartRequests]) -> None:
     for index, position, slot, jobs in sorted(later, key=itemgetter(2)):
         if firm_reservation_of(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
             for _ in range(jobs):
-                ledger.reserve_start(index, position, slot)
+                future_reservations.reserve_start(ledger, index, position, slot)
 
 
 def reserve_later_starts(
@@ -58,11 +59,11 @@ def firm_reservation_of(ledger: Ledger, index: int) -> int | None:
 def _reserve_earlier(ledger: Ledger, number: int, position: int, slot: int) -> None:
     """Start a job earlier than it is reserved for, if possible."""
     booked = ledger.booked[number]
-    mark = ledger.mark()
+    mark = ledger.undo.mark()
     if slot < booked.slot:
         ledger.cancel_reservation(number)
-        if ledger.reserve_start(booked.job_class, position, slot) is None:
-            ledger.rollback(mark)
+        if future_reservations.reserve_start(ledger, booked.job_class, position, slot) is None:
+            ledger.undo.rollback(mark)
 
 
 def reserve_all_starts(
@@ -78,13 +79,13 @@ def reserve_all_starts(
     """
     params = ledger.params.squeaky_wheel
     order, began = sorted(wanted, key=lambda each: _reservation_order(ledger, each)), time.monotonic()
-    mark, best, late = ledger.mark(), order, _reserve_in_order(ledger, order, deadline)
+    mark, best, late = ledger.undo.mark(), order, _reserve_in_order(ledger, order, deadline)
     most, took = ledger.objective, time.monotonic() - began
     for _ in range(params.rounds - 1 if params.enabled else 0):
         # The best order so far may have to be repeated.
         if not late or is_late(deadline and deadline - 2 * took):
             break
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         places = sorted(
             range(len(order)),
             key=lambda place: (place - params.places_gained if place in late else place, place),
@@ -94,7 +95,7 @@ def reserve_all_starts(
         if ledger.objective > most:
             most, best = ledger.objective, order
     if ledger.objective < most:
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         late = _reserve_in_order(ledger, best, None)
     return len(late), sum(slot == ledger.problem.slots for slot in late.values())
 
@@ -109,7 +110,8 @@ def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float
             break
         when = slot
         while when < slots and (
-            (index, position, when) in hopeless or ledger.reserve_start(index, position, when) is None
+            (index, position, when) in hopeless
+            or future_reservations.reserve_start(ledger, index, position, when) is None
         ):
             hopeless.add((index, position, when))
             when += 1

@@ -108,7 +108,7 @@ class _SubproblemBuilder:
             classes=tuple(each for _, each in classes),
             queues=problem.queues,
             budgets=tuple(
-                replace(budget, own=tuple(ledger.quota.held(index)), releases=())
+                replace(budget, own=tuple(ledger.queues.quota.held(index)), releases=())
                 for index, budget in enumerate(problem.budgets if self.share is None else self.share.budgets)
             ),
             incumbents=tuple(self._incumbent(problem.incumbents[index]) for index in incumbents),
@@ -141,7 +141,7 @@ class _SubproblemBuilder:
         return [tuple(positions) for _, positions in sorted(members.items())]
 
     def _guarantees(self) -> Iterator[Guarantee]:
-        missing = self.ledger.quota.missing
+        missing = self.ledger.queues.quota.missing
         for index, guarantee in enumerate(self.problem.guarantees):
             own = guarantee.owed - missing[index]
             if self.share is not None:
@@ -221,7 +221,7 @@ class _SubproblemBuilder:
     def _options(self, index: int) -> Iterator[Option]:
         """Options of a class with those of the groups that accept its rank."""
         first = np.array([self.nodes[positions[0]] for positions in self.groups], dtype=np.int64)
-        welcome = self.ledger.rank_admits(self.ledger.tenants[index], first).tolist()
+        welcome = self.ledger.feasibility.rank_admits(self.ledger.tenants[index], first).tolist()
         groups_of = [self.ledger.group_of[node] for node in first.tolist()]
         for option in self.problem.classes[index].options:
             groups = tuple(at for at, group in enumerate(groups_of) if welcome[at] and group in option.groups)

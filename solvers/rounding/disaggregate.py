@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.deadline import is_late
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.gang_placement import place_job
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, grow_placed_jobs, placement_order
@@ -34,7 +34,6 @@ from gpuplan.solvers.rounding.swap_repair import (
     SwapRepair,
     distribute_sites,
     movable_classes,
-    satisfies_locality_rule,
 )
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
@@ -187,11 +186,11 @@ class _Rounding:
             vacate.shrink_incumbent(ledger, index, positions)
         for pool, nodes in aggregate.opened:
             for _ in range(nodes):
-                ledger.open(pool)
+                ledger.pools.open(pool)
         for pool, nodes in aggregate.closed:
             left = nodes
             for node in self._problem.pools[pool].closable:
-                left -= left > 0 and ledger.close(node)
+                left -= left > 0 and ledger.pools.close(node)
         for (node, gpu), instances in sorted(aggregate.instances.items()):
             places = {(instance.profile, instance.start) for instance in instances}
             ledger.capacity.reserve(node, gpu, places)
@@ -216,7 +215,7 @@ class _Rounding:
         for index, jobs in sorted(batch.jobs, key=self._by_rank):
             if (number := firm_reservation_of(self.ledger, index)) is not None:
                 # A held job keeps its later start if it cannot start now.
-                self.ledger.start_reserved(number)
+                placement.start_reserved(self.ledger, number)
             else:
                 waiting += [index] * min(jobs, self.ledger.jobs_left(index))
         if not waiting:
@@ -262,7 +261,9 @@ class _Rounding:
 
     def _placed_on(self, batch: Batch, index: int, node: int) -> bool:
         option = self._option(batch, index, [ReplicaSite(node)])
-        return option is not None and bool(self.ledger.place(index, option, jobs=1, nodes=np.array([node])))
+        return option is not None and bool(
+            placement.place(self.ledger, index, option, jobs=1, nodes=np.array([node]))
+        )
 
     def _make_room(self, batch: Batch, waiting: list[int]) -> list[int]:
         """Preempt further jobs for those without their intended place, where that pays; returns the rest."""
@@ -312,7 +313,7 @@ class _Rounding:
 
     def _one(self, index: int, option: Option, nodes: Ints) -> bool:
         job_class = self._problem.classes[index]
-        headroom = self.ledger.headroom_now(job_class, option, job_class.minimum)
+        headroom = self.ledger.queues.headroom_now(job_class, option, job_class.minimum)
         return headroom > 0 and place_job(self.ledger, index, option, nodes)
 
     def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[ReplicaSite]:
@@ -321,12 +322,14 @@ class _Rounding:
         tenant = ledger.tenants[index]
         if rules.spread is None:
             if (tenant, nodes) not in self._boards:
-                self._boards[tenant, nodes] = NodeScores(ledger, tenant, np.array(nodes, dtype=np.int64))
+                self._boards[tenant, nodes] = NodeScores(
+                    ledger.feasibility, tenant, np.array(nodes, dtype=np.int64)
+                )
             return ledger.take(index, self._boards[tenant, nodes], replicas)
-        board = NodeScores(ledger, tenant, np.array(nodes, dtype=np.int64))
+        board = NodeScores(ledger.feasibility, tenant, np.array(nodes, dtype=np.int64))
         of, sites = ledger.domains.of(rules.spread), list[ReplicaSite]()
         count = np.zeros(ledger.domains.count(rules.spread), dtype=np.int64)
-        while len(sites) < replicas and (node := board.best(ledger)) is not None:
+        while len(sites) < replicas and (node := board.best(ledger.feasibility)) is not None:
             sites.append(ledger.take_site_on(index, node))
             count[of[node]] += 1
             if count[of[node]] >= rules.most * jobs:
@@ -340,14 +343,14 @@ class _Rounding:
         jobs = min(jobs, len(waiting), len(sites) // first.minimum)
         hands, rest = distribute_sites(ledger, first.together, sites, jobs, first.minimum, first.maximum)
         for site in rest:
-            ledger.release_site(taker, site)
+            ledger.sites.release(taker, site)
         over = []
         for position, index in enumerate(waiting):
             hand = hands[position] if position < len(hands) else []
             option = self._option(batch, index, hand)
-            if option is None or not satisfies_locality_rule(ledger, first.together, hand):
+            if option is None or not ledger.domains.satisfies(first.together, hand):
                 for site in hand:
-                    ledger.release_site(taker, site)
+                    ledger.sites.release(taker, site)
                 over.append(index)
             elif not self._hand_over(taker, index, hand) or not ledger.settle(index, option, hand, jobs=1):
                 over.append(index)
@@ -359,7 +362,7 @@ class _Rounding:
         if ledger.tenants[taker] == ledger.tenants[index]:
             return True
         for site in sites:
-            ledger.release_site(taker, site)
+            ledger.sites.release(taker, site)
         return take_sites(ledger, index, sites)
 
     def _option(self, batch: Batch, index: int, sites: list[ReplicaSite]) -> Option | None:
@@ -376,7 +379,7 @@ class _Rounding:
             jobs = self._astray[index]
             for option in self._problem.classes[index].options:
                 if jobs:
-                    jobs -= self.ledger.place(index, option, jobs=jobs)
+                    jobs -= placement.place(self.ledger, index, option, jobs=jobs)
             self.missed += jobs
         self._astray.clear()
 
@@ -392,8 +395,8 @@ class _Rounding:
             if job_class is None or ledger.is_placed(job_class):
                 continue
             if not vacate.restore_incumbent(ledger, index) and not vacate.stop_incumbent(ledger, index):
-                mark = ledger.mark()
+                mark = ledger.undo.mark()
                 if not vacate.restore_by_eviction(ledger, index):
-                    ledger.rollback(mark)
+                    ledger.undo.rollback(mark)
                     return False
         return True

@@ -57,7 +57,7 @@ class SwapRepair:
         self._numbers = [
             number
             for node in nodes.tolist()
-            for number in sorted(ledger.on_node[node])
+            for number in sorted(ledger.sites.numbers_on[node])
             if ledger.placed[number].job_class in classes
         ]
         placed = [ledger.placed[number] for number in self._numbers]
@@ -75,7 +75,11 @@ class SwapRepair:
         """A node that now has room for a replica of a class; None if no exchange helps."""
         ledger, shape = self._ledger, self._ledger.problem.classes[index].shape
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
-        stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
+        stuck = (
+            self._has_gpus(shape)
+            & lacks.any(axis=1)
+            & ledger.feasibility.admits(ledger.tenants[index], self._nodes)
+        )
         for position in np.flatnonzero(stuck & ~self._tried).tolist():
             if self._in_vain >= ledger.params.rounding.swap_failures:
                 break
@@ -122,20 +126,20 @@ class SwapRepair:
         return self._exchange(node, heavy, int(left.argmin()))
 
     def _exchange(self, node: int, heavy: list[int], light: int) -> bool:
-        ledger, mark, both = self._ledger, self._ledger.mark(), [*heavy, light]
+        ledger, mark, both = self._ledger, self._ledger.undo.mark(), [*heavy, light]
         jobs = [ledger.placed[self._numbers[each]] for each in both]
         there, gpus = jobs[-1].sites[0].node, list(jobs[-1].sites[0].gpus)
         for job in jobs:
-            ledger.release_site(job.job_class, job.sites[0])
+            ledger.sites.release(job.job_class, job.sites[0])
         sites = [
             ReplicaSite(there, tuple(gpus.pop(0) for _ in range(int(self._gpus[each])))) for each in heavy
         ]
         sites.append(ReplicaSite(node, tuple(sorted(gpu for job in jobs[:-1] for gpu in job.sites[0].gpus))))
         for each, job, site in zip(both, jobs, sites, strict=True):
-            if not ledger.may_take(job.job_class, site):
-                ledger.rollback(mark)
+            if not ledger.sites.may_take(job.job_class, site):
+                ledger.undo.rollback(mark)
                 return False
-            ledger.take_site(job.job_class, site)
+            ledger.sites.take(job.job_class, site)
             ledger.put(self._numbers[each], replace(job, sites=(site,)))
         self._at[both] = [*[there] * len(heavy), node]
         return True
@@ -165,15 +169,6 @@ def distribute_sites(
         hands.append(sites[start : start + size])
         start += size
     return hands, sites[used:]
-
-
-def satisfies_locality_rule(ledger: Ledger, rules: LocalityRule, sites: list[ReplicaSite]) -> bool:
-    """True if a job on these sites is in one domain of the required level and within its spread limit."""
-    if rules.required is not None and len(_by_domain(ledger, rules.required, sites)) > 1:
-        return False
-    return rules.spread is None or all(
-        len(members) <= rules.most for members in _by_domain(ledger, rules.spread, sites).values()
-    )
 
 
 def _distribute_spread(

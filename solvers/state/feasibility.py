@@ -13,10 +13,9 @@ import numpy as np
 
 from gpuplan.models.policy.policy import Profile
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex, AffinityTraits
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
 from gpuplan.solvers.state.constraints.freed_resources import FreedResources, PreemptionRanks
-from gpuplan.solvers.state.constraints.quota import QuotaLedger
 from gpuplan.solvers.state.disruption_state import Disruptions
 from gpuplan.solvers.state.placement_profile import PlacementProfile
 from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
@@ -50,7 +49,6 @@ class Feasibility:
         self.problem, self.params = problem, params
         self.domains = Topology(problem)
         self.capacity = NodeCapacities(problem)
-        self.quota = QuotaLedger(problem)
         self.floors = PreemptionRanks(problem)
         self.freed = FreedResources(problem)
         self.company = AffinityIndex(problem, self.domains)
@@ -68,12 +66,6 @@ class Feasibility:
             if tenant.node_points
         }
         """Points of a replica on each node, by `PlacementProfile.node_points`."""
-        self.replica_counts: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
-        """Replicas on each node, including those of running jobs that may leave."""
-        for incumbent in problem.incumbents:
-            for hold in incumbent.holds:
-                if hold.node is not None:
-                    self.replica_counts[hold.node] += 1
         self._optional = ~self.capacity.usable
         """Nodes that do not exist yet."""
         self._has_optional = bool(self._optional.any())
@@ -226,11 +218,22 @@ class Feasibility:
                 room[position] = self._open(tenant, int(nodes[position])) > 0
         return room
 
+    def traits_before_start(self, index: int) -> AffinityTraits:
+        """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
+        traits = self.tenants[index].affinity
+        return AffinityTraits("", traits.carries, traits.avoids)
+
+    def admits_later(self, index: int, nodes: Ints) -> Bools:
+        """True for nodes that exist and where anti-affinity lets jobs of a class start in a later slot."""
+        allowed: Bools = self.capacity.usable[nodes].copy()
+        barred = self.company.conflicting_nodes(self.traits_before_start(index), [])
+        return allowed if barred is None else allowed & ~barred[nodes]
+
     def unused_opened(self, nodes: Ints) -> Bools | None:
         """Opened nodes that are unused and should stay so if possible; None if there are none."""
         if not self._has_optional:
             return None
-        untouched: Bools = self._optional[nodes] & (self.replica_counts[nodes] == 0)
+        untouched: Bools = self._optional[nodes] & (self.capacity.replicas[nodes] == 0)
         return untouched
 
     def is_priced(self, tenant: PlacementProfile) -> bool:

@@ -1,109 +1,396 @@
 """
 Ledger: a plan under construction on nodes.
 
-It knows what is free, which jobs came and left, and the objective. Each step is recorded, so that a trial can
-be rolled back.
+It is made of parts: what is free on nodes, and for which ranks (`feasibility`), the sites taken there
+(`sites`), quotas of queues (`queues`), nodes of pools (`pools`), starts for which others wait (`starts`), and
+an undo log (`undo`). The ledger itself keeps the jobs, and what they earn. It never takes more than is free:
+every rule holds after every call, which the verifier confirms.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.solvers.heuristics import future_reservations, gang_placement
+import numpy as np
+
+from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.assignment import sites_to_reserve
-from gpuplan.solvers.state.job_ledger import JobLedger
+from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, sites_to_reserve
+from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.constraints.pools import NodePools
+from gpuplan.solvers.state.constraints.predecessors import PlannedStarts
+from gpuplan.solvers.state.constraints.queue_quotas import QueueQuotas
+from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.feasibility import Feasibility
+from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
+from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.state.sites import Sites
+from gpuplan.solvers.state.undo_log import UndoLog
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class Ledger(JobLedger):
-    """Places and reserves jobs where they fit best."""
+class Ledger:
+    """The jobs placed and reserved so far on parts that say what is free."""
 
     def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
-        super().__init__(problem, params)
+        self.problem, self.params = problem, params
+        self.undo = UndoLog()
+        self.feasibility = rules = Feasibility(problem, params)
+        self.capacity, self.timeline, self.domains = rules.capacity, rules.timeline, rules.domains
+        self.fates, self.floors, self.freed = rules.fates, rules.floors, rules.freed
+        self.company, self.tenants, self.group_of = rules.company, rules.tenants, rules.group_of
+        self.queues = QueueQuotas(problem, rules.freed, rules.timeline, self.undo)
+        self.pools = NodePools(problem, rules.capacity, rules.floors, self.undo)
+        self.starts = PlannedStarts(problem)
+        self.sites = Sites(problem, rules, self.undo)
+        self.feasible_nodes = (
+            FeasibleNodesCache(problem, rules.timeline, params.ledger.max_feasible_nodes)
+            if rules.timeline is not None
+            else None
+        )
+        self.placed: dict[int, JobAssignment] = {}
+        """Newly placed jobs, by number."""
+        self.booked: dict[int, FutureAssignment] = {}
+        """Reserved later starts, by number."""
+        self.in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
+        """By class: True if all sites are equivalent for its jobs; many are then taken at once."""
+        self.served: dict[int, int] = defaultdict(int)
+        """Points of jobs that start or grow, now or later, by priority."""
+        self.current_priority: int | None = None
+        """Jobs of lower priority than this may not be placed yet; None if all may."""
+        self._left = [len(job_class.jobs) for job_class in problem.classes]
+        self._earned = 0
+        self._next = 0
+        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
+        self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
         self._reserve_firm()
-
-    def place(self, index: int, option: Option, *, jobs: int, nodes: Ints | None = None) -> int:
-        """
-        Place up to `jobs` jobs of a class on an option, wherever they fit best; returns the number placed.
-
-        `nodes` restricts the choice.
-        """
-        job_class = self.problem.classes[index]
-        jobs = min(jobs, self.jobs_left(index), self.headroom(job_class, option, job_class.minimum))
-        if jobs <= 0:
-            return 0
-        if not self.in_bulk[index]:
-            placed = 0
-            while placed < jobs and gang_placement.place_job(self, index, option, nodes):
-                placed += 1
-            return placed
-        board = self.node_scores(index, option, nodes)
-        sites = self.take(index, board, jobs * job_class.minimum)
-        if not sites:
-            return 0
-        gangs = len(sites) // job_class.minimum
-        # If further replicas bring less, other jobs may come before them.
-        more = gangs * (job_class.initial_replicas(option) - job_class.minimum)
-        sites += self.take(index, board, more)
-        return len(self.settle(index, option, sites, jobs=gangs))
-
-    def is_single_replica(self, index: int) -> bool:
-        """True if a class's jobs are one replica each, and nodes differ by their room alone."""
-        return self.in_bulk[index] and self.problem.classes[index].maximum == 1 and self.problem.slots == 1
-
-    def place_single(self, index: int) -> bool:
-        """Place a job of such a class where it fits best, best option first; False if there is no room."""
-        job_class = self.problem.classes[index]
-        for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
-            options = [option for option in paid if self.headroom(job_class, option, 1) > 0]
-            if not options or not self.jobs_left(index):
-                continue
-            groups = tuple(group for option in options for group in option.groups)
-            node = self.node_scores(index, replace(options[0], groups=groups)).best(self)
-            if node is not None:
-                option = next(each for each in options if self.group_of[node] in each.groups)
-                return bool(self.settle(index, option, [self.take_site_on(index, node)], jobs=1))
-        return False
-
-    def grow(self, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
-        """See `gang_placement.grow`."""
-        gang_placement.grow(self, number, nodes, most=most)
-
-    def reserve_start(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
-        """See `future_reservations.reserve_start`."""
-        return future_reservations.reserve_start(self, index, position, slot, nodes)
-
-    def cancel_reservation(self, number: int) -> None:
-        """Cancel a reservation."""
-        future_reservations.cancel_reservation(self, number)
-
-    def start_reserved(self, number: int) -> bool:
-        """Start a reserved job in slot 0 instead, on its best option; False if it fits nowhere."""
-        index, mark = self.booked[number].job_class, self.mark()
-        self.cancel_reservation(number)
-        if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):
-            return True
-        self.rollback(mark)
-        return False
 
     def _reserve_firm(self) -> None:
         """Begin with the firm reservations of the problem; those of slot 0 are started later."""
-        for booked in self.problem.bookings:
-            if booked.slot > 0:
-                shape = self.problem.classes[booked.job_class].shape
-                sites = sites_to_reserve(shape, booked.holds)
-                future_reservations.reserve_start_at(
-                    self, booked.job_class, booked.option, booked.slot, sites
-                )
-        self.clear()
+        for firm in self.problem.bookings:
+            if firm.slot > 0:
+                shape = self.problem.classes[firm.job_class].shape
+                sites = sites_to_reserve(shape, firm.holds)
+                self.reserve_at(FutureAssignment(firm.job_class, firm.option, firm.slot, sites))
+        self.undo.clear()
+
+    # --- objective -----------------------------------------------------------------------------------------
+
+    @property
+    def objective(self) -> int:
+        """Points of everything done so far, compared to changing nothing."""
+        return (
+            self._earned
+            + self.pools.points
+            + self.fates.points
+            + self.queues.quota.points
+            + self.company.points
+            + self.capacity.points
+        )
+
+    # --- placing -------------------------------------------------------------------------------------------
+
+    def jobs_left(self, index: int, *, now: bool = True) -> int:
+        """Jobs of a class that may still be placed or, without `now`, reserved."""
+        job_class = self.problem.classes[index]
+        if now and not job_class.startable:
+            return 0
+        if (
+            self.current_priority is not None
+            and job_class.priority < self.current_priority
+            and not self._ignores_priority(index)
+        ):
+            return 0
+        if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
+            return self._left[index]
+        fate = self.fates[job_class.incumbent]
+        if job_class.role is ClassRole.GROW:
+            return int(fate is None)
+        leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
+        return int(fate is not None and fate.leave is leave)
+
+    def _ignores_priority(self, index: int) -> bool:
+        """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
+        job_class = self.problem.classes[index]
+        if job_class.role.replaces_incumbent:
+            return True
+        model = job_class.options[0].gpu_model if job_class.options else None
+        milli = job_class.shape.quota_milli
+        return bool(self.problem.guarantees and milli and any(self.queues.quota.owed(job_class.queue, model)))
+
+    def is_placed(self, index: int) -> bool:
+        """True if all jobs of a class are placed or reserved."""
+        return not self._left[index]
+
+    def settle(self, index: int, option: Option, sites: list[ReplicaSite], *, jobs: int) -> list[int]:
+        """
+        Form up to `jobs` jobs from taken sites, as large as these allow; give back what is left over.
+
+        Returns the numbers of the jobs.
+        """
+        job_class = self.problem.classes[index]
+        headroom = self.queues.headroom(job_class, option, job_class.minimum)
+        jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
+        used = 0
+        if jobs:
+            used = jobs * job_class.minimum
+            self.queues.count(job_class, option, used)
+            more = min(len(sites), jobs * job_class.most(option)) - used
+            more = min(more, self.queues.headroom(job_class, option, 1))
+            self.queues.count(job_class, option, more)
+            used += more
+        for site in sites[used:]:
+            self.sites.release(index, site)
+        made, start = [], 0
+        for position in range(jobs):
+            size = used // jobs + (position < used % jobs)
+            made.append(self._next_number())
+            self.put(made[-1], JobAssignment(index, option, tuple(sites[start : start + size])))
+            start += size
+        return made
+
+    def commit_at(self, index: int, option: Option, sites: tuple[ReplicaSite, ...]) -> int | None:
+        """
+        Place one job of a class on exactly these sites; its number, or None if it may not be there.
+
+        After None the caller must roll back: some of the sites may have been taken.
+        """
+        job_class = self.problem.classes[index]
+        nodes = np.array([site.node for site in sites], dtype=np.int64)
+        if (
+            self.queues.headroom(job_class, option, len(sites)) < 1
+            or not self.feasibility.admits_now(self.tenants[index], nodes).all()
+        ):
+            return None
+        for site in sites:
+            if not self.sites.may_take(index, site):
+                return None
+            self.sites.take(index, site)
+        self.queues.count(job_class, option, len(sites))
+        number = self._next_number()
+        self.put(number, JobAssignment(index, option, sites))
+        return number
+
+    def add_sites(self, number: int, more: list[ReplicaSite]) -> None:
+        """Add taken sites to a placed job that has quota for them."""
+        placed = self.placed[number]
+        self.queues.count(self.problem.classes[placed.job_class], placed.option, len(more))
+        larger = replace(placed, sites=(*placed.sites, *more))
+        self.put(number, larger)
+
+    def remove(self, number: int) -> None:
+        """Take a placed job off its nodes."""
+        placed = self.placed[number]
+        self.put(number, None)
+        self.queues.count(self.problem.classes[placed.job_class], placed.option, -len(placed.sites))
+        for site in placed.sites:
+            self.sites.release(placed.job_class, site)
+
+    def remove_from_node(self, number: int, node: int) -> None:
+        """Remove a placed job from one node: the replicas there, or the whole job if too few remain."""
+        placed = self.placed[number]
+        staying = tuple(site for site in placed.sites if site.node != node)
+        if len(staying) < self.problem.classes[placed.job_class].minimum:
+            self.remove(number)
+            return
+        self.put(number, replace(placed, sites=staying))
+        self.queues.count(
+            self.problem.classes[placed.job_class], placed.option, len(staying) - len(placed.sites)
+        )
+        for site in placed.sites:
+            if site.node == node:
+                self.sites.release(placed.job_class, site)
+
+    def take(self, index: int, board: NodeScores, count: int) -> list[ReplicaSite]:
+        """Take up to `count` sites for replicas of a class, best fit first."""
+        sites: list[ReplicaSite] = []
+        while len(sites) < count and (node := board.best(self.feasibility)) is not None:
+            sites.append(self.take_site_on(index, node))
+        return sites
+
+    def take_site_on(self, index: int, node: int) -> ReplicaSite:
+        """Take a site on a node that has room."""
+        site = self.sites.find(index, node)
+        self.sites.take(index, site)
+        return site
+
+    def node_scores(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
+        """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
+        # How long a job runs makes a difference only beside reservations.
+        booked = self.timeline is not None and self.timeline.bookings
+        tenant = self.tenants[index] if booked else self._endless[index]
+        if nodes is not None:
+            return NodeScores(self.feasibility, tenant, self.feasibility.nodes_within(option, nodes))
+        key = (tenant, option.groups)
+        if (board := self._boards.get(key)) is None:
+            board = self._boards[key] = NodeScores(
+                self.feasibility, tenant, self.feasibility.nodes_of(option)
+            )
+            if len(self._boards) > self.params.ledger.max_node_scores:
+                self._boards.popitem(last=False)
+        self._boards.move_to_end(key)
+        return board
+
+    def _next_number(self) -> int:
+        """A new number for one more job placed or reserved."""
+        self._next += 1
+        return self._next - 1
+
+    def put(self, number: int, placed: JobAssignment | None) -> None:
+        """Set the job of a number, change it, or remove it (None); its sites are taken already."""
+        self.undo.step(self._put, (number, placed), (number, self.placed.get(number)))
+
+    def _put(self, number: int, placed: JobAssignment | None) -> None:
+        if (old := self.placed.pop(number, None)) is not None:
+            self._account(old, -1)
+            for site in old.sites:
+                self.sites.numbers_on[site.node].discard(number)
+        if placed is not None:
+            self.placed[number] = placed
+            self._account(placed, 1)
+            for site in placed.sites:
+                self.sites.numbers_on[site.node].add(number)
+
+    def _account(self, placed: JobAssignment, times: int) -> None:
+        self._earned += times * self.worth(placed)
+        self._count_points(placed.job_class, times * self._points(placed))
+        self._left[placed.job_class] -= times
+        self.starts.count(placed.job_class, 0, placed.option, times)
+        tenant = self.tenants[placed.job_class]
+        if tenant.affinity == NO_AFFINITY:
+            return
+        nodes = frozenset(site.node for site in placed.sites)
+        self.company.count_new(tenant.affinity, nodes, times)
+        if tenant.own is not None:  # it is counted already on its current nodes
+            nodes -= self.fates.nodes(tenant.own)
+        self.company.count(tenant.affinity, nodes, times)
+        for concerned in self.company.affected_nodes(tenant.affinity, nodes):
+            self.capacity.touch(concerned)
+
+    def _points(self, placed: JobAssignment) -> int:
+        return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
+
+    def _count_points(self, index: int, points: int) -> None:
+        job_class = self.problem.classes[index]
+        if not job_class.role.replaces_incumbent:
+            self.served[job_class.priority] += points
+
+    @property
+    def meets_priority_floors(self) -> bool:
+        """True if the classes of each priority earn at least its floor."""
+        return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
+
+    def worth(self, placed: JobAssignment) -> int:
+        """Points of a job on its new sites, as far as they are its own."""
+        job_class = self.problem.classes[placed.job_class]
+        points = self._points(placed)
+        if job_class.node_points:
+            by_node = self.feasibility.node_points[job_class.node_points]
+            points += sum(int(by_node[site.node]) for site in placed.sites)
+        if job_class.together.preferred is not None and job_class.role is not ClassRole.GROW:
+            of = self.domains.of(job_class.together.preferred)
+            spanned = len({int(of[site.node]) for site in placed.sites})
+            points -= self.problem.charges.domain * (spanned - 1)
+        return points
+
+    def _goes_in_bulk(self, index: int) -> bool:
+        job_class, tenant = self.problem.classes[index], self.tenants[index]
+        alike = job_class.together == LocalityRule() and tenant.affinity == NO_AFFINITY
+        return alike and job_class.role is ClassRole.START and not self.feasibility.is_priced(tenant)
+
+    # --- future reservations -------------------------------------------------------------------------------
+
+    def may_reserve(self, index: int, position: int, slot: int) -> bool:
+        """True if only room, locality or anti-affinity can still forbid a reservation."""
+        job_class = self.problem.classes[index]
+        starts_later = job_class.role in (ClassRole.START, ClassRole.RESUME)
+        if self.timeline is None or not 0 < slot < self.problem.slots or not starts_later:
+            return False
+        option = job_class.options[position]
+        if slot < job_class.earliest or option.later[slot] is None or not self.jobs_left(index, now=False):
+            return False
+        ready = self.starts.ready(index)
+        if ready is None or ready > slot:
+            return False
+        span = slot, option.ends[slot]
+        return self.queues.future_headroom(job_class, option, job_class.minimum, span) > 0
+
+    def reserve_at(self, reservation: FutureAssignment) -> int | None:
+        """Reserve the start of one job on exactly these sites; its number, or None if that cannot be."""
+        index, position, slot = reservation.job_class, reservation.option, reservation.slot
+        if not self.may_reserve(index, position, slot):
+            return None
+        job_class, sites = self.problem.classes[index], reservation.sites
+        option = job_class.options[position]
+        span, groups = (slot, option.ends[slot]), set(option.later_groups[slot])
+        nodes = np.array([site.node for site in sites], dtype=np.int64)
+        if len(sites) != job_class.minimum or not all(
+            self.group_of[node] in groups for node in nodes.tolist()
+        ):
+            return None
+        if not self.feasibility.admits_later(index, nodes).all():
+            return None
+        if not self.domains.satisfies(job_class.together, sites):
+            return None
+        mark = self.undo.mark()
+        for site in sites:
+            if not self.sites.may_reserve(index, site, span):
+                self.undo.rollback(mark)
+                return None
+            self.sites.reserve(index, site, span)
+        return self.record(reservation)
+
+    def record(self, reservation: FutureAssignment) -> int:
+        """Record a reservation of which the sites are reserved already; its number."""
+        number = self._next_number()
+        self._count_reserved(reservation, 1)
+        self.undo.step(self._set_reservation, (number, reservation), (number, None))
+        return number
+
+    def cancel_reservation(self, number: int) -> None:
+        """Cancel a reservation."""
+        reservation = self.booked[number]
+        option = self.problem.classes[reservation.job_class].options[reservation.option]
+        self.undo.step(self._set_reservation, (number, None), (number, reservation))
+        self._count_reserved(reservation, -1)
+        for site in reservation.sites:
+            self.sites.cancel(reservation.job_class, site, (reservation.slot, option.ends[reservation.slot]))
+
+    def _count_reserved(self, reservation: FutureAssignment, times: int) -> None:
+        job_class, slot = self.problem.classes[reservation.job_class], reservation.slot
+        option = job_class.options[reservation.option]
+        replicas = times * len(reservation.sites)
+        self.queues.count_reserved(job_class, option, replicas, (slot, option.ends[slot]))
+
+    def _set_reservation(self, number: int, booked: FutureAssignment | None) -> None:
+        """Set or remove (None) the reservation of a number; its sites are reserved already."""
+        if (old := self.booked.pop(number, None)) is not None:
+            self._account_reservation(old, -1)
+        if booked is not None:
+            self.booked[number] = booked
+            self._account_reservation(booked, 1)
+
+    def _account_reservation(self, booked: FutureAssignment, times: int) -> None:
+        option = self.problem.classes[booked.job_class].options[booked.option]
+        self._earned += times * (option.later[booked.slot] or 0)
+        self._count_points(booked.job_class, times * (option.later[booked.slot] or 0))
+        self._left[booked.job_class] -= times
+        self.starts.count(booked.job_class, booked.slot, option, times)
+        manners = self.feasibility.traits_before_start(booked.job_class)
+        if manners != NO_AFFINITY:
+            nodes = frozenset(site.node for site in booked.sites)
+            self.company.count_new(manners, nodes, times)
+            self.company.count(manners, nodes, times)
+            for concerned in self.company.affected_nodes(manners, nodes):
+                self.capacity.touch(concerned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -9,9 +10,13 @@ import numpy as np
 from gpuplan.models.cluster import Level
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from gpuplan.models.problem.jobs import LocalityRule
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import ReplicaSite
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -41,3 +46,15 @@ class Topology:
             sizes = np.bincount(self._of[level], minlength=self.count(level))
             self._nodes[level] = np.split(order, np.cumsum(sizes)[:-1])
         return self._nodes[level][domain]
+
+    def satisfies(self, rules: LocalityRule, sites: Sequence[ReplicaSite]) -> bool:
+        """True if sites of one job are in one domain of the required level and within its spread limit."""
+        if rules.required is not None:
+            of = self.of(rules.required)
+            if len({int(of[site.node]) for site in sites}) > 1:
+                return False
+        if rules.spread is not None:
+            of = self.of(rules.spread)
+            in_domain = Counter(int(of[site.node]) for site in sites)
+            return all(count <= rules.most for count in in_domain.values())
+        return True

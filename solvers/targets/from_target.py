@@ -65,13 +65,13 @@ class _Replay:
         for name in self.target.removed:
             # A node that no job may use any more is not among the problem's nodes.
             node = self.node_of.get(name)
-            _require(node is not None and self.ledger.close(node))
+            _require(node is not None and self.ledger.pools.close(node))
         return self.ledger
 
     def _open(self) -> None:
         pools = {option.name: index for index, option in enumerate(self.problem.pools)}
         for node in self.target.added:
-            index = self.ledger.open(pools[node.pool]) if node.pool in pools else None
+            index = self.ledger.pools.open(pools[node.pool]) if node.pool in pools else None
             if index is None:
                 raise _LostError
             self.node_of[node.name] = index
@@ -133,16 +133,16 @@ def place_on_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> 
         if group in option.groups:
             return bool(ledger.settle(index, option, list(sites), jobs=1))
     for site in sites:
-        ledger.release_site(index, site)
+        ledger.sites.release(index, site)
     return False
 
 
 def take_sites(ledger: Ledger, index: int, sites: Sequence[ReplicaSite]) -> bool:
     """Take exactly these sites for replicas of a class; False, and none is taken, if one is not free."""
     for number, site in enumerate(sites):
-        if not ledger.may_take(index, site):
+        if not ledger.sites.may_take(index, site):
             for taken in sites[:number]:
-                ledger.release_site(index, taken)
+                ledger.sites.release(index, taken)
             return False
-        ledger.take_site(index, site)
+        ledger.sites.take(index, site)
     return True

@@ -56,7 +56,7 @@ def deadlocked_moves(ledger: Ledger) -> dict[int, int]:
 def _capacity_after_stops(ledger: Ledger) -> NodeCapacities:
     """Free capacity once all preempted and shrunk jobs have left, and no others."""
     free = NodeCapacities(ledger.problem)
-    for node in ledger.opened:
+    for node in ledger.pools.opened:
         free.set_usable(node, usable=True)
     for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         fate, incumbent = ledger.fates[index], ledger.problem.incumbents[index]

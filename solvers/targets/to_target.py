@@ -9,8 +9,8 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI, print_milli
+from gpuplan.solvers.heuristics import coscheduled_groups
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints import coscheduled_groups
 from gpuplan.solvers.state.constraints.capacity import choose_gpus
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 
@@ -55,7 +55,7 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> DesiredState:
     return DesiredState(
         placements=tuple(placement for _, placement in sorted(by_job.items())),
         added=tuple(node for _, node in sorted(added.items())),
-        removed=tuple(sorted(problem.nodes[node].name for node in ledger.closed)),
+        removed=tuple(sorted(problem.nodes[node].name for node in ledger.pools.closed)),
         planned=_later_starts(ledger, names, next_job) if ledger.booked else (),
     )
 
@@ -130,7 +130,7 @@ def _added(ledger: Ledger) -> dict[int, Node]:
     """The nodes opened, by index; they are equal, so the first names go to those in use."""
     found: dict[int, Node] = {}
     for index, pool in enumerate(ledger.problem.pools):
-        used = sorted(node for node, of in ledger.opened.items() if of == index)
+        used = sorted(node for node, of in ledger.pools.opened.items() if of == index)
         found |= dict(zip(used, pool.nodes, strict=False))
     return found
 

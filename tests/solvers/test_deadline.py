@@ -11,6 +11,7 @@ from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers import exact_run, pipeline, portfolio
+from gpuplan.solvers.heuristics import future_reservations
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.squeaky_wheel import reserve_all_starts
 from gpuplan.solvers.portfolio import Limits
@@ -44,7 +45,8 @@ class Clock:
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(time, "monotonic", lambda: found.now)
-    monkeypatch.setattr(Ledger, "reserve_start", found.booked(Ledger.reserve_start))
+    slowly = found.booked(future_reservations.reserve_start)
+    monkeypatch.setattr(future_reservations, "reserve_start", slowly)
     return found
 
 

@@ -68,7 +68,7 @@ class FutureFreeResources:
 
     def nodes_of(self, option: Option) -> Ints:
         """Nodes of an option."""
-        return self._places.ledger.nodes_of(option)
+        return self._places.ledger.feasibility.nodes_of(option)
 
     def opening(self, job_class: JobClass, each: Contender, *, later: bool) -> Opening | None:
         """First time at which a job has room until its end; only time 0 unless `later`."""

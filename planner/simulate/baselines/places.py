@@ -19,8 +19,8 @@ from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.problem.problem import Charges
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics import coscheduled_groups, placement
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints import coscheduled_groups
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import replica_of
 
@@ -67,7 +67,7 @@ class PlacedJobs:
         self.problem = problem
         self.ledger = Ledger(problem)
         if scorer is not None:
-            self.ledger.scorer = scorer(self.ledger.capacity)
+            self.ledger.feasibility.scorer = scorer(self.ledger.capacity)
         self.number_of: dict[str, int] = {}
         """Ledger number of each placed job."""
         self._own: dict[str, int] = {}
@@ -112,7 +112,7 @@ class PlacedJobs:
             done = coscheduled_groups.start_group(self.ledger, party)
         else:
             choice = self._preferred(name, index) if options is None else options
-            done = any(self.ledger.place(index, option, jobs=1, nodes=nodes) for option in choice)
+            done = any(placement.place(self.ledger, index, option, jobs=1, nodes=nodes) for option in choice)
         if not done:
             if options is None and nodes is None:
                 self._full.add(index)
@@ -125,12 +125,12 @@ class PlacedJobs:
 
     def fits_alone(self, name: str) -> bool:
         """True if a job would have room without all other jobs, so that it waits only for them."""
-        mark, full = self.ledger.mark(), set(self._full)
+        mark, full = self.ledger.undo.mark(), set(self._full)
         number_of, own = dict(self.number_of), dict(self._own)
         for each in number_of:
             self.remove(each)
         fits = self.start(name)
-        self.ledger.rollback(mark)
+        self.ledger.undo.rollback(mark)
         self.number_of, self._own, self._full = number_of, own, full
         return fits
 
@@ -157,9 +157,9 @@ class PlacedJobs:
         if index is None or sites is None or index in self._party_of:
             return False
         option = self._option(index, sites)
-        mark = self.ledger.mark()
+        mark = self.ledger.undo.mark()
         if option is None or (number := self.ledger.commit_at(index, option, sites)) is None:
-            self.ledger.rollback(mark)
+            self.ledger.undo.rollback(mark)
             return False
         self.number_of[name] = self._own[name] = number
         return True

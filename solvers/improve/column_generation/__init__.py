@@ -69,7 +69,7 @@ def repack(
     before, clock = ledger.objective, _PhaseTimes()
     if ledger.problem.slots > 1 or clock.now >= deadline:
         return RepackResult(before, before)
-    mark = ledger.mark()
+    mark = ledger.undo.mark()
     question = extract_repack_problem(ledger, nodes, params)
     base, lifting = ledger.objective, clock.lap("lift")
     if not question.offers:
@@ -92,7 +92,7 @@ def repack(
             place_solution(ledger, question, answer)
             clock.lap("place")
     if ledger.objective <= before:
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     return RepackResult(before, ledger.objective, bound, found.configurations, found.rounds, clock.seconds)
 
 
@@ -181,7 +181,7 @@ def _take(
         question.params.packing_steps,
     ):
         site = ReplicaSite(node, (gpu,))
-        ledger.take_site(question.items[items[each]].taker, site)
+        ledger.sites.take(question.items[items[each]].taker, site)
         taken.append((items[each], site))
     return taken
 

@@ -146,7 +146,7 @@ class Master:
         for index, budget in enumerate(problem.budgets):
             if not any(limit is not None for limit in budget.firm):
                 continue
-            fixed = ledger.quota.held(index)
+            fixed = ledger.queues.quota.held(index)
             usage = budget.usage_up_the_tree(fixed)
             terms = self._usage(ledger, budget)
             for queue in budget.leaves_first:
@@ -176,7 +176,7 @@ class Master:
 
     def _meet_guarantees(self, ledger: Ledger) -> None:
         problem = ledger.problem
-        for guarantee, missing in zip(problem.guarantees, ledger.quota.missing, strict=True):
+        for guarantee, missing in zip(problem.guarantees, ledger.queues.quota.missing, strict=True):
             whole = -(-missing // MILLI)
             if whole <= 0:
                 continue

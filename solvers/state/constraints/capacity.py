@@ -70,6 +70,12 @@ class NodeCapacities:
         self.stranded_gpus = StrandedGpus(*self._once_empty(problem))
         self.usable: Bools = np.ones(count, dtype=bool)
         """False for nodes that do not exist: not opened yet, or closed."""
+        self.replicas: Ints = np.zeros(count, dtype=np.int64)
+        """Replicas on each node, including those of running jobs that may leave, now or in a later slot."""
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    self.replicas[hold.node] += 1
         for group in problem.groups:
             if group.pool is not None:
                 self.usable[list(group.nodes)] = False

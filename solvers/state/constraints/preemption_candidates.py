@@ -299,7 +299,7 @@ class PreemptionCosts:
     def _look(self, positions: Ints) -> None:
         tenant, nodes = self._tenant, self.nodes[positions]
         losses = self._victims.loss_lower_bounds(tenant, nodes)
-        possible = self._ledger.rank_admits(tenant, nodes)
+        possible = self._ledger.feasibility.rank_admits(tenant, nodes)
         if tenant.shape.mig:
             possible &= self._ledger.capacity.supports_mig(nodes)
         self._bounds[positions] = np.where(possible, losses, np.inf)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.problem.jobs import Predecessor
+from gpuplan.solvers.heuristics import future_reservations
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import placement_order
 from gpuplan.solvers.heuristics.list_scheduling import (
@@ -106,7 +107,9 @@ def test_nothing_that_is_left_fits_anywhere():
         nodes = [slot_problems.node("n0", 2, of=4, returns=[slot_problems.back(2, 0, 1)])]
         ledger = greedy(slot_problems.problem(nodes, some_jobs(draw, 5, count=9), slots=5))
         for index in range(9):
-            assert not any(ledger.reserve_start(index, 0, slot) for slot in range(1, 5)), seed
+            assert not any(
+                future_reservations.reserve_start(ledger, index, 0, slot) for slot in range(1, 5)
+            ), seed
 
 
 def test_a_job_comes_after_those_it_waits_for():
@@ -130,10 +133,10 @@ def test_a_job_is_not_booked_before_what_it_waits_for():
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=8))
 
-    assert ledger.reserve_start(1, 0, 3) is None
-    assert ledger.reserve_start(0, 0, 1) is not None
-    assert ledger.reserve_start(1, 0, 2) is None
-    assert ledger.reserve_start(1, 0, 3) is not None
+    assert future_reservations.reserve_start(ledger, 1, 0, 3) is None
+    assert future_reservations.reserve_start(ledger, 0, 0, 1) is not None
+    assert future_reservations.reserve_start(ledger, 1, 0, 2) is None
+    assert future_reservations.reserve_start(ledger, 1, 0, 3) is not None
 
 
 def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():

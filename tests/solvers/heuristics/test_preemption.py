@@ -8,6 +8,7 @@ from gpuplan.models.affinity import AntiAffinity, LocalityPreference
 from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.vacate import stop_incumbent
 from gpuplan.solvers.state.ledger import Ledger
@@ -276,4 +277,4 @@ def test_quota_is_not_freed_for_a_job_that_does_not_outrank_the_running_one():
     ledger = Ledger(problem)
     stop_incumbent(ledger, 0)
     (poor,) = (index for index, each in enumerate(problem.classes) if each.jobs == ("a",))
-    assert ledger.place(poor, problem.classes[poor].options[0], jobs=1) == 0
+    assert placement.place(ledger, poor, problem.classes[poor].options[0], jobs=1) == 0

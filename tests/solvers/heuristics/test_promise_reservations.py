@@ -18,7 +18,7 @@ from gpuplan.models.problem.problem import ReplicaRelease
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import future_reservations, vacate
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.state.ledger import Ledger
@@ -169,14 +169,14 @@ def test_a_preempted_job_does_not_return_to_booked_places():
     nodes = [slot_problems.node("n0", 0, of=2, returns=[back])]
     ledger = Ledger(ask(nodes, a(None), incumbents=(runs,)))
 
-    assert ledger.reserve_start(0, 0, 2) is None
+    assert future_reservations.reserve_start(ledger, 0, 0, 2) is None
     assert vacate.stop_incumbent(ledger, 0)
-    number = ledger.reserve_start(0, 0, 2)
+    number = future_reservations.reserve_start(ledger, 0, 0, 2)
     assert number is not None
     assert not vacate.restore_incumbent(ledger, 0)
     ledger.cancel_reservation(number)
     assert vacate.restore_incumbent(ledger, 0)
-    assert ledger.reserve_start(0, 0, 4) is not None
+    assert future_reservations.reserve_start(ledger, 0, 0, 4) is not None
 
 
 def test_a_starving_job_is_not_started_at_a_loss():

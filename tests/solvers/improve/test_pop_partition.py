@@ -93,7 +93,7 @@ def test_parts_together_take_no_more_than_queues_have_room_for(make, seed):
     parts = divided(ledger, 3, seed)
 
     for index, budget_ in enumerate(ledger.problem.budgets):
-        usage = budget_.usage_up_the_tree(ledger.quota.held(index))
+        usage = budget_.usage_up_the_tree(ledger.queues.quota.held(index))
         for queue, (used, limit) in enumerate(zip(usage, budget_.firm, strict=True)):
             if limit is not None:
                 room = [part.share.budgets[index].firm[queue] - used for part in parts]
@@ -130,7 +130,7 @@ def test_jobs_that_are_alike_are_dealt_out_evenly():
 def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):
     ledger = greedy(posed(make(seed)))
     for part in divided(ledger, 2, seed):
-        mark = ledger.mark()
+        mark = ledger.undo.mark()
         before = [ledger.jobs_left(index) for index in range(len(ledger.problem.classes))]
         destroy_part(ledger, part.nodes)
 
@@ -140,7 +140,7 @@ def test_the_question_about_a_part_has_nothing_of_the_others(make, seed):
         for index, job_class in zip(asked.classes, asked.problem.classes, strict=True):
             own = ledger.jobs_left(index) - before[index]
             assert len(job_class.jobs) <= own + before[index] - part.share.elsewhere[index]
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
 
 
 def test_small_clusters_are_asked_about_as_a_whole():

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.rounding.swap_repair import distribute_sites, satisfies_locality_rule
+from gpuplan.solvers.rounding.swap_repair import distribute_sites
 from gpuplan.solvers.state.assignment import ReplicaSite
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
@@ -70,7 +70,7 @@ def test_whatever_can_be_spread_is_spread():
         hands, rest = distribute_sites(ledger, rules, taken, jobs, size, size)
 
         assert sorted((site for hand in (*hands, rest) for site in hand), key=lambda site: site.gpus) == taken
-        assert all(satisfies_locality_rule(ledger, rules, hand) for hand in hands), seed
+        assert all(ledger.domains.satisfies(rules, hand) for hand in hands), seed
 
 
 def test_jobs_get_sites_close_together(ledger):
@@ -94,5 +94,5 @@ def test_job_takes_the_tightest_domain_that_has_enough(ledger):
 def test_hand_in_two_domains_of_a_required_level_keeps_no_rule(ledger):
     rules = LocalityRule(required=Level.RACK)
 
-    assert satisfies_locality_rule(ledger, rules, sites(0, 1, 2))
-    assert not satisfies_locality_rule(ledger, rules, sites(0, 3))
+    assert ledger.domains.satisfies(rules, sites(0, 1, 2))
+    assert not ledger.domains.satisfies(rules, sites(0, 3))

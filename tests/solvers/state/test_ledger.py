@@ -13,7 +13,7 @@ from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -43,17 +43,17 @@ def state(ledger):
         capacity.usable.tolist(),
         [dict(sorted(layouts.items())) for layouts in capacity.mig._layouts],
         ledger.floors.least.tolist(),
-        ledger.replica_counts.tolist(),
-        ledger.quota._usage,
-        ledger.quota._missing,
+        ledger.capacity.replicas.tolist(),
+        ledger.queues.quota._usage,
+        ledger.queues.quota._missing,
         [
             counts.tolist()
             for tags in (ledger.company._all, ledger.company._newcomers)
             for counts in (*tags.carriers, *tags.avoiders)
         ],
         {name: counts.tolist() for name, counts in ledger.company._present.items()},
-        ledger.opened,
-        ledger.closed,
+        ledger.pools.opened,
+        ledger.pools.closed,
         [ledger.fates[index] for index in range(len(ledger.problem.incumbents))],
     )
 
@@ -65,7 +65,9 @@ def disturb(ledger, draw, steps=12):
         match draw.randrange(8):
             case 0 | 1 if problem.classes:
                 index = draw.randrange(len(problem.classes))
-                ledger.place(index, draw.choice(problem.classes[index].options), jobs=draw.randint(1, 3))
+                placement.place(
+                    ledger, index, draw.choice(problem.classes[index].options), jobs=draw.randint(1, 3)
+                )
             case 2 if problem.incumbents:
                 vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 3 if problem.incumbents:
@@ -73,7 +75,7 @@ def disturb(ledger, draw, steps=12):
                 if vacate.vacate_for_move(ledger, index):
                     move = problem.incumbents[index].move
                     options = problem.classes[move].options
-                    if not any(ledger.place(move, option, jobs=1) for option in options):
+                    if not any(placement.place(ledger, move, option, jobs=1) for option in options):
                         vacate.restore_incumbent(ledger, index)
             case 4 if problem.incumbents:
                 index = draw.randrange(len(problem.incumbents))
@@ -82,9 +84,9 @@ def disturb(ledger, draw, steps=12):
             case 5 if problem.incumbents:
                 vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if problem.pools:
-                ledger.open(draw.randrange(len(problem.pools)))
+                ledger.pools.open(draw.randrange(len(problem.pools)))
                 for node in problem.pools[0].closable:
-                    ledger.close(node)
+                    ledger.pools.close(node)
             case 7 if ledger.placed:
                 ledger.remove(draw.choice(sorted(ledger.placed)))
 
@@ -96,9 +98,9 @@ def test_rollback_restores_everything(kind):
         instance, draw = kind(seed), random.Random(seed)
         ledger = Ledger(build_problem(instance.snapshot, instance.policy))
         disturb(ledger, draw)
-        before, mark = state(ledger), ledger.mark()
+        before, mark = state(ledger), ledger.undo.mark()
         disturb(ledger, draw)
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         assert state(ledger) == before, seed
 
 
@@ -128,7 +130,7 @@ def test_whatever_a_ledger_does_is_legal():
         fates = [ledger.fates[index] for index in range(len(problem.incumbents))]
         done += Counter(problem.classes[placed.job_class].role for placed in ledger.placed.values())
         done += Counter(fate.leave for fate in fates if fate)
-        done += Counter(opened=len(ledger.opened), closed=len(ledger.closed))
+        done += Counter(opened=len(ledger.pools.opened), closed=len(ledger.pools.closed))
     roles = set(ClassRole) - {ClassRole.RESUME}  # there is no later slot
     assert min(done[what] for what in (*roles, "stop", "shrink", "move", "opened", "closed")) > 5
 
@@ -164,7 +166,7 @@ def start(ledger, name):
     index = next(
         i for i, each in enumerate(problem.classes) if name in each.jobs and each.role is ClassRole.START
     )
-    return sum(ledger.place(index, option, jobs=1) for option in problem.classes[index].options)
+    return sum(placement.place(ledger, index, option, jobs=1) for option in problem.classes[index].options)
 
 
 def test_shrunk_job_gets_its_replicas_back_one_by_one():
@@ -271,7 +273,7 @@ def test_what_moves_away_beside_a_victim_is_for_no_rank_that_does_not_outrank_it
     assert vacate.vacate_for_move(ledger, at["m"])
     low = next(index for index, each in enumerate(ledger.problem.classes) if each.jobs == ("low",))
 
-    assert ledger.place(low, ledger.problem.classes[low].options[0], jobs=1, nodes=n0) == 0
+    assert placement.place(ledger, low, ledger.problem.classes[low].options[0], jobs=1, nodes=n0) == 0
 
 
 def test_grown_job_may_not_leave():
@@ -282,7 +284,7 @@ def test_grown_job_may_not_leave():
     problem = build_problem(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
     grow = problem.incumbents[0].grow
-    ledger.place(grow, problem.classes[grow].options[0], jobs=1)
+    placement.place(ledger, grow, problem.classes[grow].options[0], jobs=1)
 
     assert not vacate.stop_incumbent(ledger, 0)
     assert not vacate.vacate_for_move(ledger, 0)
@@ -305,10 +307,10 @@ def test_opened_nodes_in_use_bear_the_first_names():
     update = {"pools": (build.pool("p", template=template),)}
     snapshot = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update=update)})
     ledger = Ledger(build_problem(snapshot, build.by_value()))
-    first, second = ledger.open(0), ledger.open(0)
+    first, second = ledger.pools.open(0), ledger.pools.open(0)
     start(ledger, "a")
-    ledger.shut(second if ledger.replica_counts[first] == 0 else first)
-    ledger.shut(first) if ledger.replica_counts[first] == 0 else None
+    ledger.pools.cancel_open(second if ledger.capacity.replicas[first] == 0 else first)
+    ledger.pools.cancel_open(first) if ledger.capacity.replicas[first] == 0 else None
 
     assert [node.name for node in target_of(ledger, ()).added] == ["p-1"]
 

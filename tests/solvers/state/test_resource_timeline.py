@@ -13,7 +13,7 @@ from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.jobs import HeldResources, Incumbent, LocalityRule, Shape
 from gpuplan.models.problem.problem import Charges, MigGpu, PowerCap, ReplicaRelease
-from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics import future_reservations, placement, vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import color_intervals
@@ -120,16 +120,18 @@ def disturb(ledger, draw, steps):
         index = draw.randrange(len(problem.classes))
         match draw.randrange(7):
             case 0:
-                ledger.place(index, problem.classes[index].options[0], jobs=draw.randint(1, 2))
+                placement.place(ledger, index, problem.classes[index].options[0], jobs=draw.randint(1, 2))
             case 1 | 2 | 3:
-                ledger.reserve_start(index, 0, draw.randint(1, problem.slots - 1))
+                future_reservations.reserve_start(ledger, index, 0, draw.randint(1, problem.slots - 1))
             case 4 if problem.incumbents:
                 vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 5 if problem.incumbents:
                 vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if ledger.booked:
                 number = draw.choice(sorted(ledger.booked))
-                ledger.start_reserved(number) if draw.random() < 0.4 else ledger.cancel_reservation(number)
+                placement.start_reserved(
+                    ledger, number
+                ) if draw.random() < 0.4 else ledger.cancel_reservation(number)
 
 
 def stays(ledger):
@@ -234,7 +236,7 @@ def class_of(ledger, number):
 
 def state(ledger):
     """All that a ledger knows of later slots, and its points."""
-    timetable, ahead = ledger.timeline, ledger.future_quota
+    timetable, ahead = ledger.timeline, ledger.queues.future
     return (
         ledger.objective,
         dict(sorted(ledger.booked.items())),
@@ -248,7 +250,7 @@ def state(ledger):
         {gpu: [sorted(places) for places in used] for gpu, used in timetable._used.items()},
         timetable._power.tolist(),
         [usage.tolist() for usage in ahead._usage],
-        ledger.replica_counts.tolist(),
+        ledger.capacity.replicas.tolist(),
         ledger._left,
     )
 
@@ -279,10 +281,10 @@ def test_rollback_restores_every_slot():
     for seed in range(200):
         ledger, draw = Ledger(a_problem(seed)), random.Random(seed)
         disturb(ledger, draw, 12)
-        before, mark = state(ledger), ledger.mark()
+        before, mark = state(ledger), ledger.undo.mark()
         disturb(ledger, draw, 12)
         reserve_best_starts(ledger)
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
         assert state(ledger) == before, seed
 
 
@@ -334,9 +336,9 @@ def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=6))
 
-    assert ledger.reserve_start(0, 0, 2) is not None
-    assert not ledger.place(2, jobs[2].options[0], jobs=1)
-    assert ledger.place(1, jobs[1].options[0], jobs=1) == 1
+    assert future_reservations.reserve_start(ledger, 0, 0, 2) is not None
+    assert not placement.place(ledger, 2, jobs[2].options[0], jobs=1)
+    assert placement.place(ledger, 1, jobs[1].options[0], jobs=1) == 1
 
 
 def test_a_gpu_switched_to_mig_mode_is_gone_for_bookings_however_short_the_job():
@@ -348,8 +350,8 @@ def test_a_gpu_switched_to_mig_mode_is_gone_for_bookings_however_short_the_job()
         [slot_problems.node("n0", 1)], jobs, slots=4, charges=Charges(switch_mode=0)
     )
     without, beside = Ledger(question), Ledger(question)
-    assert beside.reserve_start(0, 0, 2) is not None
+    assert future_reservations.reserve_start(beside, 0, 0, 2) is not None
 
-    assert without.place(1, jobs[1].options[0], jobs=1) == 1
-    assert without.reserve_start(0, 0, 2) is None
-    assert beside.place(1, jobs[1].options[0], jobs=1) == 0
+    assert placement.place(without, 1, jobs[1].options[0], jobs=1) == 1
+    assert future_reservations.reserve_start(without, 0, 0, 2) is None
+    assert placement.place(beside, 1, jobs[1].options[0], jobs=1) == 0

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.state.ledger import Ledger
@@ -31,5 +32,5 @@ def one_by_one(problem):
     ledger = Ledger(problem)
     for index, job_class in enumerate(problem.classes):
         for option in job_class.options:
-            ledger.place(index, option, jobs=len(job_class.jobs))
+            placement.place(ledger, index, option, jobs=len(job_class.jobs))
     return ledger

@@ -13,6 +13,7 @@ from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.improve.column_generation.subproblem import extract_repack_problem
@@ -79,7 +80,7 @@ def test_better_paid_job_takes_the_place_of_a_placed_one():
     policy = Policy()
     ledger = Ledger(build_problem(snapshot, policy))
     low = next(i for i, each in enumerate(ledger.problem.classes) if "low" in each.jobs)
-    ledger.place(low, ledger.problem.classes[low].options[0], jobs=1)
+    placement.place(ledger, low, ledger.problem.classes[low].options[0], jobs=1)
 
     repack(ledger, nodes=None, deadline=time.monotonic() + 60, seed=0)
 
@@ -230,7 +231,9 @@ def test_nothing_that_is_packed_at_random_exceeds_the_bound(chunk):
                 draw.shuffle(offers)
                 for offer in offers:
                     options = problem.classes[offer.job_class].options
-                    ledger.place(offer.job_class, options[offer.options[0]], jobs=draw.randint(1, offer.most))
+                    placement.place(
+                        ledger, offer.job_class, options[offer.options[0]], jobs=draw.randint(1, offer.most)
+                    )
                 assert ledger.objective <= found.bound, (make, seed)
                 near += bool(offers) and ledger.objective == found.bound
     assert near >= 10
@@ -257,6 +260,6 @@ def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
         each = instances.everything(seed)
         ledger = greedy(build_problem(each.snapshot, each.policy))
         for index, budget in enumerate(ledger.problem.budgets):
-            assert ledger.quota.held(index) == held_directly(ledger, budget), seed
-            seen += ledger.quota.held(index) != list(budget.own)
+            assert ledger.queues.quota.held(index) == held_directly(ledger, budget), seed
+            seen += ledger.queues.quota.held(index) != list(budget.own)
     assert seen >= 10

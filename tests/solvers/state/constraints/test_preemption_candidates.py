@@ -39,8 +39,13 @@ def questions(*more):
         for index, job_class in enumerate(problem.classes):
             if job_class.role is ClassRole.START:
                 for option in job_class.options:
-                    nodes = ledger.nodes_of(option)
-                    yield ledger, preemption, index, nodes[ledger.rank_admits(ledger.tenants[index], nodes)]
+                    nodes = ledger.feasibility.nodes_of(option)
+                    yield (
+                        ledger,
+                        preemption,
+                        index,
+                        nodes[ledger.feasibility.rank_admits(ledger.tenants[index], nodes)],
+                    )
 
 
 def test_room_made_on_paper_is_what_the_ledger_says():
@@ -72,7 +77,7 @@ def test_no_price_is_below_its_bound():
 def test_offers_kept_up_to_date_are_offers_made_anew():
     changed = 0
     for ledger, preemption, index, nodes in questions():
-        tenant, mark = ledger.tenants[index], ledger.mark()
+        tenant, mark = ledger.tenants[index], ledger.undo.mark()
         kept = PreemptionCosts(ledger, preemption.victims, tenant, nodes)
         for incumbent in range(len(ledger.problem.incumbents)):
             changed += vacate.stop_incumbent(ledger, incumbent)
@@ -82,14 +87,14 @@ def test_offers_kept_up_to_date_are_offers_made_anew():
         assert [bound for bound, _ in kept.cheapest_first()] == sorted(
             anew.lower_bounds()[anew.lower_bounds() < np.inf]
         )
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     assert changed >= 100
 
 
 def test_what_was_learnt_of_a_node_holds_until_it_changes():
     learnt = 0
     for ledger, preemption, index, nodes in questions():
-        mark = ledger.mark()
+        mark = ledger.undo.mark()
         whole = PreemptionCosts(ledger, preemption.victims, ledger.tenants[index], nodes)
         for node in nodes[:1].tolist():
             before = whole.lower_bounds()[0]
@@ -99,5 +104,5 @@ def test_what_was_learnt_of_a_node_holds_until_it_changes():
             ledger.capacity.touch(node)
             assert whole.lower_bounds()[0] == before
             learnt += 1
-        ledger.rollback(mark)
+        ledger.undo.rollback(mark)
     assert learnt >= 100

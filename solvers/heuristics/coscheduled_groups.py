@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpuplan.solvers.heuristics import future_reservations, placement
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,25 +28,25 @@ def groups_by_class(problem: Problem) -> dict[int, CoStartGroup]:
 
 def start_group(ledger: Ledger, party: CoStartGroup) -> bool:
     """Start one job of every class of a group in slot 0; False, and nothing changes, if not all fit."""
-    mark = ledger.mark()
+    mark = ledger.undo.mark()
     for index in party:
         options = ledger.problem.classes[index].options
-        if not any(ledger.place(index, option, jobs=1) for option in options):
-            ledger.rollback(mark)
+        if not any(placement.place(ledger, index, option, jobs=1) for option in options):
+            ledger.undo.rollback(mark)
             return False
     return True
 
 
 def reserve_group(ledger: Ledger, party: CoStartGroup, slot: int) -> list[int] | None:
     """Reserve one job of every class of a group in a slot, on its best option; None if not all fit."""
-    mark, numbers = ledger.mark(), list[int]()
+    mark, numbers = ledger.undo.mark(), list[int]()
     for index in party:
         for position in _best_first(ledger, index, slot):
-            if (number := ledger.reserve_start(index, position, slot)) is not None:
+            if (number := future_reservations.reserve_start(ledger, index, position, slot)) is not None:
                 numbers.append(number)
                 break
         else:
-            ledger.rollback(mark)
+            ledger.undo.rollback(mark)
             return None
     return numbers
 
