@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from gpuplan.models.base import Noun
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.planner.sources.documents.build_snapshot import validate_noun
+from gpuplan.planner.sources.documents.documents import read_yaml
+from gpuplan.planner.sources.documents.tokens import RefusedError
 from gpuplan.planner.whatif.patch.job_changes import ScaleDemand
 from gpuplan.planner.whatif.patch.node_changes import AddNodes
 from gpuplan.planner.whatif.patch.patch import Patch, apply_patch
@@ -178,11 +178,12 @@ def _change(name: str, text: str) -> tuple[Change | None, list[str]]:
 
 
 def _read(text: str) -> Any:
-    """Parse a value as YAML does: a number, a boolean or a text."""
+    """Parse a value as policy files are read (YAML 1.2): a number, a boolean or a text; `on` is a text."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        (value,) = read_yaml(text)
+    except (RefusedError, ValueError):
         return text
+    return value
 
 
 def _together(changes: dict[str, Change]) -> dict[str, Change]:

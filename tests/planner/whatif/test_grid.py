@@ -73,6 +73,14 @@ def test_all_that_is_wrong_with_knobs_is_told_at_once():
     assert told.count("quota:z=1:") == 1
 
 
+@pytest.mark.parametrize("value", ["on", "yes", "1:30", "012:0", "&a", "[1"])
+def test_values_are_read_as_policy_files_are(value):
+    """To YAML 1.1 `on` is true and `1:30` is 90."""
+    told = refused(f"objective.goal={value}")
+
+    assert told.startswith(f"objective.goal={value}: the policy has objective.goal = {value!r}")
+
+
 @pytest.mark.parametrize("name", ["quota", "quotas:q", "price"])
 def test_a_knob_that_there_is_not_is_told_with_those_that_there_are(name):
     told = refused(f"{name}=1")
