@@ -41,7 +41,8 @@ def say_usage_error(error: click.ClickException) -> None:
     """Print click's message about an error in the command line."""
     text = StringIO()
     error.show(file=text)
-    say(text.getvalue(), err=True, nl=False)
+    # click lists choices behind tabs, which `say` would escape as it does with those of a user.
+    say(text.getvalue().replace("\n\t", "\n  "), err=True, nl=False)
 
 
 class LogLines(logging.Formatter):

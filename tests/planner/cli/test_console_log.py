@@ -192,3 +192,10 @@ def test_everything_is_said_in_one_place():
 
 
 _SPEAKING = {"print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"}
+
+
+def test_choices_of_an_option_that_is_missing_are_legible(gpuplan):
+    shown = gpuplan("apply", "plan.json")
+
+    assert shown.code == 2
+    assert shown.err.endswith("Choose from:\n  simulated,\n  local,\n  slurm\n")
