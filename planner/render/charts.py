@@ -114,9 +114,9 @@ _LINEAR_BELOW_POINTS: Final = 1.0
 """The same limit, in points, if the gap is drawn in points."""
 
 _LARGEST: Final = 100.0
-"""Percent. Larger gaps are cut off, as they mean that nothing was known yet; not if all gaps are larger."""
+"""Percent. Larger gaps are cut off, as they mean that nothing was known yet."""
 
-_TICKS: Final = (0, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
+_TICKS: Final = (0, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +197,8 @@ def _scale_gap(axes: Axes, course: _Course) -> None:
         axes.set_ylim(0, max(_LINEAR_BELOW_POINTS, largest))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         return
-    top = min(max(_LARGEST, 1.2 * min(course.gaps, default=0.0)), largest)
     axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-    axes.set_ylim(0, max(_LINEAR_BELOW, top))
+    axes.set_ylim(0, max(_LINEAR_BELOW, min(_LARGEST, largest)))
     axes.set_yticks([tick for tick in _TICKS if tick <= axes.get_ylim()[1]])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
 

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
-_LARGEST_GAP: Final = 10
-"""A multiple of the objective; a larger gap is given in points."""
+_LARGEST_GAP: Final = 1
+"""A multiple of the objective; a gap from this on is given in points."""
+_SMALLEST_REST: Final = 0.5
+"""Share of what a plan brings that is left after its prices; below it the gap is given in points."""
 _ALWAYS_COUNTED: Final = (ActionKind.START, ActionKind.PREEMPT)
 _NOT_COUNTED: Final = ActionKind.CORDON
 """A cordon is part of a removal."""
@@ -194,12 +196,25 @@ def waiting_text(waiting: int, stopped: int) -> str:
 
 def gap_text(solution: SolutionSummary) -> str:
     """`gap 0.9 %`, or `bound unknown`."""
-    return gap_or_unknown(solution.objective, solution.gap)
+    return "bound unknown" if solution.gap is None else f"gap {format_gap_of(solution)}"
 
 
 def gap_or_unknown(objective: int, gap: float | None) -> str:
     """`gap 0.9 %`, or `bound unknown`."""
     return "bound unknown" if gap is None else f"gap {format_gap(objective, gap)}"
+
+
+def format_gap_of(solution: SolutionSummary) -> str:
+    """
+    The gap as `format_gap` writes it; in points too where prices have eaten most of what the plan brings.
+
+    An unmet guarantee costs about what all jobs bring, and says nothing of them: as a share of the small rest
+    a gap of one job would look like half of the plan.
+    """
+    brings = sum(max(0, points) for points in solution.terms.values())
+    if solution.gap and solution.bound is not None and solution.objective < _SMALLEST_REST * brings:
+        return format_count(solution.bound - solution.objective, "point")
+    return format_gap(solution.objective, solution.gap)
 
 
 def left_out_text(solution: SolutionSummary) -> str:

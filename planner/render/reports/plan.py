@@ -35,7 +35,7 @@ from gpuplan.planner.render.plan.forecast import deadline_table, horizon_parts, 
 from gpuplan.planner.render.plan.header import (
     change_counts,
     cost_text,
-    format_gap,
+    format_gap_of,
     format_signed,
     has_free_gpus,
     left_out_text,
@@ -233,7 +233,7 @@ def _summary(plan: Plan) -> list[HeadlineFigure]:
     whole = percent(1 - metrics.fragmentation_ratio) if has_free_gpus(plan) else "none free"
     figures = [
         HeadlineFigure("Objective", f"{solution.objective:,}", f"greedy alone {solution.greedy_objective:,}"),
-        HeadlineFigure("Gap", format_gap(solution.objective, solution.gap), bound),
+        HeadlineFigure("Gap", format_gap_of(solution), bound),
         HeadlineFigure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
         HeadlineFigure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
         HeadlineFigure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
@@ -253,7 +253,7 @@ def _proof(plan: Plan) -> str:
         return f"{found}; no bound proven"
     if not solution.gap:
         return f"{found}; proven: no plan scores more{left_out_text(solution)}"
-    above = f"{solution.bound:,}, {format_gap(solution.objective, solution.gap)} above"
+    above = f"{solution.bound:,}, {format_gap_of(solution)} above"
     return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
 
 

@@ -126,13 +126,12 @@ def test_on_a_page_the_gap_is_told_too():
     assert "Proven gap over 2.4 seconds: 20.0 % at first, 1.6 % at the end" in gap_svg(MILESTONES, end)
 
 
-def test_a_gap_that_stays_large_is_drawn_all_the_same():
+def test_a_gap_that_stays_larger_than_the_objective_is_drawn_in_points():
     large = [replace(each, objective=100, bound=400) for each in MILESTONES]
-    heights = re.findall(
-        r"<text[^>]*>([\d.]+) %</text>", gap_svg(large, ENDED.model_copy(update={"gap": 3.0}))
-    )
+    drawn = gap_svg(large, ENDED.model_copy(update={"objective": 100, "bound": 400, "gap": 3.0}))
 
-    assert "300" in heights
+    assert "300 points at first, 300 points at the end" in drawn
+    assert re.findall(r"<text[^>]*>([\d.]+) %</text>", drawn) == []
 
 
 def test_the_gap_of_a_plan_that_changes_nothing_is_drawn_in_points():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.builders.build import cluster, job, placement, replica, snapshot
 from tests.support.output.golden import golden_section
 from tests.support.output.plan_texts import COLOURS, text
@@ -89,3 +91,24 @@ def test_what_a_terminal_would_obey_is_shown_instead():
 
     assert r"one rack (\x1b[31mr\n1é)" in text(plan, width=120)
     assert r"one rack (\x1b[31mr\n1\xe9)" in text(plan, width=120, ascii_only=True)
+
+
+@pytest.mark.parametrize(
+    ("terms", "gap"),
+    [
+        ({"completion": 1_000}, "gap 10.0 %"),
+        ({"completion": 2_000, "preemption": -1_000}, "gap 10.0 %"),
+        ({"completion": 9_000, "guarantees": -8_000}, "gap 100 points"),
+        ({"completion": 2_001, "preemption": -1_001}, "gap 100 points"),
+    ],
+)
+def test_the_gap_is_in_points_where_prices_eat_most_of_what_a_plan_brings(terms, gap):
+    plan = small_plan(objective=1_000, bound=1_100, terms=terms)
+
+    assert f"bound 1,100  {gap}  in" in text(plan)
+
+
+def test_a_proven_plan_has_a_gap_in_percent_whatever_its_prices():
+    plan = small_plan(objective=1_000, bound=1_000, terms={"completion": 9_000, "guarantees": -8_000})
+
+    assert "bound 1,000  gap 0.0 %  in" in text(plan)
