@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.errors import PlannerError, truncated_names
+from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
+from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
 from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.promises import steps_of
@@ -18,7 +19,7 @@ from gpuplan.planner.apply.standing import (
     refuse_other_cluster,
     snapshot_for,
 )
-from gpuplan.planner.executors.interface import Pin
+from gpuplan.planner.executors.interface import Pin, likely_executor
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def applied_by_log(plan: Plan, live: Snapshot, audit: AuditLog) -> AppliedPart:
     PlannerError
         The log does not have the plan, or has it on several clusters.
     StalePlanError
-        The snapshot is of another cluster.
+        The snapshot is of another cluster, or was taken before the plan was applied.
     """
     refuse_other_cluster(plan, live)
     own = _of_plan(plan, _records(audit))
@@ -98,11 +99,26 @@ def applied_by_log(plan: Plan, live: Snapshot, audit: AuditLog) -> AppliedPart:
             f"plan {plan.plan_id} was applied on several clusters: {truncated_names(clusters)}.\n"
             "Leave SOURCE out, and name the cluster with --executor and --state."
         )
+    _refuse_older(plan, live, own)
     last = {record.action: record for record in own if record.action}
     begun = {id_ for id_, record in last.items() if record.kind is AuditKind.INTENT}
     done = {id_ for id_ in last.keys() - begun if last[id_].outcome is not ActionOutcome.FAILED}
     live = with_expected_gpus(with_untold(live.canonical(), plan), plan, done | begun)
     return AppliedPart(frozenset(done | (begun & actions_done_in(plan, live))), live)
+
+
+def _refuse_older(plan: Plan, live: Snapshot, own: Iterable[AuditRecord]) -> None:
+    """Raise if the snapshot is older than the last step: everything would seem to be undone already."""
+    # A simulated cluster has a clock of its own, which the times of the log cannot be compared with.
+    if likely_executor(live) == "simulated":
+        return
+    last = max((record.at.replace(microsecond=0) for record in own), default=live.taken_at)
+    if live.taken_at < last:
+        raise StalePlanError(
+            f"SOURCE was taken at {print_timestamp(live.taken_at)}, before plan {plan.plan_id} was applied "
+            f"to the end, at {print_timestamp(last)}.\n"
+            "Take a new snapshot, or leave SOURCE out, so that the cluster is asked."
+        )
 
 
 def _records(audit: AuditLog) -> tuple[AuditRecord, ...]:

@@ -35,6 +35,7 @@ from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
+    from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.whatif.policy_review import PolicyReview
 
 
@@ -214,13 +215,15 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     If SOURCE has changed since the plan, the check covers the cluster in SOURCE after the remaining actions.
     """
     from gpuplan.models.plan.actions import changes_of
+    from gpuplan.planner.apply.standing import refuse_other_cluster
     from gpuplan.planner.apply.verdict import verdict_on
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
     from gpuplan.planner.text_format import format_count
 
-    plan = load_plan(plan_file)
-    found = verdict_on(plan, load_snapshot(source))
+    plan, snapshot = load_plan(plan_file), load_snapshot(source)
+    refuse_other_cluster(plan, snapshot)
+    found = verdict_on(plan, snapshot)
     if as_json:
         show_json({"verified": found.verified, **asdict(found)})
         return 0 if found.verified else 1
@@ -230,14 +233,18 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     if broken := len(violations):
         if broken > _VIOLATIONS_SHOWN:
             say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
-        say(f"The plan breaks a rule in {format_count(broken, 'place')}.")
+        where = ""
+        if found.source_changed:
+            how = "" if source == "-" else f"; `gpuplan diff {plan_file} {source}` shows how"
+            where = f": {_what_differs(plan, snapshot)}{how}"
+        say(f"The plan breaks a rule in {format_count(broken, 'place')}{where}.")
         return 1
     if found.source_changed:
         changes = len(changes_of(plan.actions))
         left = changes - len(done)
         rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
         say(
-            f"Verified: SOURCE has changed since the plan; {len(done):,} of its "
+            f"Verified: {_what_differs(plan, snapshot)}; {len(done):,} of its "
             f"{format_count(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
             f"there{rest}."
         )
@@ -251,6 +258,16 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     breaks = "breaks" if what == "1 placement" else "break"
     say(f"Verified: {what} {breaks} no rule; objective {found.objective:,} as stated.")
     return 0
+
+
+def _what_differs(plan: Plan, snapshot: Snapshot) -> str:
+    """How a snapshot that is not the plan's own stands to it in time."""
+    from gpuplan.models.units import print_timestamp
+
+    if snapshot.taken_at >= plan.snapshot.taken_at:
+        return "SOURCE has changed since the plan"
+    meant, found = print_timestamp(plan.snapshot.taken_at), print_timestamp(snapshot.taken_at)
+    return f"SOURCE of {found} is older than the plan's snapshot of {meant}"
 
 
 # `gpuplan diff --policy OLD NEW SOURCE`: the jobs that gain or lose by a change of policy.

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 @click.argument("plan_file", type=PlanFile())
 @click.argument("source", type=ANY_PATH, required=False)
 @click.option(
-    "--executor", type=click.Choice(EXECUTORS), default="simulated", show_default=True, help="The cluster."
+    "--executor",
+    type=click.Choice(EXECUTORS),
+    help="The cluster; by default of the kind that the plan was made for.",
 )
 @state_option
 @allow_mig_option
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 def rollback_command(
     plan_file: str,
     source: str | None,
-    executor: str,
+    executor: str | None,
     state: Path,
     allow_mig: bool,
     audit_file: Path,
@@ -79,14 +81,17 @@ def rollback_command(
     from datetime import UTC, datetime
 
     from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.executors.interface import likely_executor
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
     from gpuplan.planner.rollback.rollback import roll_back
     from gpuplan.planner.sources.files import load_policy
 
     if source is not None and (stray := stray_option({"executor", "state", "allow_mig"})):
         raise click.UsageError(f"{stray} is for a cluster; expected no SOURCE with it.")
-    check_executor(executor)
     plan, policy = load_plan(plan_file), load_policy(policy_file) if policy_file else None
+    executor = executor or likely_executor(plan.snapshot)
+    if source is None:
+        check_executor(executor)
     with show_spinner("reading"):
         applied = _applied(plan, source, AuditLog(audit_file), executor, state, allow_mig=allow_mig)
     with show_spinner("planning"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.planner.apply.promises import promise_step
+from gpuplan.planner.executors.interface import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
 from gpuplan.planner.render.plan.diff import diff_lines
@@ -29,7 +30,6 @@ from gpuplan.planner.render.style import Tone
 if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.render.style import Style
 
 _MOST_UNMET: Final = 10
@@ -65,14 +65,10 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         ],
     ]
     if file and (plan.has_changes or promise_step(plan)):
-        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor {_executor(plan.snapshot)}"))
+        sections[-1].append(
+            style.clean(f"Next: gpuplan apply {file} --executor {likely_executor(plan.snapshot)}")
+        )
     return _text(sections)
-
-
-def _executor(snapshot: Snapshot) -> str:
-    """The executor that a snapshot is probably for, by the labels of its nodes."""
-    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
-    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"
 
 
 def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:

@@ -196,6 +196,28 @@ def test_verify_finds_what_a_changed_cluster_breaks(gpuplan, plan_file, quicksta
 
     assert shown.code == 1
     assert "selection: job train-base" in shown.out
+    differs = f"`gpuplan diff {plan_file} {cordoned}` shows how"
+    assert f"breaks a rule in 1 place: SOURCE has changed since the plan; {differs}." in shown.out
+
+
+def test_verify_tells_a_snapshot_that_is_older_than_the_plan(gpuplan, plan_file, quickstart, tmp_path):
+    world = json.loads(gpuplan("show", plan_file, "--json").out)["snapshot"]
+    older = tmp_path / "older.json"
+    older.write_text(json.dumps({**world, "taken_at": "2026-11-20T11:59:59Z"}))
+
+    shown = gpuplan("verify", plan_file, older)
+
+    assert shown.code == 0
+    says = "SOURCE of 2026-11-20T11:59:59Z is older than the plan's snapshot of 2026-11-20T12:00:00Z; 0 of"
+    assert shown.out.startswith(f"Verified: {says} its 5 actions")
+
+
+def test_verify_refuses_a_plan_of_another_cluster(gpuplan, plan_file, quickstart):
+    shown = gpuplan("verify", plan_file, quickstart.parent / "mig-repack")
+
+    assert shown.code == 21
+    assert "is for another cluster" in shown.err
+    assert shown.out == ""
 
 
 def test_edited_plan_is_refused_with_exit_code_23(gpuplan, plan_file):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from gpuplan.models.dependency import JobOutcome
@@ -172,6 +174,8 @@ def test_jobs_that_the_plan_started_run_on_unless_told_otherwise(site):
     back = there.back(plan, stop_started=True)
     assert ids(back) == ["preempt/a", "preempt/b"]
     assert back.rollback.stays == ()
+    of = f"plan {plan.plan_id[:8]} started it; ran 0s, loses no work"
+    assert all(change.reason.text.startswith(of) for change in changes_of(back.actions))
 
 
 def test_only_as_many_started_jobs_stop_as_a_quota_needs(site):
@@ -310,6 +314,24 @@ def test_a_snapshot_of_another_cluster_is_refused(site):
     there = site(ALL)
     with pytest.raises(StalePlanError, match="is for another cluster"):
         applied_by_log(ALL, snapshot(nodes=[node("other")]), there.log)
+
+
+@pytest.mark.parametrize("label", ["slurm/node", "gpuplan/local"])
+@pytest.mark.parametrize("seconds", [-1, 0])
+def test_a_snapshot_from_before_the_apply_is_refused_where_the_clock_is_that_of_the_log(site, label, seconds):
+    """In it all would seem to be undone."""
+    there = site(ALL)
+    live = there.live.snapshot()
+    ended = max(record.at for record in there.log.records())
+    nodes = [each.model_copy(update={"labels": {label: each.name}}) for each in live.cluster.nodes]
+    world = live.cluster.model_copy(update={"nodes": tuple(nodes)})
+    live = live.model_copy(update={"cluster": world, "taken_at": ended + timedelta(seconds=seconds)})
+
+    if seconds < 0:
+        with pytest.raises(StalePlanError, match=f"before plan {ALL.plan_id} was applied to the end, at "):
+            applied_by_log(ALL, live, there.log)
+    else:
+        assert applied_by_log(ALL, live, there.log).done
 
 
 def test_without_a_log_nothing_is_rolled_back(site, tmp_path):

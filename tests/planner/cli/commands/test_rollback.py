@@ -93,3 +93,19 @@ def test_wrong_inputs_are_told(gpuplan, arguments, code, message):
     assert shown.code == code, shown.err
     assert message in " ".join(shown.err.split())
     assert shown.out == ""
+
+
+def test_without_executor_the_cluster_is_of_the_kind_that_the_plan_was_made_for(gpuplan, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    world = {
+        "taken_at": "2026-11-20T12:00:00Z",
+        "cluster": {"nodes": [{"name": "n1", "cpus": 8, "memory_mib": 1024, "labels": {"slurm/node": "n1"}}]},
+        "queues": [{"name": "low"}],
+    }
+    assert gpuplan("plan", _write(world), "-o", "slurm.json").code == 0
+
+    shown = gpuplan("rollback", "slurm.json")
+
+    assert shown.code == 1
+    assert "Slurm" in shown.err
+    assert "simulated" not in shown.err
