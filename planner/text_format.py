@@ -112,6 +112,19 @@ def join_first_names(names: Sequence[str], most: int = 3) -> str:
     return join_with_and([*told, f"{len(names) - len(told):,} more"])
 
 
+def join_jobs(names: Sequence[str], most: int = 3) -> str:
+    """
+    `a, b and 5 more`; names that begin with a digit, such as Slurm's, as `job 16`, `jobs 3_1 and 16`.
+
+    Without the word, `makes room for 16` and `takes the place of 10, 11 and 2 more` read as numbers of jobs.
+    """
+    text = join_first_names(names, most)
+    told = names if len(names) <= most else names[: most - 1]
+    if not any(name[:1].isdigit() for name in told):
+        return text
+    return f"{'job' if len(names) == 1 else 'jobs'} {text}"
+
+
 def format_gpu_hours(gpu_milli_seconds: int) -> str:
     """`1.4 GPU-hours`, rounded; `less than 0.1 GPU-hours` for smaller amounts."""
     hours = gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR)

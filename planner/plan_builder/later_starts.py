@@ -13,7 +13,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.plan_builder.promise_delays import PromiseDelays
-from gpuplan.planner.text_format import format_count, format_duration, format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.time_blockers import FutureHolds
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
@@ -110,7 +110,7 @@ class PlanPromises:
             first, *rest = behind
             more = f" and {format_count(len(rest), 'more start')}" if rest else ""
             at = format_time(self.future.instant_at(first.start), now)
-            found.append(f"ahead of {first.job.name}'s start at {at}{more}")
+            found.append(f"ahead of {join_jobs([first.job.name])}'s start at {at}{more}")
             numbers["ahead_of"] = ", ".join(stay.job.name for stay in behind)
         return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp, Uncordon
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
+from gpuplan.planner.text_format import format_count, format_duration, format_money, join_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -98,13 +98,13 @@ def reason(
     have = "has" if len(leaving) == 1 else "have"
     match step.kind:
         case ActionKind.CORDON:
-            text = f"to be removed once {join_first_names(leaving)} {have} left"
+            text = f"to be removed once {join_jobs(leaving)} {have} left"
             return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
         case ActionKind.UNCORDON:
             return Reason(code=ReasonCode.ROLLED_BACK, text="takes jobs again")
         case ActionKind.DRAIN:
             then = "removed" if step.node in changes.target.removed else "drained"
-            text = f"confirms that {join_first_names(leaving)} {have} left a node to be {then}"
+            text = f"confirms that {join_jobs(leaving)} {have} left a node to be {then}"
             return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
         case ActionKind.SCALE_DOWN:
             text = f"no job needs it; saves {format_money(node.price_per_hour)}/h"
@@ -112,7 +112,7 @@ def reason(
         case ActionKind.SCALE_UP:
             pool = next(each for each in changes.snapshot.cluster.pools if each.name == node.pool)
             least = f"pool {pool.name} keeps at least {format_count(pool.minimum, 'node')}"
-            text = f"needed by {join_first_names(arriving)}" if arriving else least
+            text = f"needed by {join_jobs(arriving)}" if arriving else least
             text = f"{text}; costs {format_money(node.price_per_hour)}/h"
             if wait := pool.provisioning:
                 text = f"{text}, ready after {format_duration(wait)}"

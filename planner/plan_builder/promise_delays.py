@@ -15,7 +15,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.text_format import format_count, format_duration, format_time
+from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.blocked_nodes import power_left
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
@@ -132,7 +132,7 @@ class PromiseDelays:
         if colliding := self._colliding(job, promise, staying):
             last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))
             ends = format_time(future.instant_at(last.end), now)
-            return f"{last.job.name} on {where} is expected to run until {ends}"
+            return f"{join_jobs([last.job.name])} on {where} is expected to run until {ends}"
         seconds = future.durations.seconds(job, future.gpu_model(job, promise.replicas))
         for name in sorted({replica.node for replica in promise.replicas}):
             if (window := future.windows.blocking_window(job, name, promised, seconds)) is not None:
@@ -206,7 +206,8 @@ class PromiseDelays:
         if not found:
             return ""
         first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
-        return f"{first.job.name} starts on {where} at {format_time(future.instant_at(first.start), now)}"
+        at = format_time(future.instant_at(first.start), now)
+        return f"{join_jobs([first.job.name])} starts on {where} at {at}"
 
 
 def _on(stays: Iterable[JobInterval], nodes: Collection[str]) -> list[tuple[JobInterval, str]]:

@@ -25,6 +25,7 @@ from gpuplan.planner.text_format import (
     format_points,
     format_time,
     join_first_names,
+    join_jobs,
 )
 from gpuplan.planner.waiting.time_messages import window_name
 
@@ -226,7 +227,7 @@ class Reasons:
             numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
             parts.append(f"goes on with {format_duration(left)} left")
         if victims := self.beneficiaries.jobs_replaced(step):
-            parts.append(f"takes the place of {join_first_names(victims)}")
+            parts.append(f"takes the place of {join_jobs(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts += self.promises.remarks(job.name, numbers)
         return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
@@ -237,7 +238,7 @@ class Reasons:
         parts = [self._resized(change, numbers), *self._lost(change, numbers)]
         parts.append(self._gain(change, numbers))
         if victims := self.beneficiaries.jobs_replaced(step):
-            parts.append(f"takes the place of {join_first_names(victims)}")
+            parts.append(f"takes the place of {join_jobs(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
         return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
 
@@ -262,14 +263,14 @@ class Reasons:
             parts.append(f"resumes {format_time(resumes, self.changes.snapshot.taken_at)}")
         parts += self._lost(change, numbers)
         parts.append(self._gain(change, numbers))
-        return Reason(code=code, text="; ".join(parts), numbers=numbers)
+        return Reason(code=code, text="; ".join(filter(None, parts)), numbers=numbers)
 
     def _moved(self, step: JobStep) -> Reason:
         change = step.change
         numbers: _Numbers = {}
         code, why = self._why_it_leaves(step, numbers)
         if victims := self.beneficiaries.jobs_replaced(step):
-            why = f"{why}, takes the place of {join_first_names(victims)}"
+            why = f"{why}, takes the place of {join_jobs(victims)}"
             numbers["takes_the_place_of"] = ", ".join(victims)
         parts = [why, *self._lost(change, numbers), self._gain(change, numbers)]
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
@@ -291,10 +292,12 @@ class Reasons:
             return code, f"empties {join_first_names(removed)}, to be removed"
         if followers := self.beneficiaries.jobs_taking_over(step):
             numbers["makes_room_for"] = ", ".join(followers)
-            return ReasonCode.MAKES_ROOM, f"makes room for {join_first_names(followers)}"
+            return ReasonCode.MAKES_ROOM, f"makes room for {join_jobs(followers)}"
         if given := self.released_resources.released_part(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
-            return ReasonCode.MAKES_ROOM, f"frees {given.text} for {join_first_names(given.jobs)}"
+            return ReasonCode.MAKES_ROOM, f"frees {given.text} for {join_jobs(given.jobs)}"
+        if change.kind is not ActionKind.MIGRATE and change.job.name in self.changes.target.undo.jobs:
+            return ReasonCode.MAKES_ROOM, ""  # the rollback says itself why
         code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
         return code, self._better(change, numbers) or "so that other changes of this plan fit"
 

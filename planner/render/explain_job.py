@@ -24,7 +24,7 @@ from gpuplan.planner.text_format import (
     format_money,
     format_time,
     hostlist,
-    join_first_names,
+    join_jobs,
 )
 from gpuplan.planner.waiting.time_messages import DONE
 
@@ -179,7 +179,7 @@ def _in_order(expected: ExpectedDuration, told: str, source: str) -> str:
 
 
 def _awaited(awaited: AwaitedJob, found: Explanation) -> str:
-    what = f"{awaited.job} has {DONE[awaited.kind]}"
+    what = f"{join_jobs([awaited.job])} has {DONE[awaited.kind]}"
     if awaited.satisfied:
         return f"{what}: yes"
     if awaited.never:
@@ -216,14 +216,14 @@ def _places(found: Explanation) -> str:
 
 def _exchange(other: Exchange) -> str:
     lost = f", loses {gpu_hours_text(other.lost_gpu_hours)}" if other.lost_gpu_hours else ""
-    return f"{other.job} {_STATES[other.action]}: {format_signed(other.points)} points{lost}"
+    return f"{join_jobs([other.job])} {_STATES[other.action]}: {format_signed(other.points)} points{lost}"
 
 
 def _neighbour(neighbour: Neighbour, found: Explanation) -> str:
     until = format_time(neighbour.until, found.epoch)
     runs = "is" if neighbour.starts_at is None else f"is from {format_time(neighbour.starts_at, found.epoch)}"
     place = ", in its place" if neighbour.in_its_place else ""
-    return f"{neighbour.job} {runs} on {neighbour.node} until {until}{place}"
+    return f"{join_jobs([neighbour.job])} {runs} on {neighbour.node} until {until}{place}"
 
 
 def _ordinal(number: int) -> str:
@@ -320,7 +320,8 @@ def _holder(holder: ResourceHolder, now: datetime) -> str:
     gpus = f" holds {format_gpus(holder.gpu_milli)}" if holder.gpu_milli else ""
     stoppable = ", may be stopped for it" if holder.may_be_stopped else ""
     return (
-        f"{holder.job}{gpus} on {hostlist(holder.nodes)} until {format_time(holder.ends_at, now)}; "
+        f"{join_jobs([holder.job])}{gpus} on {hostlist(holder.nodes)} "
+        f"until {format_time(holder.ends_at, now)}; "
         f"user {holder.user}, queue {holder.queue}, priority {holder.priority:,}{stoppable}"
     )
 
@@ -391,8 +392,7 @@ def _doubts(remedies: Remedies) -> str:
         text = " A priority is the least for the jobs that it names."
     if remedies.together_with:
         text += (
-            f" It starts only together with {join_first_names(remedies.together_with)}; priorities "
-            f"were not tried."
+            f" It starts only together with {join_jobs(remedies.together_with)}; priorities were not tried."
         )
     if remedies.unconfirmed:
         more = "more " if remedies.found else ""

@@ -24,7 +24,7 @@ from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import Verifier
 from gpuplan.planner.rollback.reversals import Changed, Reversal, staying
-from gpuplan.planner.text_format import join_first_names
+from gpuplan.planner.text_format import join_first_names, join_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -306,7 +306,7 @@ class RollbackSearch:
         """True if no job runs on a node that the plan added, once the accepted reversals are done."""
         target, removed = self._target(self._accepted), reversal.change.removed
         if jobs := sorted(each.job for each in target.placements if each.nodes & removed):
-            text = f"{join_first_names(jobs)} {'run' if len(jobs) > 1 else 'runs'} on it"
+            text = f"{join_jobs(jobs)} {'run' if len(jobs) > 1 else 'runs'} on it"
             self._stays.append(staying(reversal, StaysCode.IN_USE, text))
         return not jobs
 
@@ -321,7 +321,7 @@ class RollbackSearch:
             if (replica.node, held.index) == (node, gpu) and held.instance not in layout
         )
         if users:
-            text = f"{join_first_names(users)} {'use' if len(users) > 1 else 'uses'} its instances"
+            text = f"{join_jobs(users)} {'use' if len(users) > 1 else 'uses'} its instances"
             self._stays.append(staying(reversal, StaysCode.IN_USE, text))
         return not users
 

@@ -14,6 +14,7 @@ from gpuplan.planner.text_format import (
     format_gpus,
     format_milli,
     join_first_names,
+    join_jobs,
     join_with_and,
     replica_size,
 )
@@ -56,7 +57,7 @@ def retries_used_up(failures: int, retries: int) -> Reason:
 
 def preempted(followers: Sequence[str]) -> Reason:
     """The plan preempts the job; `followers` are the jobs that take its place."""
-    text = f"stopped to make room for {join_first_names(followers)}" if followers else "stopped by this plan"
+    text = f"stopped to make room for {join_jobs(followers)}" if followers else "stopped by this plan"
     return make_reason(ReasonCode.PREEMPTED, text, makes_room_for=", ".join(followers))
 
 

@@ -17,7 +17,7 @@ from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
-from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names
+from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names, join_jobs
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
@@ -277,7 +277,7 @@ def _in_words(job: Job, began: list[_Began]) -> list[str]:
     if not milli:
         return []
     size = f" with {format_gpus(total)}" if (total := sum(milli.values())) else ""
-    return [f"priority {job.priority} comes after {join_first_names(sorted(milli))} of higher priority{size}"]
+    return [f"priority {job.priority} comes after {join_jobs(sorted(milli))} of higher priority{size}"]
 
 
 class BudgetBlocks:

@@ -15,6 +15,7 @@ from gpuplan.planner.text_format import (
     format_milli,
     format_time,
     join_first_names,
+    join_jobs,
 )
 from gpuplan.planner.waiting.messages import make_reason
 
@@ -42,7 +43,7 @@ DONE: Final = {
 
 def until_done(found: Sequence[SatisfactionEstimate]) -> str:
     """`prep-1 has succeeded`, `prep-1 and prep-2 have ended`, `prep-1 and 5 more are done`."""
-    names = join_first_names([each.dependency.job for each in found])
+    names = join_jobs([each.dependency.job for each in found])
     kinds = sorted({DONE[each.dependency.kind] for each in found})
     if len(kinds) > 1:
         return f"{names} are done"
@@ -56,12 +57,10 @@ def never_satisfied(state: DependencyState) -> Reason:
     what = "failed" if failed else "can never be what it waits for"
     possible = len(state.outstanding) + state.satisfied
     wanted, total = state.needed + state.satisfied, possible + len(names)
-    text = f"depends on {join_first_names(names)}, which {what}"
+    text = f"depends on {join_jobs(names)}, which {what}"
     if wanted < total:
         left = f"{possible:,} {'is' if possible == 1 else 'are'} left"
-        text = (
-            f"depends on {wanted:,} of {format_count(total, 'job')}; {join_first_names(names)} {what}, {left}"
-        )
+        text = f"depends on {wanted:,} of {format_count(total, 'job')}; {join_jobs(names)} {what}, {left}"
     return make_reason(
         ReasonCode.DEPENDENCY_NEVER,
         text,
@@ -139,7 +138,7 @@ def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Pro
 def window_name(window: ReservationWindow) -> str:
     """`maintenance m1`, `reservation r1`, `hold for train`."""
     if window.job is not None:
-        return f"hold for {window.job}"
+        return f"hold for {join_jobs([window.job])}"
     kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
     return f"{kind} {window.reservation.name}"
 
@@ -183,11 +182,11 @@ def not_ready(moment: datetime, node: str, now: datetime) -> Reason:
 
 def co_start_group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
     """The job starts together with other waiting jobs; `others` has the most informative reason first."""
-    names = join_first_names(sorted(name for name, _ in others))
+    names = join_jobs(sorted(name for name, _ in others))
     text = f"starts only together with {names} of group {group}"
     first, why = others[0]
     if why.code is not ReasonCode.NOT_CHOSEN:
-        text = f"{text}; {first}: {why.text}"
+        text = f"{text}; {join_jobs([first])}: {why.text}"
     return make_reason(
         ReasonCode.CO_START,
         text,
@@ -221,11 +220,11 @@ def room_promised(others: Sequence[JobInterval], future: ProjectedSchedule) -> R
     """The job would fit now, but its places are promised to `others` before it would end; None if empty."""
     if not others:
         return None
-    first = others[0]
+    first, name = others[0], join_jobs([others[0].job.name])
     at = format_time(future.instant_at(first.start), future.snapshot.taken_at)
     more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
     return make_reason(
         ReasonCode.NOT_CHOSEN,
-        f"would fit, but not until it is done: {first.job.name} is promised a start at {at} there{more}",
+        f"would fit, but not until it is done: {name} is promised a start at {at} there{more}",
         jobs=join_first_names([stay.job.name for stay in others], most=10),
     )

@@ -26,7 +26,7 @@ from gpuplan.planner.explain.remedies.preempt_remedy import (
 )
 from gpuplan.planner.explain.remedies.relaxation import fewest_steps, relaxations_of_jobs
 from gpuplan.planner.explain.verify_trial import TrialVerifier
-from gpuplan.planner.text_format import format_time, join_first_names
+from gpuplan.planner.text_format import format_time, join_jobs
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class WaitMoments:
         if second == _NEXT_PLAN and self.ground.reserves_freed_resources:
             text = "until the next plan, which may give any job what this one frees"
         elif last:
-            text = f"until {join_first_names(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
+            text = f"until {join_jobs(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
         elif over:
             text = f"until {window_name(over[0])} is over at {at}"
         elif second == future.slots.end and future.slots.count > 1:
@@ -339,7 +339,7 @@ class WaitMoments:
     def _who_begins(self, second: int) -> str:
         job = self.question.job
         names = [each.name for each in self.question.members if self.ground.outlook.begins(each) == second]
-        return "it" if job.name in names else join_first_names(names)
+        return "it" if job.name in names else join_jobs(names)
 
 
 def _without(job: Job, over: frozenset[str]) -> Job:

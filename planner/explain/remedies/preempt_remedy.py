@@ -17,7 +17,7 @@ from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.explain.explanation import Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
-from gpuplan.planner.text_format import join_first_names
+from gpuplan.planner.text_format import join_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,11 +88,11 @@ def _party(name: str, ground: PlanFeasibility) -> frozenset[str]:
 def stop_relaxation(name: str, ground: PlanFeasibility) -> Relaxation:
     """Stop a running job, or drop the plan's start of a waiting one."""
     job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
-    subject = f"{name} (queue {job.queue}, priority {job.priority:,})"
+    subject = f"{join_jobs([name])} (queue {job.queue}, priority {job.priority:,})"
     kind, text = RemedyKind.STOP, f"stop {subject}"
     if job.running is None:
         others = sorted(party - {name})
-        subject = f"{subject}, and {join_first_names(others)} with it," if others else subject
+        subject = f"{subject}, and {join_jobs(others)} with it," if others else subject
         kind, text = RemedyKind.DEFER, f"let {subject} wait instead of starting in this plan"
     part = RemedyPart(kind=kind, subject=name, text=text)
     return Relaxation(
@@ -247,7 +247,7 @@ def _worthwhile(question: Hypothesis, start: TrialStart) -> int | None:
 def _remedy(question: Hypothesis, chosen: Hypothesis, start: TrialStart, ground: PlanFeasibility) -> Remedy:
     before, after = question.job.priority, chosen.job.priority
     stops = tuple(sorted(chosen.stopped))
-    to = f", the least at which stopping {join_first_names(stops)} for it pays" if stops else ""
+    to = f", the least at which stopping {join_jobs(stops)} for it pays" if stops else ""
     part = RemedyPart(
         kind=RemedyKind.PRIORITY,
         subject="priority",

@@ -17,7 +17,7 @@ from gpuplan.planner.text_format import (
     format_duration,
     format_gpus,
     format_time,
-    join_first_names,
+    join_jobs,
 )
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
         milli = sum(replica.quota_milli for each in found for replica in each.replicas)
         what = "foreseen" if foreseen else "promised"
         size = format_gpus(milli) if milli else "no GPU"
-        names = join_first_names(sorted(each.job for each in found))
+        names = join_jobs(sorted(each.job for each in found))
         cells = (format_time(start, plan.epoch), what, format_count(len(found), "job"), size)
         rows.append(TableRow(cells, note=names))
     return Table(rows, title="Later starts").lines(style, most=_MOST_LINES, more=more)

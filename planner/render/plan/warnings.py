@@ -15,7 +15,7 @@ from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_res
 from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import Table, TableRow
-from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_with_and
+from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_jobs, join_with_and
 from gpuplan.planner.waiting.time_messages import window_name
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def waiting_drains(plan: Plan) -> list[str]:
     found = []
     for node, names in sorted(left.items()):
         order = sorted(names, key=lambda why: (why != _FIXED, why == _STAYS, why))
-        told = [f"{join_first_names(names[why])} ({why})" for why in order]
+        told = [f"{join_jobs(names[why])} ({why})" for why in order]
         found.append(f"node {node}: drain waits for {join_with_and(told)}")
     return found
 
@@ -179,7 +179,9 @@ def waiting_windows(plan: Plan) -> list[str]:
         left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
         if window is not None and left:
             why = "stays" if job.preemptible else "not preemptible"
-            found.append(f"{window_name(window)}: {job.name} is still on {join_first_names(left)} ({why})")
+            found.append(
+                f"{window_name(window)}: {join_jobs([job.name])} is still on {join_first_names(left)} ({why})"
+            )
     return sorted(found)
 
 

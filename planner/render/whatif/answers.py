@@ -15,7 +15,7 @@ from gpuplan.planner.render.plan.header import (
 )
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import Table, TableRow
-from gpuplan.planner.text_format import format_count, format_milli, format_money, hostlist, join_first_names
+from gpuplan.planner.text_format import format_count, format_milli, format_money, hostlist, join_jobs
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, RATIOS
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _cannot(capacity: CapacityPlan, style: Style) -> Iterator[str]:
     for each in capacity.cannot:
         by_reason.setdefault((each.reason.code, each.reason.text), []).append(each)
     for (code, text), jobs in list(by_reason.items())[:_MOST_REASONS]:
-        names = join_first_names([each.job for each in jobs])
+        names = join_jobs([each.job for each in jobs])
         yield from style.wrap(f"{names}: {code}, {text}", 2, hanging=2)
     if (left := len(by_reason) - _MOST_REASONS) > 0:
         yield from style.wrap(f"and for {format_count(left, 'more reason')}; --json has all of them", 2)
