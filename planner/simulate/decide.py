@@ -13,6 +13,7 @@ from gpuplan.models.placement import Running, same_holdings
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, changes_of
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.units import print_timestamp
+from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.analysis.effects import NodesByName, apply_action, cluster_after
 from gpuplan.planner.analysis.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index
 from gpuplan.planner.apply.promises import promises_of
@@ -127,8 +128,9 @@ class BaselineDecider:
         """Run the baseline, and carry out its placements."""
         began = time.monotonic()
         snapshot = world.snapshot()
+        sound = survey_damage(snapshot).sound
         attained = {name: task.attained(world.now) for name, task in world.tasks.items()}
-        placements = decide(self.name, snapshot, self.policy, attained)
+        placements = decide(self.name, sound, self.policy, attained)
         seconds = time.monotonic() - began
         world, happened = apply_placements(world, snapshot, placements)
         cluster = world.cluster
@@ -225,8 +227,10 @@ class _PlanEffects(NodesByName):
                 self.resize(action)
             case Migrate():
                 self.move(action.job, action.after)
+            case Release(after=None):
+                self.release(action.job)
             case Release():
-                pass  # an outage has already taken the job off its places
+                self.resize(action)
             case _:
                 assert_never(action)
 
@@ -245,11 +249,18 @@ class _PlanEffects(NodesByName):
         self.tasks[job] = replace(task, job=waits)
         self.happened.append(JobEvent(now, JobEventKind.PREEMPTED, job, held))
 
-    def resize(self, change: Shrink | Grow) -> None:
+    def release(self, job: str) -> None:
+        """Take a job off GPUs that a rule of health excludes; it is pending again, and was not preempted."""
+        now = self._world.now
+        self.tasks[job], held = self.tasks[job].stopped(now, self._world.physics)
+        self.happened.append(JobEvent(now, JobEventKind.INTERRUPTED, job, held))
+
+    def resize(self, change: Shrink | Grow | Release) -> None:
         """Continue a running job with fewer or more replicas; before its first work it loses nothing."""
         task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
         running, stretch, held = task.job.running, task.begun, task.ended(self._world.now)
         assert running is not None  # noqa: S101 - for the type checker
+        assert change.after is not None  # noqa: S101 - for the type checker
         update: dict[str, object] = {"replicas": change.after.replicas, "resized_at": now}
         if stretch.begins > now:
             begins = update["started_at"] = self._ready(change.after.replicas)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from gpuplan.models.health.findings import with_exclusions
 from gpuplan.planner.simulate.decide import BaselineDecider, PlannerDecider
 from gpuplan.planner.simulate.outcome import EpochFigures
 from gpuplan.planner.simulate.scorecard import ScoreKeeper
@@ -74,7 +75,8 @@ def replay(
         An epoch could not be planned; the message names it.
     """
     decider: Decider = PlannerDecider(policy, seed) if baseline is None else BaselineDecider(baseline, policy)
-    world = initial_world(trace)
+    # Nothing is measured in a simulation: GPUs that the rules exclude at its start stay excluded.
+    world = initial_world(replace(trace, start=with_exclusions(trace.start, policy.health)))
     account = ScoreKeeper(trace, world)
     end = None if clock.seconds is None else world.now + timedelta(seconds=clock.seconds)
     epochs: list[EpochFigures] = []

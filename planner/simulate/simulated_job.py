@@ -200,7 +200,7 @@ class JobEventKind(StrEnum):
     PREEMPTED = "preempted"
     """A plan stopped the job; it is pending again."""
     INTERRUPTED = "interrupted"
-    """One of its nodes failed, or it failed itself; it is pending again."""
+    """Its node failed, a rule of health excludes its GPU, or it failed itself; it is pending again."""
     MOVED = "moved"
     RESIZED = "resized"
     FINISHED = "finished"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gpuplan.models.plan.actions import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from gpuplan.models.health.findings import with_exclusions
+from gpuplan.models.health.measurement import Measurement
+from gpuplan.models.health.rules import HealthPolicy
+from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, ScaleUp, Shrink, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.decide import apply_plan_to_world
@@ -129,3 +132,52 @@ def test_an_elastic_job_is_faster_or_slower_by_its_replicas_from_its_last_checkp
     )
     assert Grow in kinds
     assert grown.tasks["e"].begun.rate == 1000
+
+
+def with_hot_gpu(*nodes, jobs):
+    """A world in which a rule of health excludes GPU 0 of n0."""
+    hot = Measurement(node="n0", index=0, period=600, hot={90: 600})
+    rules = HealthPolicy(heat={"celsius": 80, "for": "1m", "action": "exclude"})
+    return with_exclusions(snapshot(nodes=nodes, jobs=jobs, measured=[hot]), rules)
+
+
+def test_a_job_on_a_gpu_that_a_rule_of_health_excludes_starts_again_elsewhere_from_its_checkpoint():
+    hot = saved("a", replica("n0", gpus=(0, 1)), gpus=2, left=1800, seconds=500)
+    start = with_hot_gpu(node("n0"), node("n1"), jobs=[hot])
+
+    before, after, happened, kinds = acted(start)
+
+    assert {Release, Start} <= kinds
+    task = after.tasks["a"]
+    assert task.ends() == before.tasks["a"].ends() + timedelta(seconds=500 + 60 + 120)
+    assert task.job.preemptions == 0
+    assert [each.kind for each in happened] == [JobEventKind.INTERRUPTED, JobEventKind.STARTED]
+    assert happened[0].held.lost == 500
+
+
+def test_a_job_that_has_no_room_elsewhere_waits_and_holds_nothing():
+    hot = saved("a", replica("n0", gpus=range(8)), gpus=8, left=1800, seconds=500)
+    start = with_hot_gpu(node("n0"), jobs=[hot])
+
+    _, after, happened, kinds = acted(start)
+
+    assert Release in kinds
+    assert Start not in kinds
+    assert after.tasks["a"].job.running is None
+    assert [each.kind for each in happened] == [JobEventKind.INTERRUPTED]
+    assert advance_world(after, NOW + timedelta(seconds=400)).flow.held == 0
+
+
+def test_a_gang_that_may_be_smaller_goes_on_without_the_excluded_gpu():
+    places = [replica("n0", gpus=(0,)), replica("n0", gpus=(1,))]
+    hot = saved("a", *places, gpus=1, replicas=(1, 2), left=1800, seconds=500)
+    full = job("b", gpus=6, at=[replica("n0", gpus=range(2, 8))], preemptible=False)
+    start = with_hot_gpu(node("n0"), jobs=[hot, full])
+
+    _, after, happened, kinds = acted(start)
+
+    assert Release in kinds
+    (left,) = after.tasks["a"].job.running.replicas
+    assert [each.index for each in left.gpus] == [1]
+    assert [each.kind for each in happened] == [JobEventKind.RESIZED]
+    assert advance_world(after, NOW + timedelta(seconds=100)).flow.held == 7000 * 100

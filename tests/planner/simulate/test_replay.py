@@ -9,6 +9,8 @@ import pytest
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.health.measurement import Measurement
+from gpuplan.models.health.rules import HealthPolicy
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI
@@ -355,3 +357,19 @@ def test_work_is_the_same_whatever_the_epochs():
         scores = run(trace(comes("a", 0, 900), comes("b", 0, 700)), every=every).scores
         assert scores.gpu_hours * 3600 == pytest.approx(8 * 1600, abs=4)
         assert MILLI * scores.lost_gpu_hours == 0
+
+
+@pytest.mark.parametrize("baseline", [None, "fifo"])
+def test_gpus_that_the_rules_of_health_exclude_at_the_start_take_no_job(baseline):
+    ran = job("ran", gpus=2, at=[replica("n0", gpus=(0, 1))], expected_duration=10_000)
+    hot = Measurement(node="n0", index=0, period=600, hot={90: 600})
+    start = snapshot(nodes=[node("n0", gpus=4)], jobs=[ran, job("full", gpus=4, expected_duration=600)])
+    start = start.model_copy(update={"measured": (hot,)})
+    excluding = GREEDY.model_copy(update={"health": HealthPolicy(heat={"action": "exclude"})})
+
+    found = run(Trace(start), excluding, seconds=3600, baseline=baseline)
+    ignoring = run(Trace(start), GREEDY, seconds=3600, baseline=baseline)
+
+    assert (found.scores.restarts, ignoring.scores.restarts) == (1, 0)
+    assert found.scores.waiting == 1
+    assert found.scores.gpu_utilization == pytest.approx(2 / 3, abs=0.01)
