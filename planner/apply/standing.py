@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
 
+    from gpuplan.models.cluster import Cluster
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.audit import AuditRecord
@@ -214,12 +215,17 @@ def require_applicable(
 
 
 def refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
-    """Raise if both clusters have names and these differ, or if they have no node in common."""
-    meant, found = plan.snapshot.cluster, live.cluster
-    other_name = meant.named and found.named and meant.name != found.name
-    strange = meant.nodes and found.nodes and meant.node_by_name.keys().isdisjoint(found.node_by_name)
-    if other_name or strange:
-        raise OtherClusterError(plan.plan_id, meant, found)
+    """Raise if a snapshot is of another cluster than the plan."""
+    if is_other_cluster(plan.snapshot.cluster, live.cluster):
+        raise OtherClusterError(plan.plan_id, plan.snapshot.cluster, live.cluster)
+
+
+def is_other_cluster(meant: Cluster, found: Cluster) -> bool:
+    """True if both clusters have names and these differ, or if both have nodes and none in common."""
+    if meant.named and found.named and meant.name != found.name:
+        return True
+    both = meant.nodes and found.nodes
+    return bool(both) and meant.node_by_name.keys().isdisjoint(found.node_by_name)
 
 
 def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:

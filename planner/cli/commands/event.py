@@ -103,6 +103,11 @@ def event_command(
     from gpuplan.planner.render.plan.text import plan_text
     from gpuplan.planner.sources.files import default_policy_path, load_policy
 
+    if source == "local" and not Path(source).exists():
+        raise click.UsageError(
+            "A host takes no notices: expected simulated, slurm or a snapshot, such as one of "
+            "`gpuplan snapshot --from local`."
+        )
     live = source in (SIMULATED, SLURM) and not Path(source).exists()
     policy_file = given["policy_file"] or (None if live else default_policy_path(source))
     policy = load_policy(policy_file)

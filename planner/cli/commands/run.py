@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from gpuplan.models.cluster import Cluster
     from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.executors.interface import Executor
@@ -245,7 +246,12 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
         raise click.UsageError("expected an interval above 0 in --every, found 0.")
     # With a mistyped path the run would ignore the policy in it, and the changes it reserves for operators.
     if not Path(source).exists():
-        raise BadInputError((InputProblem(source, "is not there; expected a directory or a file."),))
+        problem = "is not there; expected a directory or a file."
+        if source in EXECUTORS:
+            problem += (
+                f"\n  For that cluster: gpuplan run FOLDER --executor {source}, with the policy in FOLDER."
+            )
+        raise BadInputError((InputProblem(source, problem),))
 
 
 @contextmanager
@@ -263,11 +269,36 @@ def _cluster(executor: str, source: str, state: Path, *, allow_mig: bool) -> Ite
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot
 
-    if not state.exists():
+    if created := not state.exists():
         make_directory(state.parent)
         SimulatedCluster.create(state, load_snapshot(source)).close()
     with SimulatedCluster(state) as cluster:
+        if not created:
+            _refuse_other_source(source, state, cluster.snapshot().cluster)
         yield cluster
+
+
+def _refuse_other_source(source: str, state: Path, found: Cluster) -> None:
+    """Raise if a simulated cluster was created from another source; a policy alone suits every cluster."""
+    from gpuplan.models.errors import BadInputError, PlannerError
+    from gpuplan.planner.apply.standing import is_other_cluster
+    from gpuplan.planner.sources.files import load_snapshot
+
+    try:
+        meant = load_snapshot(source).cluster
+    except BadInputError:
+        return
+    if is_other_cluster(meant, found):
+        raise PlannerError(
+            f"{state} is the simulated cluster of another source: expected nodes of {source}, such as "
+            f"{_first_node(meant)}, found {_first_node(found)}.\n"
+            "Give another --state, or the SOURCE that it was created from; a folder with nothing but a "
+            "policy.yaml suits every cluster."
+        )
+
+
+def _first_node(cluster: Cluster) -> str:
+    return min((node.name for node in cluster.nodes), default="none")
 
 
 def _now() -> datetime:

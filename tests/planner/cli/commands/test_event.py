@@ -66,3 +66,10 @@ def test_a_notice_for_an_unknown_node_changes_nothing(gpuplan, cluster):
     assert shown.code == 1
     assert "no node has the name nope" in shown.err
     assert reservations(gpuplan) == before
+
+
+def test_a_host_takes_no_notices(gpuplan):
+    shown = gpuplan("event", "local", "spot-notice", "--node", "n", "--at", "+1h")
+
+    assert shown.code == 2
+    assert "A host takes no notices: expected simulated, slurm or a snapshot" in " ".join(shown.err.split())

@@ -124,6 +124,26 @@ def test_a_source_that_is_not_there_is_refused_at_the_start(gpuplan, quickstart)
 
     assert ran.code == 24
     assert "nowhere: is not there" in ran.err
+    named = gpuplan("run", "slurm", "--every", "5s", "--epochs", 1)
+    assert named.code == 24
+    assert "For that cluster: gpuplan run FOLDER --executor slurm, with the policy in FOLDER." in named.err
+
+
+def test_a_simulated_cluster_of_another_source_is_refused_and_a_folder_with_a_policy_is_not(
+    gpuplan, quickstart, tmp_path
+):
+    gpuplan("simulated", "create", quickstart)
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    (policy / "policy.yaml").write_text("solvers: []\n")
+    how = ("--executor", "simulated", "--epochs", 1)
+
+    other = gpuplan("run", quickstart.parent / "preempt-for-priority", *how)
+
+    assert other.code == 1
+    assert ".gpuplan/simulated.db is the simulated cluster of another source" in other.err
+    assert gpuplan("run", policy, *how).code == 0
+    assert gpuplan("run", quickstart, *how).code == 0
 
 
 def test_an_empty_history_says_so_and_a_missing_one_is_an_error(gpuplan, quickstart):
