@@ -151,6 +151,8 @@ class Diff(Noun):
     """Differences of the newer snapshot; those that touch the plan first."""
     stale: tuple[str, ...] = ()
     """Reasons why apply would refuse the plan on the newer snapshot; empty if it would accept it."""
+    carried_out: bool = Field(default=False, exclude_if=not_)
+    """True if the newer snapshot shows all changes of the plan as done."""
 
     @property
     def empty(self) -> bool:

@@ -30,7 +30,7 @@ from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from datetime import datetime
 
     from gpuplan.models.base import Noun
@@ -75,6 +75,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         live=fingerprint,
         drift=drift_items(plan, sound) if sound else (),
         stale=stale_reasons(plan, live) if live else (),
+        carried_out=live is not None and plan.has_changes and _all_done(plan, actions_done_in(plan, live)),
     )
 
 
@@ -219,10 +220,14 @@ def drift_items(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
     return tuple(sorted(found, key=lambda item: (not item.touched, item.subject, item.change)))
 
 
+def _all_done(plan: Plan, done: Collection[str]) -> bool:
+    return all(change.id in done for change in changes_of(plan.actions))
+
+
 def stale_reasons(plan: Plan, live: Snapshot) -> tuple[str, ...]:
     """List the reasons for which apply would refuse the plan, in the drift mode of its policy."""
     done = actions_done_in(plan, live)
-    if all(change.id in done for change in changes_of(plan.actions)):
+    if _all_done(plan, done):
         return ()
     if items := drift(plan, live, done=done, mode=plan.policy.drift):
         return tuple(map(str, items))

@@ -281,7 +281,7 @@ def _stranded(place: NodeRoom, ground: PlanFeasibility) -> Iterator[Stranded]:
             kinds[kind] = _lacking(job, needs, place)
         lacking = kinds[kind]
         if lacking is not None:
-            found[lacking or f"fit here, wait for {waiting.reason.code.value}"].append(job.name)
+            found[lacking or f"room here, waiting for {waiting.reason.code.value}"].append(job.name)
     for why, names in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
         yield Stranded(why=why, jobs=len(names), example=names[0])
 

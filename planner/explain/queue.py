@@ -23,7 +23,7 @@ from gpuplan.planner.text_format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
@@ -91,7 +91,7 @@ class QueueExplanation(Noun):
     """Why the guarantee is not met; empty if it is met."""
     may_be_reclaimed: bool = False
     """
-    True if the queue holds more than its nominal quota and more than its guarantee.
+    True if the queue holds more than its nominal quota and its guarantee, and another queue has one of these.
 
     Queues below what they are entitled to may then reclaim the excess, whatever the priorities.
     """
@@ -111,6 +111,16 @@ _MOST_TOLD: Final = 5
 
 _MOST_ASKED: Final = 30
 """Number of waiting jobs that one more GPU of quota is tried for, first in the waiting order."""
+
+
+def _others_own(plan: Plan, family: Collection[str]) -> bool:
+    """True if a queue outside the family has a quota or a guarantee: only such a queue reclaims."""
+    return any(
+        quota.nominal or quota.guarantee
+        for queue in plan.snapshot.queues
+        if queue.name not in family
+        for quota in (*([queue.quota] if queue.quota else ()), *queue.gpu_models.values())
+    )
 
 
 def explain_queue(plan: Plan, name: str) -> QueueExplanation:
@@ -152,7 +162,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
             for code, jobs in sorted(kinds.items(), key=lambda each: (-each[1], each[0]))
         ),
         guarantee_note=_note(kinds) if short else "",
-        may_be_reclaimed=reclaiming.borrows(name),
+        may_be_reclaimed=reclaiming.borrows(name) and _others_own(plan, family),
         reclaimable=tuple(reclaimable[:_MOST_TOLD]),
         reclaimable_in_all=len(reclaimable),
         one_more=starter[0] if starter else None,

@@ -87,7 +87,8 @@ def _node_entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
         yield ("" if number else "closed"), f"{span} ({window.reservation})"
     told = found.stranded[:_MOST_REASONS]
     for number, each in enumerate(told):
-        jobs = f"{format_count(each.jobs, 'waiting job')} such as {each.example}"
+        such = f" such as {each.example}" if each.jobs > 1 else f", {each.example}"
+        jobs = f"{format_count(each.jobs, 'waiting job')}{such}"
         yield ("" if number else "not used by"), f"{jobs}: {each.why}"
     if rest := len(found.stranded) - len(told):
         yield "", f"… {format_count(rest, 'more reason')}"

@@ -185,12 +185,25 @@ def local_list_command(state: Path, *, as_json: bool) -> None:
 
 def _queue_text(rows: Sequence[dict[str, Any]], style: Style) -> str:
     """One line for each job."""
+    from datetime import UTC, datetime
+
     from gpuplan.planner.render.table import Table, TableRow
+    from gpuplan.planner.text_format import format_time
 
     if not rows:
         return "No jobs.\n"
+    now = datetime.now(UTC)
     table = [
-        TableRow((each["job"], each["state"], each["asks"], each["holds"], each["since"], each["reason"]))
+        TableRow(
+            (
+                each["job"],
+                each["state"],
+                each["asks"],
+                each["holds"],
+                format_time(datetime.fromisoformat(each["since"]), now),
+                each["reason"],
+            )
+        )
         for each in rows
     ]
     lines = Table(table, ("JOB", "STATE", "ASKS FOR", "HOLDS", "SINCE", "REASON")).lines(style)

@@ -29,7 +29,7 @@ from gpuplan.planner.executors.local.records import Record, instant, settled
 from gpuplan.planner.executors.local.runs import Run, RunPhase, run_of, stop, withdraw
 from gpuplan.planner.io.atomic_write import make_directory
 from gpuplan.planner.io.processes import ProcessId
-from gpuplan.planner.text_format import format_count
+from gpuplan.planner.text_format import format_count, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -245,9 +245,10 @@ def _row(record: Record, run: Run | None) -> dict[str, str]:
     request, end = record.job.request, record.ended
     asks = [format_count(request.gpus, "GPU")] * bool(request.gpus) + list(request.mig)
     held = record.attempt.replica.gpus if record.attempt else ()
-    holds = [
-        f"GPU {each.index}" + (f" {each.profile} at {each.start}" if isinstance(each, MigSlice) else "")
-        for each in held
+    whole = [str(each.index) for each in held if not isinstance(each, MigSlice)]
+    holds = [f"GPU{'s' if len(whole) > 1 else ''} {hostlist(whole).strip('[]')}"] if whole else []
+    holds += [
+        f"GPU {each.index} {each.profile} at {each.start}" for each in held if isinstance(each, MigSlice)
     ]
     began = None if run is None or run.began is None else instant(run.began)
     since = end.at if end else began or record.job.failed_at or record.job.submitted_at

@@ -92,7 +92,8 @@ def _drift_table(diff: Diff) -> Table:
         )
         for item in diff.drift
     ]
-    title = "Changed since" if diff.stale else f"{_drift_title(diff)}; apply would still accept the plan"
+    accepted = "all of the plan is done" if diff.carried_out else "apply would still accept the plan"
+    title = "Changed since" if diff.stale else f"{_drift_title(diff)}; {accepted}"
     return Table(rows, ("", "SUBJECT"), title)
 
 

@@ -212,6 +212,18 @@ def test_verify_tells_a_snapshot_that_is_older_than_the_plan(gpuplan, plan_file,
     assert shown.out.startswith(f"Verified: {says} its 5 actions")
 
 
+def test_a_diff_says_that_all_of_a_plan_is_done(gpuplan, plan_file, tmp_path):
+    gpuplan("apply", plan_file, "--executor", "simulated", "--auto-approve")
+    after = tmp_path / "after.json"
+    gpuplan("snapshot", "--from", "simulated", "-o", after)
+
+    shown = gpuplan("diff", plan_file, after)
+
+    assert "; all of the plan is done\n" in shown.out
+    assert "apply would" not in shown.out
+    assert json.loads(gpuplan("diff", plan_file, after, "--json").out)["carried_out"] is True
+
+
 def test_verify_refuses_a_plan_of_another_cluster(gpuplan, plan_file, quickstart):
     shown = gpuplan("verify", plan_file, quickstart.parent / "mig-repack")
 

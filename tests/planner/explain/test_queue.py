@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.explain.queue import explain_queue
@@ -69,6 +71,15 @@ def test_which_jobs_may_be_reclaimed_and_which_queue_owes():
     assert not lender.may_be_reclaimed
     assert borrower.may_be_reclaimed
     assert borrower.reclaimable == ()
+
+
+@pytest.mark.parametrize(("nominal", "owes"), [(0, False), (1, True)])
+def test_a_queue_owes_nothing_where_no_other_queue_has_a_quota(nominal, owes):
+    """As on Slurm: queues without a right to GPUs borrow all that they hold."""
+    queues = [queue("all"), queue("low", nominal=0), queue("high", nominal=nominal)]
+    world = snapshot(queues=queues, jobs=[old("a", 0, queue="low")])
+
+    assert explain_queue(greedy_plan(world, Policy()), "low").may_be_reclaimed is owes
 
 
 def test_no_job_is_reclaimed_that_was_stopped_so_often_before():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -71,6 +72,26 @@ def test_a_run_applies_what_it_plans(gpuplan, machine, quickstart):
         != "waiting"
     )
     gpuplan("local", "cancel", "a", "--state", "queue")
+
+
+def test_at_eighty_columns_a_list_is_whole(gpuplan, machine, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    gpuplan("local", "submit", "-J", "training", "-G", 3, "--", "sleep", "60")
+    gpuplan("local", "submit", "-J", "single", "-G", 1, "--", "sleep", "60")
+    gpuplan("snapshot", "--from", "local", "-o", "now.json")
+    gpuplan("plan", "now.json", "-o", "plan.json")
+    assert gpuplan("apply", "plan.json", "--executor", "local", "--auto-approve").code == 0
+    shown = gpuplan("local", "list").out
+    gpuplan("local", "cancel", "training")
+    gpuplan("local", "cancel", "single")
+
+    assert "…" not in shown
+    assert re.search(
+        r"^  training  running  3 GPUs    GPUs \d-\d  (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)?$",
+        shown,
+        re.MULTILINE,
+    )
+    assert re.search(r"^  single    running  1 GPU     GPU \d ", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
