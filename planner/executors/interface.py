@@ -25,12 +25,6 @@ class UnreachableError(PlannerError):
     """A cluster gave no answer; an action that was to begin may be under way or not."""
 
 
-def likely_executor(snapshot: Snapshot) -> str:
-    """Name of the executor that a snapshot is probably of, by the labels of its nodes."""
-    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
-    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"
-
-
 class ActionPhase(StrEnum):
     """Where an action stands on the cluster."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.planner.apply.promises import promise_step
-from gpuplan.planner.executors.interface import likely_executor
+from gpuplan.planner.apply.standing import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
 from gpuplan.planner.render.plan.diff import diff_lines
