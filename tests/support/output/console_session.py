@@ -11,7 +11,8 @@ from tests.support.output.markdown_blocks import fenced
 VARIES = (
     (re.compile(r"\b[0-9a-f]{8}\b"), "ID"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
-    (re.compile(r"\b(?:waited|ran) \d+s\b|\bjust submitted\b|(?<=makes room for 2; )[^,]*"), "AGE"),
+    (re.compile(r" (?:\d{4}-\d\d-\d\d )?\d\d:\d\d(?::\d\d)?$", re.MULTILINE), " TIME"),
+    (re.compile(r"\b(?:waited|ran) \d+s\b|\bjust submitted\b|(?<=makes room for job 2; )[^,]*"), "AGE"),
     # A job that ran for less than a second has lost nothing.
     (re.compile(r"loses (?:no work|less than 0\.1 GPU-hours\s+without\s+a\s+checkpoint)"), "LOSS"),
     (re.compile(r"\s+\(less\s+than\s+0\.1\s+GPU-hours\s+lost\)"), ""),
