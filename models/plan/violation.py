@@ -59,6 +59,8 @@ class Rule(StrEnum):
     """Jobs start after their dependencies and earliest start; co-start groups start together."""
     DEADLINES = "deadlines"
     """No job with a hard deadline starts if it would miss it."""
+    UNDISTURBED = "undisturbed"
+    """Later starts of pending jobs count on nothing that the plan takes from running jobs."""
     PROMISES = "promises"
     """A promised start is kept, unless its places are lost for reasons that no plan can change."""
 

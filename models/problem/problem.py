@@ -286,6 +286,14 @@ class Problem:
         """Number of claims: one more than the largest claim of a class."""
         return 1 + max((job_class.claim for job_class in self.classes), default=0)
 
+    @property
+    def may_disturb(self) -> bool:
+        """True if a running job may be preempted, shrunk or migrated."""
+        return any(
+            each.stop_points is not None or each.shrinkable or each.move is not None
+            for each in self.incumbents
+        )
+
     def domain_of(self, level: Level) -> tuple[int, ...]:
         """Domain of each node at a level in use."""
         return dict(self.domains)[level]

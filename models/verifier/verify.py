@@ -28,6 +28,7 @@ from gpuplan.models.verifier.rules.pools import pools
 from gpuplan.models.verifier.rules.preemption import preemption
 from gpuplan.models.verifier.rules.priority import RuleSet, priority
 from gpuplan.models.verifier.rules.promises import promises
+from gpuplan.models.verifier.rules.undisturbed import undisturbed
 from gpuplan.models.verifier.rules.windows import horizon
 from gpuplan.models.verifier.snapshot_facts import SnapshotFacts
 
@@ -74,6 +75,7 @@ RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.WINDOWS: time_rules.windows,
     Rule.DEPENDENCIES: dependencies,
     Rule.DEADLINES: time_rules.deadlines,
+    Rule.UNDISTURBED: undisturbed,
     Rule.PROMISES: promises,
     Rule.PRIORITY: priority_rule,
 }

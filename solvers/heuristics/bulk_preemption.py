@@ -17,7 +17,7 @@ from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
-from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
             # Once other jobs have started, a gang no longer finds so many nodes.
             preempt_for_waiting(ledger, [index], preemption, deadline=deadline)
     preempt_for_waiting(ledger, paying, preemption, deadline=deadline)
-    restore_preempted(ledger)
+    vacate.restore_preempted(ledger)
     fill_free_capacity(ledger)
     owed = [
         index
@@ -60,7 +60,7 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
         if any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
     ]
     if preempt_for_waiting(ledger, owed, preemption, deadline=deadline):
-        restore_preempted(ledger)
+        vacate.restore_preempted(ledger)
         fill_free_capacity(ledger)
 
 

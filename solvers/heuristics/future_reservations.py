@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def reserve_start(
         return None
     option = job_class.options[position]
     span = slot, option.ends[slot]
-    lookout = ledger.feasible_nodes.of((job_class.shape, option.later_groups[slot], *span))
+    waits = job_class.role is ClassRole.START
+    lookout = ledger.feasible_nodes.of((job_class.shape, option.later_groups[slot], *span, waits))
     usable = ledger.feasibility.admits_later(index, lookout.nodes)
     if nodes is not None:
         usable &= np.isin(lookout.nodes, nodes)
@@ -111,12 +113,8 @@ def _take(
 
 
 def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[ReplicaSite]:
-    timetable, shape = ledger.timeline, ledger.problem.classes[index].shape
     sites = list[ReplicaSite]()
-    while timetable is not None and len(sites) < most:
-        site = timetable.find(shape, node, *span)
-        if site is None or not timetable.has_power(shape.quota_milli, node, *span):
-            break
+    while len(sites) < most and (site := ledger.sites.find_later(index, node, span)) is not None:
         ledger.sites.reserve(index, site, span)
         sites.append(site)
     return sites

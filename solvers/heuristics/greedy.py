@@ -18,9 +18,9 @@ from gpuplan.solvers.heuristics.list_scheduling import (
     schedule_in_order,
 )
 from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
-from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
-from gpuplan.solvers.heuristics.vacate import vacate_drained_nodes
+from gpuplan.solvers.heuristics.vacate import restore_preempted, vacate_drained_nodes
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles

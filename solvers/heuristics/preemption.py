@@ -1,5 +1,5 @@
 """
-Preempt running jobs so that better jobs find a place, and restore running jobs where possible.
+Preempt running jobs so that better jobs find a place.
 
 Victims are chosen node by node: jobs that lose least per GPU leave first until the waiting job fits. Then
 each victim stays if the job fits without its preemption. The whole trade is kept only if the objective rises,
@@ -259,11 +259,50 @@ class PreemptionSearch:
         those that would lose most first.
         """
         ledger, tenant = self.ledger, self.ledger.tenants[index]
-        there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
-        plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and self._in_sight
-        plain = plain and not ledger.fates.budgets.any
+        there = self.victims.there(node, tenant)
+        plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and not ledger.fates.budgets.any
         if not plain or any(each.shrinks for each in there):
             return self.loss_by_trial(index, node, there)
+        if not self._in_sight and not self._is_in_sight(tenant, node):
+            return self.loss_by_trial(index, node, there)
+        tried, gone = self._victims_on_paper(index, node, there)
+        if not self._in_sight:
+            # As after a trial, their other nodes are looked at again: the search goes the same way.
+            self._touch(tried)
+            return self._loss_of(gone) if gone else (np.inf, [])
+        return (sum(victim.loss for victim in gone), gone) if gone else (np.inf, [])
+
+    def _is_in_sight(self, tenant: PlacementProfile, node: int) -> bool:
+        """True if only free amounts decide what fits on this node, as later starts are reserved elsewhere."""
+        ledger = self.ledger
+        if ledger.problem.power_caps or (ledger.timeline is not None and ledger.timeline.booked[node]):
+            return False
+        return bool(ledger.feasibility.rank_admits(tenant, np.array([node], dtype=np.int64))[0])
+
+    def _touch(self, victims: list[PreemptionCandidate]) -> None:
+        for victim in victims:
+            for hold in self._holds(victim):
+                if hold.node is not None:
+                    self.ledger.capacity.touch(hold.node)
+
+    def _loss_of(self, gone: list[PreemptionCandidate]) -> tuple[float, list[PreemptionCandidate]]:
+        """Points lost by preempting some victims, with these; infinite if one may not be preempted."""
+        start, before = self.ledger.undo.mark(), self._expected_objective
+        stopped = all(self._evict(victim) for victim in gone)
+        loss = before - self._expected_objective
+        self.ledger.undo.rollback(start)
+        return (loss, gone) if stopped else (np.inf, [])
+
+    def _victims_on_paper(
+        self, index: int, node: int, there: list[PreemptionCandidate]
+    ) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
+        """
+        Victims tried if only free amounts decide, and those of them that make one more replica fit.
+
+        The latter are empty if none suffice.
+        """
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        incumbents = ledger.problem.incumbents
         paper, gone = HypotheticalNode(ledger.capacity, node), list[PreemptionCandidate]()
 
         def think(victim: PreemptionCandidate, times: int) -> None:
@@ -278,14 +317,15 @@ class PreemptionSearch:
                 if paper.room(tenant.shape) >= wanted:
                     break
         else:
-            return np.inf, []
+            return gone, []
+        tried = list(gone)
         for victim in sorted(gone, key=lambda victim: -victim.loss):
             think(victim, -1)
             if paper.room(tenant.shape) < wanted:
                 think(victim, 1)
             else:
                 gone.remove(victim)
-        return sum(victim.loss for victim in gone), gone
+        return tried, gone
 
     def loss_by_trial(
         self, index: int, node: int, there: list[PreemptionCandidate]
@@ -322,87 +362,3 @@ class PreemptionSearch:
         if victim.shrinks:
             return vacate.shrink_incumbent(self.ledger, victim.incumbent, victim.positions)
         return vacate.stop_incumbent(self.ledger, victim.incumbent)
-
-
-def restore_preempted(ledger: Ledger) -> None:
-    """
-    Restore running jobs on their places, fully or in part, where that pays.
-
-    First jobs with free places, if it costs nothing; then jobs that are worth more than the new jobs there.
-    """
-    problem = ledger.problem
-    _undo_moves(ledger)
-    gone = ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
-    for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
-        mark, before = ledger.undo.mark(), ledger.objective
-        if vacate.restore_incumbent(ledger, index) and ledger.objective >= before:
-            continue
-        ledger.undo.rollback(mark)
-        if problem.incumbents[index].shrinkable:
-            vacate.cancel_resumption(ledger, index)
-            _restore_replicas(ledger, index)
-            if ledger.objective < before:
-                ledger.undo.rollback(mark)
-    least = _least_points_by_node(ledger)
-    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
-        nodes = {hold.node for hold in problem.incumbents[index].holds}
-        worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
-        if worths and min(worths) >= gained:
-            continue  # no new job there is worth less
-        mark, before = ledger.undo.mark(), ledger.objective
-        if not vacate.restore_by_eviction(ledger, index, gained) or ledger.objective <= before:
-            ledger.undo.rollback(mark)
-
-
-def _undo_moves(ledger: Ledger) -> None:
-    """Let migrating jobs stay where their old places are free, if it costs nothing."""
-    classes = ledger.problem.classes
-    moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
-    for index in ledger.fates.having(DisruptionKind.MOVE):
-        if index not in moving:
-            continue
-        mark, before = ledger.undo.mark(), ledger.objective
-        ledger.remove(moving[index])
-        if not vacate.restore_incumbent(ledger, index) or ledger.objective < before:
-            ledger.undo.rollback(mark)
-
-
-def _most_gained(ledger: Ledger, index: int) -> int:
-    """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
-    incumbent = ledger.problem.incumbents[index]
-    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
-    if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
-        gained -= min(0, ledger.capacity.points)
-    owed = ledger.queues.quota.owed(incumbent.queue, incumbent.gpu_model)
-    return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
-
-
-def _shares_node_with_mig(ledger: Ledger, index: int) -> bool:
-    """True if new MIG instances are where a running job was; without them layouts may be as before."""
-    nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
-    there = {number for node in nodes for number in ledger.sites.numbers_on.get(node, ())}
-    return any(site.slices for number in there for site in ledger.placed[number].sites)
-
-
-def _least_points_by_node(ledger: Ledger) -> dict[int | None, int]:
-    """By node, the points of the new job on it that is worth least."""
-    least: dict[int | None, int] = {}
-    for placed in ledger.placed.values():
-        worth = ledger.worth(placed)
-        for site in placed.sites:
-            least[site.node] = min(worth, least.get(site.node, worth))
-    return least
-
-
-def _restore_replicas(ledger: Ledger, index: int) -> None:
-    """Restore as many replicas as find their places free."""
-    for position in vacate.restorable_replicas(ledger, index):
-        mark, before = ledger.undo.mark(), ledger.objective
-        fate = ledger.fates[index]
-        if fate is None or position not in fate.given_up:
-            continue
-        back = [position]
-        if fate.leave is DisruptionKind.STOP:
-            back = vacate.restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].min_replicas]
-        if not vacate.restore_incumbent(ledger, index, back) or ledger.objective < before:
-            ledger.undo.rollback(mark)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.list_scheduling import cancel_starts
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -270,3 +271,87 @@ def migrate_incumbent(ledger: Ledger, index: int) -> bool:
             return True
         ledger.undo.rollback(mark)
     return False
+
+
+def restore_preempted(ledger: Ledger) -> None:
+    """
+    Restore running jobs on their places, fully or in part, where that pays.
+
+    First jobs with free places, if it costs nothing; then jobs that are worth more than the new jobs there.
+    """
+    problem = ledger.problem
+    _undo_moves(ledger)
+    gone = ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
+    for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
+        mark, before = ledger.undo.mark(), ledger.objective
+        if restore_incumbent(ledger, index) and ledger.objective >= before:
+            continue
+        ledger.undo.rollback(mark)
+        if problem.incumbents[index].shrinkable:
+            cancel_resumption(ledger, index)
+            _restore_replicas(ledger, index)
+            if ledger.objective < before:
+                ledger.undo.rollback(mark)
+    least = _least_points_by_node(ledger)
+    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
+        nodes = {hold.node for hold in problem.incumbents[index].holds}
+        worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
+        if worths and min(worths) >= gained:
+            continue  # no new job there is worth less
+        mark, before = ledger.undo.mark(), ledger.objective
+        if not restore_by_eviction(ledger, index, gained) or ledger.objective <= before:
+            ledger.undo.rollback(mark)
+
+
+def _undo_moves(ledger: Ledger) -> None:
+    """Let migrating jobs stay where their old places are free, if it costs nothing."""
+    classes = ledger.problem.classes
+    moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
+    for index in ledger.fates.having(DisruptionKind.MOVE):
+        if index not in moving:
+            continue
+        mark, before = ledger.undo.mark(), ledger.objective
+        ledger.remove(moving[index])
+        if not restore_incumbent(ledger, index) or ledger.objective < before:
+            ledger.undo.rollback(mark)
+
+
+def _most_gained(ledger: Ledger, index: int) -> int:
+    """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
+    incumbent = ledger.problem.incumbents[index]
+    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
+    if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
+        gained -= min(0, ledger.capacity.points)
+    owed = ledger.queues.quota.owed(incumbent.queue, incumbent.gpu_model)
+    return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
+
+
+def _shares_node_with_mig(ledger: Ledger, index: int) -> bool:
+    """True if new MIG instances are where a running job was; without them layouts may be as before."""
+    nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
+    there = {number for node in nodes for number in ledger.sites.numbers_on.get(node, ())}
+    return any(site.slices for number in there for site in ledger.placed[number].sites)
+
+
+def _least_points_by_node(ledger: Ledger) -> dict[int | None, int]:
+    """By node, the points of the new job on it that is worth least."""
+    least: dict[int | None, int] = {}
+    for placed in ledger.placed.values():
+        worth = ledger.worth(placed)
+        for site in placed.sites:
+            least[site.node] = min(worth, least.get(site.node, worth))
+    return least
+
+
+def _restore_replicas(ledger: Ledger, index: int) -> None:
+    """Restore as many replicas as find their places free."""
+    for position in restorable_replicas(ledger, index):
+        mark, before = ledger.undo.mark(), ledger.objective
+        fate = ledger.fates[index]
+        if fate is None or position not in fate.given_up:
+            continue
+        back = [position]
+        if fate.leave is DisruptionKind.STOP:
+            back = restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].min_replicas]
+        if not restore_incumbent(ledger, index, back) or ledger.objective < before:
+            ledger.undo.rollback(mark)

@@ -22,7 +22,7 @@ from gpuplan.solvers.heuristics.list_scheduling import (
     reserve_best_starts,
 )
 from gpuplan.solvers.heuristics.pool_nodes import cancel_unused_nodes, close_idle_nodes
-from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
 from gpuplan.solvers.improve.squeaky_wheel import (
     firm_reservation_of,
@@ -142,7 +142,7 @@ class _Rounding:
         grow_placed_jobs(ledger)
         # No job is preempted now for a start that comes later, unless that is its own restart.
         reserve_later_starts(ledger, self._resumptions(), deadline=self._deadline)
-        restore_preempted(ledger)
+        vacate.restore_preempted(ledger)
         self._book()
         fill_free_capacity(ledger)
         # A missed job may be worth another preemption.
@@ -151,7 +151,7 @@ class _Rounding:
             and not is_late(self._deadline)
             and preempt_for_waiting(ledger, self._rank, self._preemption, deadline=self._deadline)
         ):
-            restore_preempted(ledger)
+            vacate.restore_preempted(ledger)
             fill_free_capacity(ledger)
         close_idle_nodes(ledger)
         cancel_broken_starts(ledger)

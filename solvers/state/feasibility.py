@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.policy.policy import Profile
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex, AffinityTraits
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
@@ -71,6 +72,12 @@ class Feasibility:
         self._has_optional = bool(self._optional.any())
         self.timeline = ResourceTimeline(problem) if problem.slots > 1 else None
         """Free capacity in later slots; None if there are none."""
+        self.undisturbed = ResourceTimeline(problem) if problem.slots > 1 and problem.may_disturb else None
+        """
+        The same beside running jobs as they run now; None if these cannot change.
+
+        Later starts of waiting jobs must fit there too: they count on nothing that a plan takes from them.
+        """
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
@@ -217,6 +224,12 @@ class Feasibility:
             for position in np.flatnonzero(room & (self.timeline.booked[nodes] > 0)).tolist():
                 room[position] = self._open(tenant, int(nodes[position])) > 0
         return room
+
+    def timelines(self, index: int) -> tuple[ResourceTimeline, ...]:
+        """The timelines on which a later start of a class must find room."""
+        waits = self.problem.classes[index].role is ClassRole.START
+        both = self.timeline, self.undisturbed if waits else None
+        return tuple(each for each in both if each is not None)
 
     def traits_before_start(self, index: int) -> AffinityTraits:
         """Affinity attributes of a job before it runs, without its workload: interference is priced later."""

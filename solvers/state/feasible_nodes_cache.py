@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
-    Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int]
-    """(shape, groups, first slot, slot after the last)."""
+    Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int, bool]
+    """(shape, groups, first slot, slot after the last, whether room must be undisturbed too)."""
 
 _NODE_WITH_GPUS: Final = 2**60
 """Jobs without GPUs use nodes with GPUs last."""
@@ -26,9 +26,18 @@ _NODE_WITH_GPUS: Final = 2**60
 class FeasibleNodes:
     """Room for one shape on some nodes over one span; nodes of least `tightness` are taken first."""
 
-    def __init__(self, timetable: ResourceTimeline, nodes: Ints, shape: Shape, span: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        timetable: ResourceTimeline,
+        undisturbed: ResourceTimeline | None,
+        nodes: Ints,
+        shape: Shape,
+        span: tuple[int, int],
+    ) -> None:
+        """Nodes with room on both timelines."""
         self.nodes = nodes
         self._timetable = timetable
+        self._undisturbed = undisturbed
         self._shape = shape
         self._span = span
         self.room: Ints = np.zeros(len(nodes), dtype=np.int64)
@@ -57,7 +66,10 @@ class FeasibleNodes:
         if not len(positions):
             return
         nodes, timetable, (first, until) = self.nodes[positions], self._timetable, self._span
-        self.room[positions] = timetable.room(self._shape, nodes, first, until)
+        room = timetable.room(self._shape, nodes, first, until)
+        if self._undisturbed is not None:
+            room = np.minimum(room, self._undisturbed.room(self._shape, nodes, first, until))
+        self.room[positions] = room
         cores = timetable.left[first:until, nodes, 0].min(axis=0) if timetable.left.shape[2] else 0
         if self._shape.quota_milli:
             whole, slots = timetable.whole, len(timetable.whole)
@@ -70,20 +82,25 @@ class FeasibleNodes:
 class FeasibleNodesCache:
     """The lookouts of one ledger; recently used ones are kept."""
 
-    def __init__(self, problem: Problem, timetable: ResourceTimeline, most: int) -> None:
+    def __init__(
+        self, problem: Problem, timetable: ResourceTimeline, undisturbed: ResourceTimeline | None, most: int
+    ) -> None:
         """At most `most` lookouts are kept."""
         self._problem = problem
         self._timetable = timetable
+        self._undisturbed = undisturbed
         self._most = most
         self._found: OrderedDict[Key, FeasibleNodes] = OrderedDict()
 
     def of(self, key: Key) -> FeasibleNodes:
         """The lookout of a shape on the nodes of some groups over a span, up to date."""
         if (found := self._found.get(key)) is None:
-            shape, groups, first, until = key
+            shape, groups, first, until, beside_all = key
             nodes = sorted(node for group in groups for node in self._problem.groups[group].nodes)
             where = np.array(nodes, dtype=np.int64)
-            found = self._found[key] = FeasibleNodes(self._timetable, where, shape, (first, until))
+            undisturbed = self._undisturbed if beside_all else None
+            found = FeasibleNodes(self._timetable, undisturbed, where, shape, (first, until))
+            self._found[key] = found
             if len(self._found) > self._most:
                 self._found.popitem(last=False)
         self._found.move_to_end(key)

@@ -55,7 +55,7 @@ class Ledger:
         self.starts = PlannedStarts(problem)
         self.sites = Sites(problem, rules, self.undo)
         self.feasible_nodes = (
-            FeasibleNodesCache(problem, rules.timeline, params.ledger.max_feasible_nodes)
+            FeasibleNodesCache(problem, rules.timeline, rules.undisturbed, params.ledger.max_feasible_nodes)
             if rules.timeline is not None
             else None
         )

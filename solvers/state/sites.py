@@ -72,6 +72,18 @@ class Sites:
 
     # --- reservations in later slots -----------------------------------------------------------------------
 
+    def find_later(self, index: int, node: int, span: Span) -> ReplicaSite | None:
+        """A site for a replica of a class on a node in a span of slots; None if none is found."""
+        timelines, shape = self._feasibility.timelines(index), self._problem.classes[index].shape
+        if not all(each.has_power(shape.quota_milli, node, *span) for each in timelines):
+            return None
+        for timeline in timelines:
+            if (site := timeline.find(shape, node, *span)) is None:
+                return None
+            if all(each is timeline or each.holds(shape, site, *span) for each in timelines):
+                return site
+        return None
+
     def reserve(self, index: int, site: ReplicaSite, span: Span) -> None:
         """Reserve a site for a replica of a class in a span of slots."""
         self._undo.step(self._reserve, (index, site, span, 1), (index, site, span, -1))
@@ -82,17 +94,17 @@ class Sites:
 
     def may_reserve(self, index: int, site: ReplicaSite, span: Span) -> bool:
         """True if exactly this site is free for a class in a span of slots."""
-        timeline, shape = self._feasibility.timeline, self._problem.classes[index].shape
-        return (
-            timeline is not None
-            and timeline.holds(shape, site, *span)
-            and timeline.has_power(shape.quota_milli, site.node, *span)
+        timelines, shape = self._feasibility.timelines(index), self._problem.classes[index].shape
+        return bool(timelines) and all(
+            each.holds(shape, site, *span) and each.has_power(shape.quota_milli, site.node, *span)
+            for each in timelines
         )
 
     def _reserve(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
         timeline, capacity = self._feasibility.timeline, self._feasibility.capacity
+        for each in self._feasibility.timelines(index):
+            each.reserve(self._problem.classes[index].shape, site, span, times)
         if timeline is not None:
-            timeline.reserve(self._problem.classes[index].shape, site, span, times)
             capacity.replicas[site.node] += times
             capacity.touch(site.node)
             for capped in timeline.capped:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
 from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
-from gpuplan.solvers.heuristics.preemption import PreemptionSearch, restore_preempted
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch
+from gpuplan.solvers.heuristics.vacate import restore_preempted
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.targets.from_target import ledger_of
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles

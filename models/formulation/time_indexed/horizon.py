@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuplan.models.formulation.rows import Row, row, row_of_arrays
+from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases
 from gpuplan.models.formulation.time_indexed.future_capacity import FIRST_RESOURCE, SHARED, SLICES, WHOLE
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.jobs import ClassRole
@@ -34,6 +35,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
         gain[m,τ] = gain[m,τ−1] + Σ_{columns that start to release m at τ} column − Σ_{columns that stop}
         Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋ + Σ_m s_m · gain[m,τ]    ∀ areas A, τ, s
         Σ_p ⌊R_p · ⌊g_p/g⌋ / R⌋ · there[p,τ]  ≤  Σ_d ⌊Σ_n ⌊f_nτ/g⌋ / R⌋ + Σ_m gain[m,τ]    ∀ A, τ, R × g
+        Σ_{w ⊆ A} ⌊g_w/s⌋ · R_w · there[w,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋    ∀ A, τ, s
         the same for thousandths of GPUs, memory slices of MIG and each resource, all in total
         usage[r,q,τ]  ≤  limit_rq    as in (C7), of those at τ
         needed_j · Σ_{σ ≤ τ} start[j,σ]  ≤  Σ_{predecessors i} come[i,τ]    ∀ j with predecessors, τ
@@ -46,7 +48,10 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     replicas and GPUs of gangs that require one domain d; only presences with the same requirement count in
     their rows. If a domain lacks L blocks of g for one more such gang, and its cheapest nodes can supply U <
     L, each block on its other nodes counts as 1/(L − U) of a gang. start[j,τ] is Σ_k later[j,k,τ], or Σ_k
-    jobs[j,k] in slot 0. come[i,τ] is 1 if predecessor i has started, or ended, by the beginning of τ. With a
+    jobs[j,k] in slot 0. w is a presence of waiting jobs that start later. They count on nothing that running
+    jobs give up, so they also fit if these stay: rows without gains say so, for gangs in domains and quotas
+    too. There are none if no running job may be disturbed, nor on areas with nodes that may be added.
+    come[i,τ] is 1 if predecessor i has started, or ended, by the beginning of τ. With a
     single slot only the last of these rows are stated.
     """
     if problem.slots == 1:
@@ -61,8 +66,14 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
             # before.
             if slot == 1 or any(each.flow.may_increase(slot) for each in present):
                 yield from _room(x, area, slot, present)
+            waiting = [each for each in present if each.undisturbed]
+            existing = all(problem.groups[group].pool is None for group in area)
+            if waiting and existing and (slot == 1 or any(each.flow.may_increase(slot) for each in waiting)):
+                yield from _room(x, area, slot, waiting, undisturbed=True)
         for number, budget in enumerate(problem.budgets):
             yield from _quota(x, number, budget, slot)
+            if problem.may_disturb:
+                yield from _undisturbed_quota(x, number, budget, slot)
     yield from _precedence(problem, x)
     yield from _together(problem, x)
 
@@ -89,9 +100,12 @@ def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
             yield row_of_arrays("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
 
 
-def _room(x: Columns, area: Area, slot: int, present: list[PresenceClass]) -> Iterator[Row]:
-    """Rows of all measures on the nodes of an area in one slot."""
+def _room(
+    x: Columns, area: Area, slot: int, present: list[PresenceClass], *, undisturbed: bool = False
+) -> Iterator[Row]:
+    """Rows of all measures on the nodes of an area in one slot; if undisturbed, nothing is released early."""
     problem, later, ahead = x.problem, x.later, x.later.ahead
+    prefix, gains = ("undisturbed ", EarlyReleases(problem.slots, 0)) if undisturbed else ("", later.gains)
     takers = np.array([one.flow.there[slot] for one in present], dtype=np.int64)
     most = np.array([x.upper[column] for column in takers.tolist()], dtype=np.int64)
 
@@ -104,18 +118,18 @@ def _room(x: Columns, area: Area, slot: int, present: list[PresenceClass]) -> It
             [x.upper[column] for column in givers.tolist()], dtype=np.int64
         )
         if int(taken @ most) > free + int(lost):
-            key = name, "-".join(map(str, area)), slot
+            key = prefix + name, "-".join(map(str, area)), slot
             columns, amounts = np.append(takers, givers), np.append(taken, -given)
             yield row_of_arrays("horizon", key, columns, amounts, upper=free)
 
     def sums(name: str, each: Callable[[PresenceClass], int], measure: int) -> Iterator[Row]:
-        gained = later.gains.of((("sums", group) for group in area), measure, slot)
+        gained = gains.of((("sums", group) for group in area), measure, slot)
         yield from fits(name, each, ahead.total(area, slot, measure), gained)
 
     yield from sums("blocks of 1", lambda one: one.replicas * one.shape.gpus, WHOLE)
     for number, size in enumerate(later.sizes):
         if size > 1 and any(one.shape.gpus == size for one in present):
-            gained = later.gains.of((("blocks", group) for group in area), number, slot)
+            gained = gains.of((("blocks", group) for group in area), number, slot)
             yield from fits(
                 f"blocks of {size}",
                 lambda one, size=size: one.replicas * (one.shape.gpus // size),  # type: ignore[misc]
@@ -141,7 +155,7 @@ def _room(x: Columns, area: Area, slot: int, present: list[PresenceClass]) -> It
             f"{gang.level} of {gang.replicas} × {gang.gpus}",
             lambda one, gang=gang: MILLI * _bundles(one, gang),  # type: ignore[misc]
             MILLI * int(bundles.free[slot]),
-            later.gains.of([bundles.place], 0, slot),
+            gains.of([bundles.place], 0, slot),
         )
 
 
@@ -178,6 +192,19 @@ def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[
             lends = [*terms[queue], (spill, -1)]
             yield row("horizon", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
             terms[parent].append((spill, 1))
+
+
+def _undisturbed_quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
+    """The same for waiting jobs beside all running jobs; a queue passes up at least its spill."""
+    terms, fixed = x.later.usage(budget, slot, undisturbed=True)
+    staying = budget.usage_up_the_tree(list(fixed))
+    for queue in budget.leaves_first:
+        if (firm := budget.firm[queue]) is not None and terms[queue]:
+            upper = max(firm, staying[queue]) - fixed[queue]
+            yield row("horizon", ("undisturbed queues", number, queue, slot), terms[queue], upper=upper)
+        if (parent := budget.parent[queue]) is not None:
+            terms[parent] += terms[queue]
+            fixed[parent] += fixed[queue] - budget.kept[queue]
 
 
 def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list[int]) -> list[int]:

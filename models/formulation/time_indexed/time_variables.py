@@ -17,6 +17,7 @@ import numpy as np
 from gpuplan.models.formulation.time_indexed.domain_blocks import BlockGang, DomainBlocks
 from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases, balance_of
 from gpuplan.models.formulation.time_indexed.future_capacity import FutureCapacity
+from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +48,8 @@ class PresenceClass:
     area: Area
     required: Level | None
     """Level at which all replicas must be in one domain."""
+    undisturbed: bool
+    """True if they must also fit beside all running jobs: waiting jobs that start later."""
 
     @property
     def gang(self) -> BlockGang | None:
@@ -104,6 +107,8 @@ class LaterStarts:
     def _presences(self, x: ColumnsNow, new: Callable[[int], int]) -> Iterator[PresenceClass]:
         problem = self.problem
         limited = bool(problem.budgets)
+        # If no job can be preempted or moved, later starts fit beside all running jobs anyway.
+        waits = ClassRole.START if problem.may_disturb else None
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
         """(column, slot of the start, end) of all starts that are counted together."""
         for number, kind, tier in x.tiers():
@@ -118,21 +123,21 @@ class LaterStarts:
                 else:  # an elastic replica type has a single class
                     starting = [column for _, column in x.replicas_of(number, tier)]
                 replicas = kind.maximum if kind.rigid else 1
-                found[shape, replicas, *what, area] += [(each, 0, option.ends[0]) for each in starting]
+                found[shape, replicas, *what, area, False] += [(each, 0, option.ends[0]) for each in starting]
         for (index, position, slot), column in self.starts.items():
             job_class = problem.classes[index]
             option = job_class.options[position]
             area = tuple(sorted(option.later_groups[slot]))
             alike = _what(job_class, option.gpu_model, limited=limited)
-            found[*alike, area].append((column, slot, option.ends[slot]))
-        for (shape, replicas, required, queue, model, area), starts in found.items():
+            found[*alike, area, job_class.role is waits].append((column, slot, option.ends[slot]))
+        for (shape, replicas, required, queue, model, area, undisturbed), starts in found.items():
             lasting = [each for each in starts if each[2] > max(1, each[1])]
             changes = [(max(1, slot), column, 1) for column, slot, _ in lasting]
             changes += [(end, column, -1) for column, _, end in lasting]
             when, columns, amounts = np.array(changes, dtype=np.int64).reshape(-1, 3).T
             there = balance_of((when, columns, amounts), problem.slots, x.upper, new)
             if there is not None:
-                yield PresenceClass(there, replicas, shape, queue, model, area, required)
+                yield PresenceClass(there, replicas, shape, queue, model, area, required, undisturbed)
 
     def _note_gains(self, x: ColumnsNow, new: Callable[[int], int]) -> None:
         """Register the early releases of all columns."""
@@ -175,18 +180,24 @@ class LaterStarts:
                 if (column := self.starts.get((index, position, slot), -1)) >= 0:
                     yield column, slot, option.ends[slot]
 
-    def usage(self, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
-        """Usage that counts against a quota in a slot, by queue: terms, and a fixed part."""
+    def usage(
+        self, budget: QueueBudget, slot: int, *, undisturbed: bool = False
+    ) -> tuple[list[list[Term]], list[int]]:
+        """
+        Usage that counts against a quota in a slot, by queue: terms, and a fixed part.
+
+        If `undisturbed`, the terms are of later starts of waiting jobs alone, and no running job has left.
+        """
         terms: list[list[Term]] = [[] for _ in self.problem.queues]
         fixed = list(budget.own)
         for when, queue, milli, _ in budget.releases:
             if when <= slot:
                 fixed[queue] -= milli
         for each in self.presence_classes:
-            milli = each.shape.quota_milli * each.replicas
+            milli = each.shape.quota_milli * each.replicas * (each.undisturbed or not undisturbed)
             if milli and (not budget.resource or each.gpu_model == budget.resource):
                 terms[each.queue].append((each.flow.there[slot], milli))
-        for queue in range(len(terms)):
+        for queue in range(0 if undisturbed else len(terms)):
             columns, amounts = self.gains.of([("queues", budget.resource, queue)], 0, slot)
             terms[queue] += zip(columns.tolist(), (-amounts).tolist(), strict=True)
         return terms, fixed

@@ -30,6 +30,8 @@ class QueueQuotas:
         self._freed, self._timeline, self._undo = freed, timeline, undo
         self.future = None if timeline is None else FutureQuota(problem)
         """Quotas in later slots; None if there are none."""
+        self._undisturbed = None if timeline is None or not problem.may_disturb else FutureQuota(problem)
+        """The same beside running jobs as they run now, see `Feasibility.undisturbed`."""
         self._rooms: dict[tuple[int, str | None, bool, int, int], int] = {}
         """Thousandths of GPUs that queues may still take, by what it depends on."""
         self._rooms_seen = (0, 0)
@@ -38,9 +40,9 @@ class QueueQuotas:
         """How many portions of `replicas` replicas the class's queue may hold from now until their end."""
         now = self.headroom_now(job_class, option, replicas)
         # Without reservations, quota that is free now stays free: other jobs only end.
-        if not self._has_reservations or now <= 0:
+        if self.future is None or not self._has_reservations or now <= 0:
             return now
-        return min(now, self.future_headroom(job_class, option, replicas, (1, option.ends[0])))
+        return min(now, self.future.headroom(job_class, option, replicas, (1, option.ends[0])))
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
@@ -60,10 +62,13 @@ class QueueQuotas:
         return room // milli
 
     def future_headroom(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
-        """How many portions of `replicas` replicas the class's queue may hold in all slots of a span."""
+        """How many portions of `replicas` replicas the class's queue may reserve in all slots of a span."""
         if self.future is None:
             return UNLIMITED
-        return self.future.headroom(job_class, option, replicas, span)
+        room = self.future.headroom(job_class, option, replicas, span)
+        if self._undisturbed is None or job_class.role is not ClassRole.START:
+            return room
+        return min(room, self._undisturbed.headroom(job_class, option, replicas, span))
 
     def return_headroom(self, incumbent: Incumbent) -> int:
         """Thousandths of GPUs with which a running job may return, now and until its end."""
@@ -92,7 +97,11 @@ class QueueQuotas:
     def count_reserved(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> None:
         """Count replicas that are reserved in a span of slots; negative ones are removed."""
         if milli := job_class.shape.quota_milli * replicas:
-            self._count_later(job_class.queue, option.gpu_model, milli, span, new=True)
+            where = job_class.queue, option.gpu_model
+            self._count_later(*where, milli, span, new=True)
+            if self._undisturbed is not None and job_class.role is ClassRole.START:
+                change = partial(self._undisturbed.change, new=True)
+                self._undo.step(change, (*where, milli, span), (*where, -milli, span))
 
     def count_incumbent(self, incumbent: Incumbent, replicas: int) -> None:
         """Count replicas of a running job, until its end; negative ones are removed."""

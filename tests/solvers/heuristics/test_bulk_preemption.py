@@ -14,7 +14,8 @@ from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.bulk_preemption import MarketPrices, preempt_in_bulk, stop_below_market_price
 from gpuplan.solvers.heuristics.greedy import _plan, greedy, greedy_orders
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
-from gpuplan.solvers.heuristics.preemption import preempt_for_waiting, restore_preempted
+from gpuplan.solvers.heuristics.preemption import preempt_for_waiting
+from gpuplan.solvers.heuristics.vacate import restore_preempted
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build

@@ -11,6 +11,7 @@ from gpuplan.models.verifier import quota_usage as USAGE
 from gpuplan.models.verifier.rules import dependencies as DEPENDENCIES
 from gpuplan.models.verifier.rules import promises as PROMISES
 from gpuplan.models.verifier.rules import quota as QUEUES
+from gpuplan.models.verifier.rules import undisturbed as UNDISTURBED
 from gpuplan.models.verifier.rules import windows as TIMES
 
 # ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
@@ -104,6 +105,22 @@ PLANTED = (
     ("horizon", MOMENT, "if stay.job.request.mig and stay.job.name not in new else ()", "if stay.job.request.mig else ()"),
     ("horizon", QUEUES, "        if each.change is Change.KEPT:", "        if False:"),
     *(("horizon", MOMENT, line, "") for line in Path(MOMENT.__file__).read_text().splitlines() if line.startswith("    Rule.")),
+    *(("undisturbed", UNDISTURBED, line, "") for line in Path(UNDISTURBED.__file__).read_text().splitlines() if line.startswith("    Rule.")),
+    ("undisturbed", UNDISTURBED, "if stay.job.running is None]", "]"),
+    ("undisturbed", UNDISTURBED, "all(job.name in case.time.kept for job in case.running)", "False"),
+    ("undisturbed", UNDISTURBED, "all(job.name in case.time.kept for job in case.running)", "not case.stopped"),
+    ("undisturbed", UNDISTURBED, "{stay.slot for stay in planned}", "{planned[-1].slot}"),
+    ("undisturbed", UNDISTURBED, "if stay.covers(slot)]\n        there =", "if stay.slot == slot]\n        there ="),
+    ("undisturbed", UNDISTURBED, "if stay.covers(slot)])", "])"),
+    ("undisturbed", UNDISTURBED, "(*running, *there), slot", "there, slot"),
+    ("undisturbed", UNDISTURBED, "0, 0, seconds, time.slots.until(0, seconds)", "0, 0, seconds, time.slots.count"),
+    ("undisturbed", UNDISTURBED, "0, 0, seconds, time.slots.until(0, seconds)", "0, 0, seconds, 1"),
+    ("undisturbed", UNDISTURBED, "if gpu.healthy and", "if"),
+    ("undisturbed", UNDISTURBED, " and (name, gpu.index) not in taken", ""),
+    ("undisturbed", UNDISTURBED, "gpu.mig is None and ", ""),
+    ("undisturbed", UNDISTURBED, "if stay.job.running or not _is_whole(held)", "if stay.job.running"),
+    ("undisturbed", UNDISTURBED, "            left.remove(index)", "            pass"),
+    ("undisturbed", UNDISTURBED, "left.pop(0)", "left[0]"),
     ("windows", TIMES, "    newcomers += [", "    newcomers + ["),
     ("windows", TIMES, "occupant.new_replicas)\n        for", "occupant.placement.replicas)\n        for"),
     ("windows", TIMES, "for job, occupant in case.arrivals\n", "for job, occupant in case.arrivals if not job.running\n"),

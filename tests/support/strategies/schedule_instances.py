@@ -121,3 +121,35 @@ def _with_dependencies(draw, waiting, running):
         found.append(job.model_copy(update={"depends_on": needs, "depends_on_at_least": least}))
         names.append(job.name)
     return found
+
+
+def tempting(seed, *, slots=3):
+    """One rack of two nodes in use, and a gang that may start later if running jobs are stopped now."""
+    draw = random.Random(f"tempting {seed}")
+    policy = Policy(
+        horizon=HorizonPolicy(slots=slots, length="1h", earliness=draw.choice((0.1, 0.3))),
+        disruption=Disruption(resize=False, migrate=False),
+        weights=Weights(ageing=Ageing(cap=0)),
+        priority=build.BY_WEIGHT,
+        objective=Objective(goal=draw.choice((Goal.VALUE, Goal.COMPLETION))),
+    )
+    gpus = draw.choice((1, 2))
+    nodes = [build.node(f"n{index}", gpus=gpus, rack="r0") for index in range(2)]
+    running = _running(draw, nodes, build.NOW)
+    later = build.NOW + timedelta(minutes=draw.choice((30, 90)))
+    gang = build.job(
+        "gang",
+        gpus=gpus,
+        replicas=2,
+        locality={"required": "rack"},
+        priority=8,
+        weight=draw.choice((1, 3)),
+        expected_duration=f"{draw.choice((50, 110, 500))}m",
+        **({"not_before": later} if draw.random() < 0.8 else {}),
+    )
+    small = build.job(
+        "small", gpus=1, priority=draw.choice((0, 4)), expected_duration=f"{draw.choice((50, 110))}m"
+    )
+    queues = [build.queue(nominal=draw.choice((None, 2 * gpus)))]
+    snapshot = build.snapshot(nodes=nodes, jobs=[*running, gang, small], queues=queues, taken_at=build.NOW)
+    return Timely(snapshot, policy, frozenset())
