@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from benchmarks.saturation.report import Settings, gpuplan_table, report
+from benchmarks.saturation.mixes import JUDGE, TUNE
+from benchmarks.saturation.report import Settings, gpuplan_table, mix_table, report
 from benchmarks.saturation.trace import VARIANTS
 
 
@@ -21,14 +22,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=usual.seconds)
     parser.add_argument("--migrate", action="store_true")
     parser.add_argument("--workers", type=int, default=usual.workers)
+    parser.add_argument("--mixes", choices=("tune", "judge"), help="mixes of pods instead of variants")
     parser.add_argument("--gpuplan-only", action="store_true", help="leave out the online policies")
     given = parser.parse_args()
     folder = given.folder or (Path(named) if (named := os.environ.get("GPUPLAN_OPENB_DIR")) else None)
     if folder is None:
         parser.error("name the trace's folder, or set GPUPLAN_OPENB_DIR")
+    mixes = {"tune": TUNE, "judge": JUDGE}.get(given.mixes or "", {})
     settings = Settings(
         folder,
-        tuple(given.variants),
+        tuple(mixes or given.variants),
         tuple(given.seeds),
         tuple(given.batches),
         tuple(given.solvers),
@@ -36,7 +39,10 @@ def main() -> None:
         given.migrate,
         given.workers,
     )
-    print(gpuplan_table(settings) if given.gpuplan_only else report(settings))
+    if mixes:
+        print(mix_table(settings))
+    else:
+        print(gpuplan_table(settings) if given.gpuplan_only else report(settings))
 
 
 if __name__ == "__main__":

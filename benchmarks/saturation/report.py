@@ -6,10 +6,11 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.saturation import epochs
+from benchmarks.saturation.mixes import JUDGE, NAMING_VARIANT, TUNE, mixed
 from benchmarks.saturation.online import ORDERS, fill, in_batches
 from benchmarks.saturation.policies import OWN, PUBLISHED
 from benchmarks.saturation.published import CEILING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.saturation.epochs import Epoch, World
+    from benchmarks.saturation.trace import Trace
 
 ONE_BY_ONE: Final = 1
 ALL_AT_ONCE: Final = 10**6
@@ -55,9 +57,17 @@ class Online:
     order: str = "as arrived"
 
 
+def trace_for(folder: Path, variant: str, seed: int) -> Trace:
+    """A variant of the trace, or a mix, of which the pods are drawn by the seed."""
+    mix = (TUNE | JUDGE).get(variant)
+    if mix is None:
+        return read_trace(folder, variant)
+    return mixed(read_trace(folder, NAMING_VARIANT), variant, mix, seed)
+
+
 def online(folder: Path, run: Online) -> float:
     """GPUs allocated in % when the demand reaches the number of GPUs."""
-    trace = read_trace(folder, run.variant)
+    trace = trace_for(folder, run.variant, run.seed)
     arrivals = shuffled(trace, run.seed)
     pods = arrivals.shapes[: arrivals.until(trace.gpu_milli)]
     placed = in_batches(trace, pods, run.batch, ORDERS[run.order])
@@ -66,7 +76,7 @@ def online(folder: Path, run: Online) -> float:
 
 def planned(settings: Settings, variant: str, seed: int, batch: int) -> tuple[list[Epoch], int]:
     """Epochs of gpuplan on the same arrivals, and the number of GPUs in thousandths."""
-    trace = read_trace(settings.folder, variant)
+    trace = trace_for(settings.folder, variant, seed)
     arrivals = shuffled(trace, seed)
     policy = epochs.policy_of(solvers=settings.solvers, seconds=settings.seconds, migrate=settings.migrate)
 
@@ -113,6 +123,24 @@ def report(settings: Settings) -> str:
 def main(folder: Path) -> str:
     """The tables with the usual settings; `folder` has the CSV files of the trace."""
     return report(Settings(folder))
+
+
+def mix_table(settings: Settings) -> str:
+    """GPUs allocated in %, median (worst) of the seeds: policies pod by pod, and gpuplan in epochs."""
+    policies = ("FGD", "BestFit")
+    runs = [
+        Online(mix, seed, one) for mix in settings.variants for seed in settings.seeds for one in policies
+    ]
+    results = _run_all(settings, runs)
+    rows = []
+    for mix in settings.variants:
+        parts = [[results[Online(mix, seed, one)] for seed in settings.seeds] for one in policies]
+        for batch in settings.batches:
+            plans = (planned(settings, mix, seed, batch) for seed in settings.seeds)
+            parts.append([100 * found[-1].allocated_milli / gpus for found, gpus in plans])
+        rows.append((mix, *(f"{median(each):.2f} ({min(each):.2f})" for each in parts)))
+    sizes = (f"gpuplan, epochs of {_size(batch)}" for batch in settings.batches)
+    return _table(("mix", "fragmentation gradient descent", "best fit", *sizes), rows)
 
 
 def gpuplan_table(settings: Settings) -> str:
