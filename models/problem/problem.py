@@ -56,6 +56,11 @@ class NodeGroup:
     """Indices into `Problem.nodes`."""
     pool: int | None = None
     """Index into `Problem.pools`, for a group of nodes that do not exist yet; all of them are equal."""
+    scarcity: float = 0.0
+    """
+    Demand for these GPUs by jobs that cannot run on all GPUs of the cluster, relative to the group where it
+    is highest; 0 to 1.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ class FreeNode:
     """Thousandths free by GPU index; 0 in MIG mode; never negative."""
     amounts: tuple[int, ...]
     """Free amount of each of `Problem.resources`; never negative."""
+    capacity: tuple[int, ...] = ()
+    """
+    Amount of each resource of the whole node, if nothing ran on it; empty if it is the free one and what
+    incumbents hold.
+    """
     overdrawn: tuple[int, ...] = ()
     """Usage of each resource beyond capacity, which released amounts cover first; empty if there is none."""
     mig: tuple[MigGpu, ...] = ()

@@ -74,7 +74,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
     opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
-    sites = NodeGroups(snapshot.cluster, policy, opened, wanting, coming, timing.windows)
+    sites = NodeGroups(snapshot.cluster, policy, opened, wanting, coming, timing.windows, snapshot.jobs)
     shapes = ResourceVectors(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = AffinityTags(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.

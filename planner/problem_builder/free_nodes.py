@@ -52,14 +52,16 @@ def free_nodes(
     found = []
     for index, node in enumerate(sites.nodes):
         name = node.name
+        empty = FreeResources.of(node)
         # Nodes that pools may still add are empty.
-        left = free.get(name) or FreeResources.of(node)
+        left = free.get(name) or empty
         amounts = shapes.left(node, left, held.get(name, 0))
         found.append(
             FreeNode(
                 name=name,
                 gpus=_not_negative(tuple(left.gpu_milli)),
                 amounts=_not_negative(amounts),
+                capacity=_not_negative(shapes.left(node, empty, 0)),
                 overdrawn=_overdrawn(amounts),
                 closing_points=closing.get(name),
                 releases=returns.get(name, ()),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.problem import NodeGroup
 from gpuplan.models.value.disruption_cost import currency_points
@@ -25,7 +26,7 @@ class NodeGroups:
     """
     Existing nodes, then nodes that become ready within the horizon, then nodes that pools may add.
 
-    `coming` has the first slots of the nodes that become ready.
+    `coming` has the first slots of the nodes that become ready, `jobs` are all jobs of the snapshot.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class NodeGroups:
         candidates: Iterable[JobCandidate],
         coming: Mapping[str, int],
         windows: ReservationWindows,
+        jobs: Iterable[Job],
     ) -> None:
         existing = [node for node in cluster.nodes if node.schedulable]
         # Eligibility is checked for the time when these nodes are ready.
@@ -61,6 +63,10 @@ class NodeGroups:
         self._costs: dict[Any, tuple[tuple[int, int], ...]] = {}
         self._open: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
         self._equal: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.groups = [
+            replace(group, scarcity=scarcity)
+            for group, scarcity in zip(self.groups, self._scarcity(jobs), strict=True)
+        ]
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -74,13 +80,42 @@ class NodeGroups:
 
     def allowed(self, candidate: JobCandidate) -> dict[str | None, tuple[int, ...]]:
         """Groups that may take replicas of a candidate, by GPU model; under None for a job without GPUs."""
-        allowed = self._allowed.get(candidate.filters)
-        if allowed is None:
-            allowed = self._allowed[candidate.filters] = self._ask(candidate.job)
+        allowed = self._allowed_by(candidate.filters, candidate.job)
         if candidate.gpu_model is None:
             return allowed
         model = candidate.gpu_model
         return {model: allowed[model]} if model in allowed else {}
+
+    def _allowed_by(self, filters: Filters, job: Job) -> dict[str | None, tuple[int, ...]]:
+        if (allowed := self._allowed.get(filters)) is None:
+            allowed = self._allowed[filters] = self._ask(job)
+        return allowed
+
+    def _scarcity(self, jobs: Iterable[Job]) -> list[float]:
+        """`NodeGroup.scarcity` of each group: the demand of a job is spread over all GPUs that it may use."""
+        gpus = [group.gpus * len(group.nodes) for group in self.groups]
+        if sum(count > 0 for count in gpus) < 2:
+            return [0.0] * len(gpus)
+        demand: Counter[Filters] = Counter()
+        first: dict[Filters, Job] = {}
+        for job in jobs:
+            if milli := job.request.total_gpu_milli * job.gang.minimum:
+                filters = eligibility_key(job)
+                demand[filters] += milli
+                first.setdefault(filters, job)
+        pressure = [0.0] * len(gpus)
+        for filters, milli in demand.items():
+            allowed = self._allowed_by(filters, first[filters])
+            usable = [group for groups in allowed.values() for group in groups]
+            offered = sum(gpus[group] for group in usable)
+            for group in usable if offered < sum(gpus) else ():
+                pressure[group] += milli / offered
+        highest = max(pressure) or 1.0
+        return [round(each / highest, 3) for each in pressure]
+
+    def scarcity(self, groups: Iterable[int]) -> float:
+        """The least scarcity among groups."""
+        return min((self.groups[group].scarcity for group in groups), default=0.0)
 
     def first_of(self, group: int) -> Node:
         """The first node of a group; all nodes of a group are equal for candidates."""

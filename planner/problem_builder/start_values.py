@@ -134,7 +134,10 @@ class StartValues:
         Options without a feasible slot are left out.
         """
         job, allowed = candidate.job, sites.allowed(candidate)
-        models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
+        models = sorted(
+            allowed,
+            key=lambda model: (-job.speed_milli(model), sites.scarcity(allowed[model]), model or ""),
+        )
         if self.ignores_time and not job.hard_deadline:
             return tuple(
                 Option(model, allowed[model], points, further)

@@ -17,11 +17,12 @@ from gpuplan.solvers.heuristics.list_scheduling import (
     reserve_best_starts,
     schedule_in_order,
 )
+from gpuplan.solvers.heuristics.placement import is_single_replica
 from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
 from gpuplan.solvers.heuristics.vacate import restore_preempted, vacate_drained_nodes
-from gpuplan.solvers.params.placement import PlacementParams
+from gpuplan.solvers.params.placement import FillOrder, PlacementParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 from gpuplan.solvers.targets.to_target import target_of
@@ -51,7 +52,7 @@ def greedy(
     are tried. Jobs migrate only off nodes that should be drained. With several slots, one pass decides starts
     now and later. Further passes place gangs that need one domain before all other jobs, if preemption is
     allowed; decide the starts of now first; and do so again on the assumption that preempted jobs resume
-    later.
+    later. Where many jobs of one replica find no place, they are placed in other orders too (`FillOrder`).
 
     After the first order, no order begins that would not end by the deadline (an instant of
     `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
@@ -96,7 +97,29 @@ def _best_plan(
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline, params))
+    best = max(done, key=lambda plan: plan.points)
+    for order in FillOrder if _is_crowded(best.ledger) else ():
+        took = (time.monotonic() - began) / len(done)
+        if not _may_try_another(deadline, took, 1.0 if thorough else params.greedy.fill_orders_share):
+            break
+        if order is not params.greedy.fill_order:
+            filled = replace(params, greedy=replace(params.greedy, fill_order=order))
+            done.append(_plan(problem, best.way, deadline, filled))
     return max(done, key=lambda plan: plan.points)
+
+
+def _is_crowded(ledger: Ledger) -> bool:
+    """True if many jobs of one replica find no place, and their classes could be placed in another order."""
+    classes = ledger.problem.classes
+    singles = [index for index in range(len(classes)) if is_single_replica(ledger, index)]
+    jobs = sum(len(classes[index].jobs) for index in singles)
+    left = sum(ledger.jobs_left(index) for index in singles)
+    return len(singles) > 1 and left > 0 and left >= ledger.params.greedy.crowded_share * jobs
+
+
+def _may_try_another(deadline: float | None, took: float, share: float) -> bool:
+    """True if a plan that takes about as long as those before takes no more than a part of the time left."""
+    return deadline is None or took <= share * (deadline - time.monotonic())
 
 
 def greedy_orders(
@@ -151,6 +174,7 @@ class _GreedyPlan:
     """A plan made with one order of decisions."""
 
     ledger: Ledger
+    way: GreedyOrder
     points: tuple[int, ...]
     """Objective after the turn of each priority; the last one after clean-up."""
     marks: tuple[int, ...]
@@ -173,7 +197,7 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: Pl
     ledger.current_priority = None
     if not _finish(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline, params)
-    return _GreedyPlan(ledger, (*points[:-1], ledger.objective), tuple(marks))
+    return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks))
 
 
 def _withdraw_early_starts(ledger: Ledger) -> int:

@@ -13,11 +13,12 @@ import numpy as np
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import coscheduled_groups, gang_placement, placement
+from gpuplan.solvers.params.placement import FillOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
@@ -29,9 +30,9 @@ def fill_free_capacity(ledger: Ledger) -> None:
     Place every job that still fits, in the order of `placement_order`, and let elastic jobs grow into the
     rest.
 
-    Single-replica jobs of equal density take turns, with the jobs of each class spread evenly. Jobs with
-    different demands then share nodes and use up their resources together. Placing class by class would fill
-    nodes with jobs that all lack the same resource.
+    Single-replica jobs of equal density take turns, with the jobs of each class spread evenly
+    (`GreedyParams.fill_order`). Jobs with different demands then share nodes and use up their resources
+    together. Placing class by class would fill nodes with jobs that all lack the same resource.
 
     Afterwards no unplaced job and no further replica of an elastic job fits anywhere at a profit.
     """
@@ -72,20 +73,26 @@ def fill_free_capacity(ledger: Ledger) -> None:
 
 
 def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
-    """Place jobs of several (class, maximum jobs), the jobs of each class spread evenly over all turns."""
-    classes = ledger.problem.classes
+    """Place jobs of several (class, maximum jobs), each of one replica, in the ledger's order."""
+    classes, order = ledger.problem.classes, ledger.params.greedy.fill_order
     turns = []
     for index, most in singles:
         jobs = min(most, ledger.jobs_left(index))
-        size = -classes[index].shape.quota_milli
+        size = classes[index].shape.quota_milli
         # Jobs that need several GPUs of one node go first.
-        first = size <= -_MULTI_GPU_MILLI
-        turns += [(0.0 if first else (turn + 0.5) / jobs, size, index) for turn in range(jobs)]
+        first = size >= _MULTI_GPU_MILLI or order is FillOrder.LARGEST_FIRST
+        rank = _wasted(classes[index].shape) if order is FillOrder.LEAST_WASTE else 0
+        turns += [(rank, 0.0 if first else (turn + 0.5) / jobs, -size, index) for turn in range(jobs)]
     full: set[int] = set()
-    for _, _, index in sorted(turns):
+    for _, _, _, index in sorted(turns):
         # Filling frees nothing: a class that finds no room now finds none later.
         if index not in full and not placement.place_single(ledger, index):
             full.add(index)
+
+
+def _wasted(shape: Shape) -> int:
+    """Hundredths of a GPU that are left over if it is filled with such shares; 0 for other shapes."""
+    return 100 * (MILLI % shape.gpu_milli) // MILLI if shape.gpu_milli else 0
 
 
 def grow_running_jobs(ledger: Ledger, growing: Iterable[int]) -> None:

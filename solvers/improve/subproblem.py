@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.problem.problem import FreeNode, NodeGroup, Problem
+from gpuplan.models.problem.problem import FreeNode, Problem
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.params.improve import LnsParams
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
@@ -101,7 +101,7 @@ class _SubproblemBuilder:
             resources=problem.resources,
             nodes=tuple(_free_node(ledger, node) for node in self.nodes),
             groups=tuple(
-                NodeGroup(group.gpu_model, group.gpus, positions)
+                replace(group, nodes=positions, pool=None)
                 for positions in self.groups
                 for group in (problem.groups[ledger.group_of[self.nodes[positions[0]]]],)
             ),
@@ -249,6 +249,7 @@ def _free_node(ledger: Ledger, node: int) -> FreeNode:
         name=known.name,
         gpus=tuple(capacity.gpu_free[node, : len(known.gpus)].tolist()),
         amounts=tuple(capacity.free[node].tolist()),
+        capacity=known.capacity,
         overdrawn=known.overdrawn,
         unhealthy=known.unhealthy,
         gpu_groups=known.gpu_groups,

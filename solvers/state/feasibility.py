@@ -20,6 +20,7 @@ from gpuplan.solvers.state.constraints.freed_resources import FreedResources, Pr
 from gpuplan.solvers.state.disruption_state import Disruptions
 from gpuplan.solvers.state.placement_profile import PlacementProfile
 from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
+from gpuplan.solvers.state.stranded_gpus import COST_SCALE
 from gpuplan.solvers.state.topology import Topology
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Feasibility:
         self.freed = FreedResources(problem)
         self.company = AffinityIndex(problem, self.domains)
         self.fates = Disruptions(problem, self.company)
+        self.scarcity_cost = self._scarcity_cost()
+        """Cost of a GPU's scarcity on each node, on the scale of `StrandedGpus`; None if no GPU is scarce."""
         self.group_of = [0] * len(problem.nodes)
         for index, group in enumerate(problem.groups):
             for node in group.nodes:
@@ -271,6 +274,15 @@ class Feasibility:
         if (waste := self.capacity.waste_points(tenant.shape, nodes)) is not None:
             price += waste
         return price
+
+    def _scarcity_cost(self) -> Floats | None:
+        if not any(group.scarcity for group in self.problem.groups):
+            return None
+        cost: Floats = np.zeros(len(self.problem.nodes))
+        for group in self.problem.groups:
+            # Whole numbers, as all costs: smaller differences are rounding errors.
+            cost[list(group.nodes)] = round(self.params.greedy.scarcity * group.scarcity * COST_SCALE)
+        return cost
 
     def _by_node(self, node_points: tuple[tuple[int, int], ...]) -> Ints:
         by_group = dict(node_points)

@@ -3,7 +3,8 @@ Best fit: which of the nodes with room takes the next replica.
 
 If nodes differ in points, the cheapest is taken. Among equally cheap nodes the profile of the class decides:
 
-    pack      least increase of stranded GPUs (`stranded_gpus`), then the tightest node
+    pack      least increase of stranded GPUs (`stranded_gpus`) plus a small cost of GPUs that other jobs
+              cannot do without (`NodeGroup.scarcity`), then the tightest node
     spread    most free
     balanced  GPUs, CPU and memory left in the most even proportions
 
@@ -35,6 +36,12 @@ LAST_RESORT: Final = 10 * COST_SCALE
 
 _TIGHTEST: Final = 2**24
 """More than the tightness of any node, in GPUs or thousandths of cores."""
+
+_CORES: Final = 2**19
+"""
+More than the thousandths of cores of any node. A job without GPUs goes where fewest GPUs are wholly free,
+then where fewest cores are: by cores alone it would take those that free GPUs need.
+"""
 
 NO_ROOM: Final = 2**62
 """Value in `NodeScores.order` of nodes without room."""
@@ -133,14 +140,18 @@ class NodeScores:
     def _preference(self, openings: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
         shape, stranding = self.tenant.shape, openings.capacity.stranded_gpus
-        tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
+        whole = openings.capacity.whole[nodes]
+        tightness = whole if shape.quota_milli else whole * _CORES + np.minimum(free[:, 0], _CORES - 1)
         if openings.scorer is not None:
             return np.floor(openings.scorer(shape, gpus, free, nodes) * COST_SCALE + 0.5), np.zeros_like(
                 tightness
             )
         match self.tenant.profile:
             case Profile.PACK:
-                return stranding.added(shape, gpus, free, nodes), tightness
+                cost = stranding.added(shape, gpus, free, nodes)
+                if shape.quota_milli and openings.scarcity_cost is not None:
+                    cost += openings.scarcity_cost[nodes]
+                return cost, tightness
             case Profile.SPREAD:
                 left = gpus if shape.quota_milli else free[:, 0]
                 return -left.astype(np.float64), -tightness
@@ -152,6 +163,8 @@ class NodeScores:
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
+        if shape.quota_milli and openings.scarcity_cost is not None:
+            cost += float(openings.scarcity_cost[node])
         welcome = bool(capacity.usable[node]) and (
             bool(openings.floors.least[self.tenant.claim, node] <= self.tenant.rank)
             or bool(openings.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
@@ -168,5 +181,7 @@ class NodeScores:
             cost += LAST_RESORT
         if room and openings.timeline is not None and openings.timeline.booked[node]:
             room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
-        tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
+        tightness = int(capacity.whole[node])
+        if not shape.quota_milli:
+            tightness = tightness * _CORES + min(free[0], _CORES - 1)
         self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

@@ -5,9 +5,11 @@ A node *strands* GPUs when its other free resources run out before its free GPUs
 
     strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
 
-with the GPUs and amounts that the node has without the running jobs that may leave it. So jobs heavy on CPU
-or memory go where these are plentiful, and light jobs use what heavy ones left. The square spreads stranding
-thinly, so that later light jobs can still undo it. docs/decisions/0002 has the measurements.
+relative to the whole node, with what running jobs hold. So jobs heavy on CPU or memory go where these are
+plentiful, and light jobs use what heavy ones left. The square spreads stranding thinly, so that later light
+jobs can still undo it. Where the jobs of the cluster ask for a larger part of another resource than of the
+GPUs, GPUs are plentiful: then that resource must not be stranded either, and the difference counts whatever
+its sign. docs/decisions/0002 has the measurements.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.units import MILLI
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
@@ -32,7 +38,9 @@ COST_SCALE: Final = 1e9
 class StrandedGpus:
     """Stranded GPUs of each node; for many nodes as arrays, and for one node in plain numbers."""
 
-    def __init__(self, gpu_left: Ints, free: Ints) -> None:
+    def __init__(self, gpu_left: Ints, free: Ints, *, both_ways: bool = False) -> None:
+        # The least difference that counts.
+        self._least = -math.inf if both_ways else 0.0
         self._per_gpu = 1.0 / np.maximum(1, gpu_left)
         self._per_amount = 1.0 / np.maximum(1, free)
         # A resource that the node lacks from the start strands nothing: no job that needs it comes here.
@@ -44,6 +52,26 @@ class StrandedGpus:
             )
         ]
 
+    @classmethod
+    def of(cls, problem: Problem, gpu_left: Ints, free: Ints) -> StrandedGpus:
+        """Of nodes with these thousandths of GPUs and amounts free (negative where a node is overdrawn)."""
+        gpus, amounts = gpu_left.copy(), free.copy()
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    gpus[hold.node] += incumbent.shape.quota_milli
+                    amounts[hold.node] += incumbent.shape.amounts
+        for index, node in enumerate(problem.nodes):
+            if node.capacity:
+                amounts[index] = node.capacity
+        for group in problem.groups:
+            known = [node for node in group.nodes if problem.nodes[node].capacity]
+            gpus[known] = group.gpus * MILLI
+        amounts = np.maximum(0, amounts)
+        return cls(
+            gpus, amounts, both_ways=_has_spare_gpus(problem, gpus - gpu_left, gpus, amounts - free, amounts)
+        )
+
     def added(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
         """Stranding that one more replica adds on nodes with such GPUs (in thousandths) and amounts free."""
         before = self._strand(gpus, free, nodes)
@@ -54,7 +82,7 @@ class StrandedGpus:
         # Resources as contiguous rows, since numpy is slow at the minimum of short rows.
         parts = np.ascontiguousarray((free * self._per_amount[nodes] + self._lacking[nodes]).T)
         scarcest = parts.min(axis=0)
-        lack: Floats = np.maximum(0.0, gpus * self._per_gpu[nodes] - scarcest)
+        lack: Floats = np.maximum(self._least, gpus * self._per_gpu[nodes] - scarcest)
         return lack * lack
 
     def added_to_one(self, shape: Shape, gpus: int, free: list[int], node: int) -> float:
@@ -63,12 +91,12 @@ class StrandedGpus:
         scarcest = min(
             amount * per + lacking for amount, (per, lacking) in zip(free, per_amount, strict=True)
         )
-        before = max(0.0, gpus * per_gpu - scarcest)
+        before = max(self._least, gpus * per_gpu - scarcest)
         scarcest = min(
             (amount - taken) * per + lacking
             for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True)
         )
-        after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
+        after = max(self._least, (gpus - shape.quota_milli) * per_gpu - scarcest)
         return float(math.floor((after * after - before * before) * COST_SCALE + 0.5))
 
     def imbalance(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
@@ -80,3 +108,20 @@ class StrandedGpus:
         least = np.where(lacks, np.inf, parts).min(axis=1)
         uneven: Floats = np.floor(np.maximum(0.0, most - least) * COST_SCALE + 0.5)
         return uneven
+
+
+def _has_spare_gpus(problem: Problem, gpus_used: Ints, gpus: Ints, used: Ints, amounts: Ints) -> bool:
+    """True if jobs ask for a larger part of another resource of the nodes with GPUs than of the GPUs."""
+    there = gpus > 0
+    asked_gpus, asked = int(gpus_used[there].sum()), used[there].sum(axis=0)
+    # Jobs without GPUs come to these nodes only if all others are full.
+    overflow = (used - amounts)[~there].sum(axis=0)
+    for job_class in problem.classes:
+        if job_class.role is ClassRole.START:
+            replicas, shape = len(job_class.jobs) * job_class.minimum, job_class.shape
+            asked_gpus += replicas * shape.quota_milli
+            more = asked if shape.quota_milli else overflow
+            more += replicas * np.array(shape.amounts, dtype=np.int64)
+    total = amounts[there].sum(axis=0)
+    parts = (asked + np.maximum(0, overflow))[total > 0] / total[total > 0]
+    return bool(parts.max(initial=0.0) > asked_gpus / max(1, int(gpus[there].sum())))

@@ -67,7 +67,9 @@ class NodeCapacities:
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
         """Number of wholly free GPUs of each node."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
-        self.stranded_gpus = StrandedGpus(*self._once_empty(problem))
+        self.stranded_gpus = StrandedGpus.of(
+            problem, self.gpu_left, np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
+        )
         self.usable: Bools = np.ones(count, dtype=bool)
         """False for nodes that do not exist: not opened yet, or closed."""
         self.replicas: Ints = np.zeros(count, dtype=np.int64)
@@ -92,16 +94,6 @@ class NodeCapacities:
         self._waste_price = problem.charges.fragmentation
         self._reference = problem.charges.reference_gpus
         self._waste_points = 0
-
-    def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
-        """Free thousandths of GPUs and free amounts of each node without running jobs that may leave."""
-        gpu_left, free = self.gpu_left.copy(), np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
-        for incumbent in problem.incumbents:
-            for hold in incumbent.holds:
-                if hold.node is not None:
-                    gpu_left[hold.node] += incumbent.shape.quota_milli
-                    free[hold.node] += incumbent.shape.amounts
-        return gpu_left, np.maximum(0, free)
 
     @property
     def points(self) -> int:
