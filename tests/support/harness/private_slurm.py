@@ -122,9 +122,9 @@ class PrivateSlurm:
 
 
 @contextmanager
-def private_slurm(root):
-    """Bring a cluster up; it is gone when the block ends."""
-    root, port = Path(root), _free_ports(1 + len(NODES) + len(CLOUD))
+def private_slurm(root, before=lambda _: None):
+    """Bring a cluster up, after `before` if that has daemons of its own; it is gone when the block ends."""
+    root, port = Path(root), 1 + _free_ports(2 + len(NODES) + len(CLOUD))
     for folder in ("etc", "state", "log", "spool", "dev", "munge", "bin"):
         (root / folder).mkdir(parents=True)
     for folder in (root, root / "munge"):
@@ -149,6 +149,7 @@ def private_slurm(root):
             *(f"--pid-file={munge / 'pid'}", f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}"),
         )
         _wait_for(munge / "socket")
+        before(cluster)
         cluster.start_daemon(_program("slurmctld"), "-D", "-c")
         steps = ("-d", _program("slurmstepd")) if UNPACKED else ()
         for node in NODES:
