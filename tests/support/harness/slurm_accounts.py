@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.harness.private_slurm import UNPACKED, missing_slurm, private_slurm
+from tests.support.harness.private_slurm import UNPACKED, missing_slurm, private_slurm, program
 
 _PROGRAMS = ("mariadbd", "mariadb-install-db", "mariadb", "slurmdbd", "sacctmgr")
 _WAIT = 60.0
@@ -17,14 +16,8 @@ _WAIT = 60.0
 
 def missing_accounts():
     """What is not installed; empty if a private Slurm with accounts can be brought up."""
-    if UNPACKED:
-        return "the unpacked Slurm has no slurmdbd"
-    lacks = [name for name in _PROGRAMS if _program(name) is None]
+    lacks = [name for name in _PROGRAMS if program(name) is None]
     return missing_slurm() or (f"not installed: {', '.join(lacks)}" if lacks else "")
-
-
-def _program(name):
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 @contextmanager
@@ -40,11 +33,11 @@ def _start_accounting(cluster):
     root = Path(cluster.root)
     database = root / "database"
     database.mkdir()
-    install = (_program("mariadb-install-db"), "--no-defaults", f"--datadir={database}", "--user=root")
+    install = (program("mariadb-install-db"), "--no-defaults", f"--datadir={database}", "--user=root")
     subprocess.run((*install, "--auth-root-authentication-method=normal"), check=True, capture_output=True)
     sock = root / "db.sock"
     cluster.start_daemon(
-        *(_program("mariadbd"), "--no-defaults", "--user=root", f"--datadir={database}"),
+        *(program("mariadbd"), "--no-defaults", "--user=root", f"--datadir={database}"),
         *(f"--socket={sock}", "--skip-networking", f"--pid-file={root}/db.pid"),
         *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0"),
     )
@@ -58,6 +51,7 @@ def _start_accounting(cluster):
         "DbdAddr=127.0.0.1",
         f"DbdPort={port}",
         "SlurmUser=root",
+        f"PluginDir={UNPACKED}/plugins" if UNPACKED else "",
         f"LogFile={root}/log/slurmdbd.log",
         f"PidFile={root}/slurmdbd.pid",
         "StorageType=accounting_storage/mysql",
@@ -66,10 +60,10 @@ def _start_accounting(cluster):
         "StorageLoc=slurm_acct_db",
     )
     file = root / "etc" / "slurmdbd.conf"
-    file.write_text("\n".join(lines) + "\n")
+    file.write_text("\n".join(line for line in lines if line) + "\n")
     file.chmod(0o600)
     cluster.environment["MYSQL_UNIX_PORT"] = str(sock)
-    cluster.start_daemon(_program("slurmdbd"), "-D")
+    cluster.start_daemon(program("slurmdbd"), "-D")
     conf = root / "etc" / "slurm.conf"
     replaced = conf.read_text().replace(
         "AccountingStorageType=accounting_storage/none",
@@ -83,7 +77,7 @@ def _start_accounting(cluster):
 
 
 def _ran(*words, environment=None):
-    done = subprocess.run((_program(words[0]), *words[1:]), capture_output=True, check=False, env=environment)
+    done = subprocess.run((program(words[0]), *words[1:]), capture_output=True, check=False, env=environment)
     return done.returncode == 0
 
 

@@ -7,7 +7,7 @@ start (`admission.py`). A limit on each job by itself is checked here.
 Of several limits of one kind on one resource that of a QOS counts: the partition's, then the job's, with
 OverPartQOS the other way round; without one those of the association and of all accounts above it. What a job
 takes counts everywhere, also where another limit is the one in force. Sources: Slurm's page on resource
-limits, and man page of sacctmgr, Slurm 22.05 to 26.05; which limit is in force: tried on 22.05.
+limits, and man page of sacctmgr, Slurm 22.05 to 26.05; which limit is in force: tried on 22.05 and 24.11.
 """
 
 from __future__ import annotations
@@ -70,8 +70,12 @@ _OF_USER: Final = ("MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWa
 _ENFORCED: Final = frozenset({"limits", "safe", "all"})
 """Values of AccountingStorageEnforce with which Slurm keeps limits (man page of slurm.conf)."""
 
-_OF_LIMIT: Final = re.compile(r"^(QOS|Assoc)(Grp|Max|Min)\w*$|^Max\w+PerAccount$|^AssociationJobLimit$")
-"""Reasons of jobs that wait for a limit."""
+_OF_LIMIT: Final = re.compile(
+    r"^(QOS|Assoc)(Grp|Max|Min)\w*$|^Max\w+Per(User|Account)$|^AssociationJobLimit$"
+)
+"""Reasons of jobs that wait for a limit: tried on 22.05 and 24.11."""
+_OVER_TIME: Final = re.compile(r"Minutes|RunMins|Wall")
+"""In reasons that mean limits on times."""
 _WORDS: Final = {"cpu": "Cpu", "mem": "Mem", "node": "Node", "billing": "Billing", JOBS: "Jobs"}
 """What a reason calls a resource; others are GRES."""
 _OTHERS: Final = frozenset(
@@ -133,7 +137,7 @@ class Limit:
 
     def is_meant_by(self, reason: str) -> bool:
         """True if this is a limit that Slurm may mean by the reason of a waiting job."""
-        if not self.in_force or not self.together or "Minutes" in reason:
+        if not self.in_force or not self.together or _OVER_TIME.search(reason):
             return False
         of_qos = self.id.scope[0] == "qos"
         word = _WORDS.get(self.id.tres, "GRES")

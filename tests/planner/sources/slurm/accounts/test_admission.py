@@ -35,6 +35,18 @@ def test_a_small_job_may_go_before_a_large_one():
     assert not held(accounts(GrpTRES="cpu=12"), jobs)
 
 
+def test_a_job_that_a_quota_keeps_back_takes_no_room():
+    """Or the jobs behind it would wait for one that does not start."""
+    accounting = accounts({"GrpTRES": "gres/gpu=4"}.items(), MaxJobsPU="2")
+    jobs = [slurm_job(1, gpus=2, node=1), slurm_job(2, gpus=3), slurm_job(3), slurm_job(4)]
+    found = read_limited(accounting, jobs).snapshot
+
+    assert [job.name for job in found.jobs if job.held] == ["2", "4"]
+    assert "GrpTRES=gres/gpu=4 of account a" in found.job_by_name["2"].hold_reason
+    accounting.qos = {}
+    assert not held(accounting, jobs)
+
+
 def test_a_limit_that_cuts_across_quotas_is_kept_by_holding_jobs():
     """A user of two accounts with limits: what both have together is no part of either."""
     accounting = accounts(

@@ -175,6 +175,7 @@ def test_limits_over_time_are_noted(column):
         *(("Priority", False), ("Resources", False), ("None", False)),
         *(("QOSGrpGRES", True), ("QOSMaxGRESPerUser", True), ("AssocGrpCpuLimit", True)),
         *(("MaxGRESPerAccount", True), ("AssocGrpGRESMinutes", True), ("AssocGrpGRES", True)),
+        *(("MaxCpuRunMinsPerUser", True), ("QOSGrpWallLimit", True)),
         *(("AssocMaxJobsLimit", True), ("PartitionTimeLimit", True), ("BadConstraints", True)),
     ],
 )
@@ -204,8 +205,10 @@ def test_a_job_that_waits_for_a_limit_that_was_not_read_is_held(reason, refused)
     ],
 )
 def test_a_job_that_waits_for_a_limit_that_was_read_is_planned(told, limits):
-    """The reasons are those of a live 22.05; the limit leaves room, so a plan may start the job."""
+    """The reasons are those of a live 22.05 and 24.11; the limit leaves room, so a plan may start the job."""
     record = slurm_job(1, gpus=4, state_reason=told)
 
     assert not reason(qos(**limits), record)
+    times = told.replace("Per", "RunMinsPer") if "Per" in told else told.replace("Limit", "") + "Minutes"
+    assert times in reason(qos(**limits), slurm_job(1, gpus=4, state_reason=times))
     assert told in reason(qos(MaxWall="1-0"), record)

@@ -175,7 +175,7 @@ def test_what_the_quotas_allow_slurm_allows(seed):
 def test_the_random_worlds_have_jobs_of_all_kinds():
     """Held for a limit, kept back by a quota of an account, and by one of a QOS."""
     held = by_account = by_qos = 0
-    for seed in range(100):
+    for seed in range(200):
         accounting, records = world(seed)
         snapshot = read_limited(accounting, records).snapshot
         held += any("does not allow it now" in job.hold_reason for job in snapshot.jobs)
