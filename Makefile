@@ -56,7 +56,8 @@ test-newest:
 test-oldest:
 	$(MAKE) test-fast VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
-# A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge). Another version:
+# A private Slurm on this machine, where it is installed (Debian: slurm-wlm slurmctld slurmd munge, and slurmdbd
+# mariadb-server for limits of accounts). Another version:
 # `tests/support/harness/unpack_slurm.sh /tmp/slurm-24.11 trixie`, then `make test-slurm GPUPLAN_SLURM_ROOT=/tmp/slurm-24.11`.
 test-slurm: $(STAMP)
 	GPUPLAN_SLURM_ROOT=$(GPUPLAN_SLURM_ROOT) GPUPLAN_EVERY_SEED=1 \

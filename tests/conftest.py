@@ -14,6 +14,7 @@ from gpuplan.solvers import exact_run, pipeline
 from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.private_prometheus import missing_prometheus
 from tests.support.harness.private_slurm import missing_slurm, private_slurm
+from tests.support.harness.slurm_accounts import missing_accounts, private_accounts
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)
@@ -45,6 +46,18 @@ def slurm(tmp_path, monkeypatch):
         pytest.skip(f"Slurm: {reason}")
     # The path of a socket has at most 107 characters.
     with TemporaryDirectory(prefix="slurm-") as short, private_slurm(Path(short) / "s") as cluster:
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, cluster.environment[name])
+        monkeypatch.chdir(tmp_path)
+        yield cluster
+
+
+@pytest.fixture
+def slurm_accounts(tmp_path, monkeypatch):
+    """The same with accounts and their limits, which Slurm keeps."""
+    if reason := missing_accounts():
+        pytest.skip(f"Slurm with accounts: {reason}")
+    with TemporaryDirectory(prefix="slurm-") as short, private_accounts(Path(short) / "s") as cluster:
         for name in ("SLURM_CONF", "PATH"):
             monkeypatch.setenv(name, cluster.environment[name])
         monkeypatch.chdir(tmp_path)

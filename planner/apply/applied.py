@@ -59,7 +59,7 @@ def applied_on(plan: Plan, cluster: Executor, audit: AuditLog) -> AppliedPart:
         It is another cluster.
     """
     records = _records(audit)
-    with cluster.exclusively():
+    with cluster.looking():
         own = records_of(plan, cluster.identity, records)
         if not own and not steps_of(plan):
             return AppliedPart(frozenset(), cluster.snapshot())

@@ -143,7 +143,7 @@ def check_plan(
         require_applicable(plan, plan.snapshot, standing, resume=resume, drift_mode=drift_mode)
         return standing
     require_capable(plan, cluster)
-    with cluster.exclusively():
+    with cluster.looking():
         standing = _standing(plan, cluster, records)
         if standing.left:
             live = snapshot_for(plan, cluster, standing)

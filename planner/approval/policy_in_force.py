@@ -59,7 +59,7 @@ def approval_check(plan_file: str, checksum: str, force: PolicyInForce | None) -
     return ApprovalCheck(rules, keys, checksum, read_signatures(plan_file), plan_file)
 
 
-def require_policy_in_force(plan: Plan, force: PolicyInForce | None) -> None:
+def require_policy_in_force(plan: Plan, force: PolicyInForce | None, state_folder: Path) -> None:
     """
     Refuse a plan that needs signatures by its own policy, where no policy in force names the approvers.
 
@@ -72,6 +72,6 @@ def require_policy_in_force(plan: Plan, force: PolicyInForce | None) -> None:
     if force is None and own.signatures and (why := approval_reason(plan, own)):
         raise UnapprovedError(
             f"Plan {plan.plan_id} needs signatures by the policy it was made with: {why}.\n"
-            "No policy in force names the approvers here: give --policy, or put policy.yaml beside the state "
-            "of the cluster."
+            "No policy in force names the approvers: give --policy, or write "
+            f"{state_folder.absolute() / 'policy.yaml'}."
         )

@@ -111,6 +111,14 @@ class ClusterWriter(Protocol):
         """Lock the cluster against other applies; LockedError if one is running."""
         ...
 
+    def looking(self) -> AbstractContextManager[None]:
+        """
+        Look at the cluster while no apply uses it; LockedError if one does.
+
+        `observe` does nothing meanwhile, and no right to change the cluster is needed.
+        """
+        ...
+
     def begin(self, action: Change, key: str) -> ActionProgress:
         """
         Begin an action durably and return at once; do nothing if it is under way or landed under this key.

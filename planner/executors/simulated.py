@@ -108,6 +108,10 @@ class SimulatedCluster:
         """Lock the cluster against other applies; reading and moving the clock stay possible."""
         return exclusive_lock(self.path, subject=f"simulated cluster {self.path}")
 
+    def looking(self) -> AbstractContextManager[None]:
+        """See `ClusterWriter`: the same lock."""
+        return self.exclusively()
+
     def snapshot(self) -> Snapshot:
         """Snapshot at the cluster's present time, canonical."""
         with transaction(self._db, self.path, write=False):

@@ -49,7 +49,7 @@ in_force_option = click.option(
     "--policy",
     "policy_file",
     type=ANY_PATH,
-    help="Policy in force, for approvals; by default policy.yaml beside --state.",
+    help="Policy in force, for approvals; by default policy.yaml beside --state (Slurm: in .gpuplan).",
 )
 drift_option = click.option(
     "--drift",
@@ -123,7 +123,7 @@ def apply_command(
             say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
     force = policy_in_force(state.parent, policy_file)
-    require_policy_in_force(plan, force)
+    require_policy_in_force(plan, force, state.parent)
     approval = approval_check(plan_file, checksum, force)
     absent = executor == "simulated" and not state.exists()
     if absent and approval.state(plan, "", datetime.now(UTC)).needed:

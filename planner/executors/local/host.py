@@ -112,6 +112,10 @@ class LocalHost:
         """Lock the queue against other applies; submitting and reading stay possible."""
         return exclusive_lock(self.queue.folder / "apply", subject=f"queue {self.queue.folder}")
 
+    def looking(self) -> AbstractContextManager[None]:
+        """See `ClusterWriter`: the same lock."""
+        return self.exclusively()
+
     def snapshot(self) -> Snapshot:
         """The host now."""
         return self.read().snapshot

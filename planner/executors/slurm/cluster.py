@@ -83,10 +83,11 @@ class SlurmCluster:
         self._fences = Fences()
         self._lock = ClusterLock(f"Slurm cluster {self._identity}")
         self._locked = False
+        self._only_looking = False
         self._looked = False
-        """True once a snapshot was taken under the present lock: what follows is no check."""
+        """True once a snapshot was taken under the present lock: what follows is no first look."""
         self._carried_out = False
-        """True if this lock was for more than a check of a plan of which steps are left."""
+        """True if this lock was for more than to find that a plan of which steps are left is refused."""
         self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
         self._unlanded: set[str] = set()
@@ -117,8 +118,18 @@ class SlurmCluster:
             finally:
                 self._land_what_has_landed()
                 self._locked = False
-                # A check leaves what a killed apply fenced, or others would take it before the apply goes on.
+                # If this one is refused, what a killed apply fenced stays for that apply to go on.
                 self._fences.leave(removed=self._carried_out)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """See `ClusterWriter`: without a lock of its own, which only operators can make."""
+        self._lock.require_free()
+        self._only_looking = True
+        try:
+            yield
+        finally:
+            self._only_looking = False
 
     def snapshot(self) -> Snapshot:
         """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
@@ -176,10 +187,10 @@ class SlurmCluster:
             _LOG.warning("phase=apply mark=left reason=%s", error)
 
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
-        if self._locked and not self._looked:
-            # An apply, or its check, asks first how far the plan went, and an operator may still say no.
+        if self._only_looking or (self._locked and not self._looked):
+            # An apply asks first how far the plan went.
             step = next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key])
-            if step.deed is Deed.LAND:
+            if step.deed is Deed.LAND and not self._only_looking:
                 self._unlanded.add(key)
             return step.progress
         if row is None and kind_of(key) in STOPS and self._tried[key] & {Deed.NOTIFY, Deed.STOP}:

@@ -114,6 +114,15 @@ class ClusterLock:
         finally:
             self._release()
 
+    def require_free(self) -> None:
+        """
+        Raise LockedError if another process holds the lock; this needs no rights, and changes nothing.
+
+        Where PrivateData hides reservations, only operators see it.
+        """
+        now = _controller_time()
+        self._refuse([lock for lock in _locks() if not lock.is_over(now)])
+
     def keep(self) -> None:
         """
         Renew the lock if it is held and its last renewal is some time ago.

@@ -16,7 +16,7 @@ from gpuplan.models.affinity import Spread
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.cluster.limits import is_refused
+from gpuplan.planner.sources.slurm.accounts.limits import is_refused, objections
 from gpuplan.planner.sources.slurm.cluster.nodes import (
     FEATURE_LABEL,
     FEATURES_LABEL,
@@ -28,6 +28,7 @@ from gpuplan.planner.sources.slurm.features import UnknownConstraintError, match
 from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
 from gpuplan.planner.sources.slurm.job_request import SHARED_GPUS, JobReading, request_of
 from gpuplan.planner.sources.slurm.values import (
+    LONGEST_REASON,
     flags,
     gpus_of,
     hosts,
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpuplan.models.job import ResourceRequest
-    from gpuplan.planner.sources.slurm.cluster.limits import Queues
+    from gpuplan.planner.sources.slurm.accounts.limits import Limits
+    from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree
     from gpuplan.planner.sources.slurm.cluster.partitions import SlurmPartition
     from gpuplan.planner.sources.slurm.cluster.reservations import Reserved
     from gpuplan.planner.sources.slurm.values import Record
@@ -69,7 +71,6 @@ _NO_CORES: Final = 0x7FFE
 """A number of reserved cores from this one on means that none are asked for."""
 _NO_LIMIT: Final = 100 * 365 * 24 * 60
 """Minutes of a time limit that is none: a century."""
-_LONGEST_LABEL: Final = 253
 _ALWAYS: Final = frozenset({"preemptible"})
 """Fields with a default that is not empty."""
 _ONE_ON_EACH_NODE: Final = Spread()
@@ -82,7 +83,8 @@ class Around:
 
     partitions: Mapping[str, SlurmPartition]
     reserved: Reserved
-    queues: Queues
+    limits: Limits
+    quotas: QuotaTree
     weights: Mapping[tuple[int, int], float]
     """Weight of a job by the tier of its partition and its priority in Slurm."""
     label_sets: Mapping[str, Mapping[str, frozenset[str]]]
@@ -129,7 +131,7 @@ def jobs_of(record: Record, around: Around, note: Callable[[str, str], None]) ->
     if tasks.cut_off:
         reading.strange.append("its list of tasks is cut off; SLURM_BITSTR_LEN=0 squeue writes all of it")
     if not runs and reading.strange:
-        document |= {"held": True, "hold_reason": "; ".join(reading.strange)[:_LONGEST_LABEL]}
+        document |= {"held": True, "hold_reason": "; ".join(reading.strange)[:LONGEST_REASON]}
     for each in (*reading.strange, *reading.remarks, *tasks.remarks):
         note(f"job {reading.name}", each)
     for index, name in enumerate(tasks.names):
@@ -154,7 +156,9 @@ def _check_start(reading: JobReading, document: Mapping[str, Any], around: Aroun
         reading.strange.append(f"it asks for {' and '.join(asked)}")
     if any(reading.number(key) for key in _LAYOUT) or 0 < reading.number("core_spec") < _NO_CORES:
         reading.strange.append("it asks for a layout of sockets, cores and threads")
-    if is_refused(reason := reading.text("state_reason")):
+    limits = tuple(around.limits.of(around.limits.payer(reading.record)))
+    reading.strange += objections(limits, reading.record, reading.nodes)
+    if is_refused(reason := reading.text("state_reason"), limits):
         reading.strange.append(f"Slurm says {reason}")
     if prefers := reading.text("prefer"):
         reading.remarks.append(f"its preference for {prefers} is not kept")
@@ -180,12 +184,13 @@ def _document(reading: JobReading, around: Around) -> dict[str, Any]:
     partitions = _partitions(reading, around, limit if limit and limit < _NO_LIMIT else None)
     request = request_of(reading)
     name = reading.text("name")
-    printable = "".join(each if each.isprintable() else "?" for each in name)[:_LONGEST_LABEL]
+    printable = "".join(each if each.isprintable() else "?" for each in name)[:LONGEST_REASON]
     labels = {ANY_LABEL: "true"} | ({NAME_LABEL: printable} if name else {})
     alone = wants_nodes_alone(reading.record, around.partitions)
     if flags(reading.record.get("shared")) & _ALONE_BY_OWNER:
         reading.strange.append("it shares nodes with jobs of its user or group only (--exclusive=…)")
-    queue = around.queues.of(reading.record) or (partitions[0] if partitions else "slurm")
+    queue = around.quotas.queue_of(around.limits.payer(reading.record))
+    queue = queue or (partitions[0] if partitions else "slurm")
     user = reading.text("user_name") or "unknown"
     reading.remarks += [
         f"its {what} {text!r} is written {name_of(text)}"

@@ -49,7 +49,7 @@ def _texts(url: str) -> SlurmTexts:
             for key in ("nodes", "jobs", "partitions", "reservations")
         }
         accounting = {
-            key: _answer(client, url, f"/slurmdb/{version}/{key}", may_fail=True)
+            key: _answer(client, url, f"/slurmdb/{version}/{key}", may_lack=True)
             for key in ("associations", "qos")
         }
     text = {key: value.decode(errors="replace") for key, value in (found | accounting).items()}
@@ -113,16 +113,22 @@ def _version(client: httpx.Client, url: str) -> str:
     return f"v0.0.{known[-1]}"
 
 
-def _answer(client: httpx.Client, url: str, path: str, *, may_fail: bool = False) -> bytes:
+def _answer(client: httpx.Client, url: str, path: str, *, may_lack: bool = False) -> bytes:
+    """What the server answers; empty if it `may_lack` the path and does."""
     try:
         answer = client.get(path)
     except httpx.HTTPError as error:
         raise PlannerError(f"{url} does not answer: {error}.\nIs slurmrestd running there?") from None
     if answer.status_code == httpx.codes.OK:
         return answer.content
-    if may_fail and answer.status_code != httpx.codes.UNAUTHORIZED:
+    if may_lack and answer.status_code == httpx.codes.NOT_FOUND:
         return b""
     hint = f"Set {TOKEN} to the output of `scontrol token`." if answer.status_code in (401, 403) else ""
+    if may_lack and answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+        hint = (
+            "Is slurmdbd running? Without its limits Slurm may refuse a plan. A cluster without slurmdbd "
+            "needs a slurmrestd without its plugins for it (-s)."
+        )
     status = f"{answer.status_code} {answer.reason_phrase}{_said(answer.text)}"
     raise PlannerError(f"{url}{path} failed: {status}.\n{hint}".rstrip())
 

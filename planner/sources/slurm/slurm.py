@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
+from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.cluster.limits import queues_of
+from gpuplan.planner.sources.slurm.accounts.admission import admitted, without_limit
+from gpuplan.planner.sources.slurm.accounts.limits import limits_of
+from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree
 from gpuplan.planner.sources.slurm.cluster.nodes import (
     FEATURES_LABEL,
     NODE_FIELDS,
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
     from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.queue import Queue
     from gpuplan.planner.action_marks import JobSignal
     from gpuplan.planner.sources.slurm.cluster.reservations import SlurmReservation
     from gpuplan.planner.sources.slurm.texts import SlurmTexts
@@ -132,7 +134,8 @@ def read_slurm(
     targets, now = _survey(jobs, where("jobs"))
     # The clocks of the controller and of this machine may differ.
     now = max(now, texts.taken_at or now)
-    cluster = name_of(settings_of(texts.config).get("ClusterName") or _name(meta, jobs))
+    settings = _text(lambda: settings_of(texts.config), where("config"))
+    cluster = name_of(settings.get("ClusterName") or _name(meta, jobs))
     partitions = _text(lambda: partitions_of(texts.partitions, note), where("partitions"))
     reservations = _text(lambda: reservations_of(texts.reservations), where("reservations"))
     reserved = Reserved({each.name: each for each in reservations}, now)
@@ -145,10 +148,16 @@ def read_slurm(
         FEATURES_LABEL: _sets(nodes, "active_features"),
         PARTITIONS_LABEL: _sets(nodes, "partitions"),
     }
+    limits = _text(
+        lambda: limits_of(texts.associations, texts.qos, partitions, settings, cluster, note),
+        where("associations"),
+    )
+    quotas = QuotaTree(limits, map(limits.payer, jobs))
     around = Around(
         partitions=partitions,
         reserved=reserved,
-        queues=_text(lambda: queues_of(texts.associations, texts.qos, cluster, note), where("associations")),
+        limits=limits,
+        quotas=quotas,
         # Jobs that are handed over are held, so Slurm has no order of them. And the weight of a job depends
         # on the others, which may come and go between a plan and its apply.
         weights={} if managed else weights_of(rank_of(record, partitions) for record in jobs),
@@ -160,7 +169,7 @@ def read_slurm(
     )
     handed = ManagedJobs()
     read_jobs = handed.jobs_of if managed else jobs_of
-    found_jobs = list(_jobs(jobs, read_jobs, around, where("jobs"), note))
+    found_jobs = admitted(list(_jobs(jobs, read_jobs, around, where("jobs"), note)), limits, quotas, note)
     found_jobs = held_once(with_some_gpus(found_jobs, found_nodes), note)
     lost = lost_nodes(reservations, now)
     found_nodes = [
@@ -224,9 +233,11 @@ def _jobs(
     around: Around,
     where: str,
     note: Callable[[str, str], None],
-) -> Iterator[Job]:
+) -> Iterator[tuple[Job, Record]]:
+    """The jobs, each with its record."""
     for index, record in enumerate(records):
-        yield from _understood(lambda each: list(read_jobs(each, around, note)), record, where, index)
+        for job in _understood(lambda each: list(read_jobs(each, around, note)), record, where, index):
+            yield job, record
 
 
 def _largest(nodes: list[Node]) -> tuple[int, int, int]:
@@ -244,10 +255,12 @@ def _sets(records: Iterable[Record], key: str) -> dict[str, frozenset[str]]:
 
 
 def _queues(around: Around, records: Iterable[Record], jobs: Iterable[Job]) -> tuple[Queue, ...]:
-    """The queues of the jobs, and of accounts above them that have limits."""
-    used = {job.queue for job in jobs}
-    named = {name_of(name): name for name in map(around.queues.of, records)}
-    return around.queues.tree(named.get(name, name) for name in used)
+    """The queues of the jobs, and those above them that have limits."""
+    used, limits = {job.queue for job in jobs}, around.limits
+    payers = {payer for payer in map(limits.payer, records) if name_of(around.quotas.queue_of(payer)) in used}
+    running = [record for record in records if holds_places(record)]
+    found = around.quotas.queues(sorted(payers), without_limit(running, limits))
+    return (*found, *(Queue(name=name) for name in sorted(used - {queue.name for queue in found})))
 
 
 def _named(records: Iterable[Record], reserved: Reserved) -> frozenset[str]:

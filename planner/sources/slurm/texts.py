@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass, fields
@@ -9,9 +10,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
+from gpuplan.planner.sources.slurm.accounts.limits import keeps_limits
+from gpuplan.planner.sources.slurm.cluster.pools import settings_of
 from gpuplan.planner.sources.slurm.environment import slurm_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _TIMEOUT: Final = 60
@@ -44,12 +48,12 @@ class SlurmTexts:
 
 
 ASSOCIATION_COLUMNS: Final = (
-    "Cluster,Account,User,Partition,ParentName,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,"
+    "Cluster,Account,User,Partition,ParentName,QOS,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,"
     "MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxJobs,MaxWall"
 )
 QOS_COLUMNS: Final = (
-    "Name,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,"
-    "MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MinTRES"
+    "Name,Flags,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,"
+    "MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA,MinTRES,MaxTRESRunMinsPU,MaxTRESRunMinsPA"
 )
 
 COMMANDS: Final = {
@@ -69,8 +73,23 @@ COMMANDS: Final = {
 """File of each text in a folder, with the command that writes it."""
 
 _NODES_OF_22_05: Final = ("sinfo", "--all", "--json")
-_NEEDED: Final = frozenset({"nodes", "jobs", "partitions"})
-"""Texts without which a live cluster is not read."""
+_NO_JSON: Final = re.compile(r"unrecognized option|invalid option")
+
+_ABSENT: Final = {
+    "nodes": _NO_JSON,
+    "topology": re.compile(r"No topology information available"),
+    "exclusive": re.compile(r"Invalid job format specification: Exclusive"),
+}
+"""
+What a command says on standard error where a cluster or version does not have the thing. All else that goes
+wrong is an error: a lost reservation would open its nodes, a lost limit would have Slurm refuse a plan. Tried
+on 22.05 and 24.11, of which the second says nothing without a topology.
+"""
+_LOST: Final = re.compile(r"slurm_load_\w+ error")
+"""On standard error, that a command has no answer; `scontrol show topology` exits with 0 nevertheless."""
+_ALWAYS_SAYS: Final = frozenset({"partitions", "reservations", "config"})
+"""Texts that are never empty: without any of its things, Slurm says so."""
+_ACCOUNTING: Final = frozenset({"associations", "qos"})
 
 
 def told(key: str) -> str:
@@ -102,9 +121,20 @@ def texts_of_folder(folder: Path) -> SlurmTexts:
                 problems.append(InputProblem(str(path), f"cannot be read: {error.strerror}."))
         elif name.endswith(".json"):
             problems.append(InputProblem(str(path), f"no such file; expected the output of `{told(key)}`."))
+    problems += [
+        InputProblem(str(folder / COMMANDS[key][0]), f"is empty; expected the output of `{told(key)}`.")
+        for key in sorted(_needed(found) & found.keys())
+        if not found[key].strip()
+    ]
     if problems:
         raise BadInputError(tuple(problems))
     return _texts(found, None)
+
+
+def _needed(found: Mapping[str, bytes]) -> frozenset[str]:
+    """Texts that an answer of Slurm has; accounts only where limits are kept."""
+    settings = settings_of(found.get("config", b"").decode(errors="replace"))
+    return _ALWAYS_SAYS | (_ACCOUNTING if keeps_limits(settings) else frozenset())
 
 
 def texts_of_commands() -> SlurmTexts:
@@ -114,17 +144,19 @@ def texts_of_commands() -> SlurmTexts:
     Raises
     ------
     PlannerError
-        Slurm's commands are not there, or fail.
+        Slurm's commands are not there, or one fails: its standard error is in the message.
     """
     if shutil.which("scontrol") is None:
         raise PlannerError(
             "scontrol is not on the PATH; expected Slurm's commands.\n"
             "Run this on a login node, or save their output and read it with `--from slurm-files`."
         )
-    found = {"nodes": _output(COMMANDS["nodes"][1], may_fail=True) or _output(_NODES_OF_22_05)}
-    for key, (_, command) in COMMANDS.items():
-        if key not in found:
-            found[key] = _output(command, may_fail=key not in _NEEDED)
+    found = {"config": _output("config")}
+    asked = COMMANDS.keys() if _needed(found) >= _ACCOUNTING else COMMANDS.keys() - _ACCOUNTING
+    found |= {key: _output(key) for key in COMMANDS if key in asked and key not in found}
+    found["nodes"] = found["nodes"] or _output("nodes", _NODES_OF_22_05)
+    if empty := [told(key) for key in sorted(_needed(found)) if not found[key].strip()]:
+        raise PlannerError(f"`{empty[0]}` prints nothing; expected what Slurm has.\nTry it by hand.")
     return _texts(found, datetime.now(UTC))
 
 
@@ -134,19 +166,19 @@ def _texts(found: dict[str, bytes], taken_at: datetime | None) -> SlurmTexts:
     return SlurmTexts(nodes=found["nodes"], jobs=found["jobs"], taken_at=taken_at, **others)
 
 
-def _output(command: tuple[str, ...], *, may_fail: bool = False) -> bytes:
-    """Standard output of a command of Slurm."""
+def _output(key: str, command: tuple[str, ...] = ()) -> bytes:
+    """Standard output of the command for a text; empty if the cluster does not have the thing."""
+    command = command or COMMANDS[key][1]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=_TIMEOUT, check=False, env=slurm_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        if may_fail and isinstance(error, FileNotFoundError):
-            return b""
         raise PlannerError(f"`{' '.join(command)}` failed: {error}.\nTry it by hand.") from None
-    if done.returncode == 0:
-        return done.stdout
-    if may_fail:
+    said = done.stderr.decode(errors="replace").strip()
+    if (absent := _ABSENT.get(key)) and absent.search(said):
         return b""
-    said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+    if done.returncode == 0 and not _LOST.search(said):
+        return done.stdout
+    said = said or f"exit code {done.returncode}"
     raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")

@@ -38,6 +38,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?")
 _LONGEST_NAME: Final = 200
 """Characters of a name; with a prefix such as that of a label it is at most 253."""
 
+LONGEST_REASON: Final = 253
+"""Characters of the reason why a job is held."""
+
 _PART: Final = re.compile(r"\[([^\]]*)\]")
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Z][\w/]*)=(\S*)")
 _NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})

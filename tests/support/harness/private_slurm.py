@@ -30,7 +30,7 @@ _DAEMONS = ("slurmctld", "slurmd", "munged")
 
 def missing_slurm():
     """What of Slurm is not installed; empty if a private one can be brought up."""
-    lacks = [name for name in (*_DAEMONS, "sbatch", "scontrol") if _program(name) is None]
+    lacks = [name for name in (*_DAEMONS, "sbatch", "scontrol") if program(name) is None]
     if lacks:
         return f"not installed: {', '.join(lacks)}"
     return "" if os.getuid() == 0 else "the daemons of several nodes need root"
@@ -122,9 +122,9 @@ class PrivateSlurm:
 
 
 @contextmanager
-def private_slurm(root):
-    """Bring a cluster up; it is gone when the block ends."""
-    root, port = Path(root), _free_ports(1 + len(NODES) + len(CLOUD))
+def private_slurm(root, before=lambda _: None):
+    """Bring a cluster up, after `before` if that has daemons of its own; it is gone when the block ends."""
+    root, port = Path(root), 1 + _free_ports(2 + len(NODES) + len(CLOUD))
     for folder in ("etc", "state", "log", "spool", "dev", "munge", "bin"):
         (root / folder).mkdir(parents=True)
     for folder in (root, root / "munge"):
@@ -140,7 +140,7 @@ def private_slurm(root):
     try:
         cluster.start_daemon(
             *(
-                _program("munged"),
+                program("munged"),
                 "--foreground",
                 "--force",
                 f"--key-file={key}",
@@ -149,10 +149,11 @@ def private_slurm(root):
             *(f"--pid-file={munge / 'pid'}", f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}"),
         )
         _wait_for(munge / "socket")
-        cluster.start_daemon(_program("slurmctld"), "-D", "-c")
-        steps = ("-d", _program("slurmstepd")) if UNPACKED else ()
+        before(cluster)
+        cluster.start_daemon(program("slurmctld"), "-D", "-c")
+        steps = ("-d", program("slurmstepd")) if UNPACKED else ()
         for node in NODES:
-            cluster.start_daemon(_program("slurmd"), "-D", *steps, "-N", node)
+            cluster.start_daemon(program("slurmd"), "-D", *steps, "-N", node)
         _wait_idle(cluster)
         yield cluster
     finally:
@@ -199,7 +200,8 @@ def _path():
     )
 
 
-def _program(name):
+def program(name):
+    """Path of a program of Slurm, or of the system; None if it is not there."""
     return shutil.which(name, path=_path())
 
 
@@ -233,7 +235,7 @@ def _devices(root):
 
 def _write_configuration(root, port, devices):
     host = os.uname().nodename.partition(".")[0]
-    version = subprocess.run([_program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([program("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout
     lines = [
         "ClusterName=private",
         f"SlurmctldHost={host}(127.0.0.1)",
@@ -300,20 +302,20 @@ def _write_configuration(root, port, devices):
     }
     for name, text in files.items():
         (root / "etc" / name).write_text(f"{text}\n")
-    steps = f" -d {_program('slurmstepd')}" if UNPACKED else ""
+    steps = f" -d {program('slurmstepd')}" if UNPACKED else ""
     programs = {
         # A node that registers within the second in which it was asked counts as not rebooted.
         "resume": f'sleep 2; for n in $(scontrol show hostnames "$1"); do slurmd -b{steps} -N "$n"; done',
         "suspend": f'for n in $(scontrol show hostnames "$1"); do kill -9 $(cat {root}/slurmd-$n.pid); done',
     }
     for name, text in programs.items():
-        program = root / "bin" / name
+        script = root / "bin" / name
         head = f"export SLURM_CONF={root}/etc/slurm.conf PATH={_path()}"
         head += (
             "\nexec </dev/null >/dev/null 2>&1"  # or each daemon keeps the files of the one that started it
         )
-        program.write_text(f"#!/bin/sh\n{head}\n{text}\nexit 0\n")
-        program.chmod(0o755)
+        script.write_text(f"#!/bin/sh\n{head}\n{text}\nexit 0\n")
+        script.chmod(0o755)
 
 
 if __name__ == "__main__":

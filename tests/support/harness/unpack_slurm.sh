@@ -20,13 +20,14 @@ APT::Install-Recommends "false";
 END
 export APT_CONFIG="$folder/apt/apt.conf"
 apt-get update
-apt-get install --yes --download-only slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge
+apt-get install --yes --download-only slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge \
+    slurmdbd slurm-wlm-mysql-plugin
 for package in "$folder"/apt/cache/archives/*.deb; do
     dpkg-deb --extract "$package" "$folder/root"
 done
 libraries=$folder/root/usr/lib/$(gcc -print-multiarch 2> /dev/null || echo x86_64-linux-gnu)
 ln -sfn "$libraries/slurm-wlm" "$folder/plugins"
-for name in sbatch scancel scontrol sdiag sinfo squeue srun sacctmgr slurmctld slurmd slurmstepd munged; do
+for name in sbatch scancel scontrol sdiag sinfo squeue srun sacctmgr slurmctld slurmd slurmdbd slurmstepd munged; do
     for found in "$folder/root/usr/bin/$name" "$folder/root/usr/sbin/$name" "$folder/root/usr/sbin/$name-wlm"; do
         [ ! -f "$found" ] || cp -f "$found" "$folder/bin/$name"
     done

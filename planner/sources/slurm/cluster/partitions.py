@@ -37,6 +37,8 @@ class SlurmPartition:
     qos: tuple[str, ...] = ()
     """QOS of the jobs that it takes; empty is all."""
     refused_qos: tuple[str, ...] = ()
+    own_qos: str = ""
+    """QOS with limits for all of its jobs."""
     whole_nodes: bool = False
     """True if its jobs share no nodes."""
     resume_timeout: int = 0
@@ -96,6 +98,7 @@ def _from_text(fields: Mapping[str, str]) -> dict[str, Any]:
         "refused_accounts": _names(fields.get("DenyAccounts")),
         "qos": _names(fields.get("AllowQos")),
         "refused_qos": _names(fields.get("DenyQos")),
+        "own_qos": fields.get("QoS", ""),
         # 26.05 has a field of its own.
         "whole_nodes": "EXCLUSIVE" in fields.get("OverSubscribe", "") or fields.get("Exclusive") == "NODE",
         "resume_timeout": int(resume) if resume.isdigit() else 0,
@@ -125,6 +128,9 @@ def _from_json(record: Record) -> dict[str, Any]:
         "refused_accounts": _names(at("accounts", "deny") or record.get("denied_accounts")),
         "qos": _names(at("qos", "allowed") or record.get("allowed_qos")),
         "refused_qos": _names(at("qos", "deny") or record.get("denied_qos")),
+        "own_qos": str(record["qos"] or "")
+        if isinstance(record.get("qos"), str)
+        else at("qos", "assigned") or "",
         "whole_nodes": "NODE" in flags(exclusive)
         if (exclusive := at("partition", "exclusive"))
         else number(at("maximums", "shares")) == 0,

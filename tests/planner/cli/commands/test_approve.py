@@ -95,8 +95,11 @@ def test_the_policy_inside_the_plan_is_not_the_one_that_counts(gpuplan_here, qui
     assert gpuplan_here(*APPLY, "--policy", strict).code == 25
     assert gpuplan_here("plan", quickstart, "--policy", strict, "-o", "plan.json").code == 0
     # Without a policy in force no approvers are known.
-    refused = gpuplan_here(*APPLY)
-    assert (refused.code, "give --policy" in refused.err) == (25, True)
+    # So it is on Slurm, before anything is asked of it.
+    for executor in ("simulated", "slurm"):
+        refused = gpuplan_here("apply", "plan.json", "--executor", executor, "--auto-approve")
+        assert (refused.code, refused.out) == (25, "")
+        assert f"give --policy, or write {tmp_path / POLICY}." in refused.err
     assert gpuplan_here(*APPLY, "--policy", lax).code == 0
 
 

@@ -343,3 +343,16 @@ def test_a_lock_keeps_no_job_away_and_is_renewed(slurm, monkeypatch):
         (after,) = module._locks()
     assert (after.name, after.expires > before.expires) == (before.name, True)
     assert "No reservations" in slurm.command("scontrol", "show", "reservation")
+
+
+def test_to_look_needs_no_lock_and_makes_none(controller):
+    """A lock that is over keeps no look away, and is left to the next apply."""
+    held = ClusterLock("it")
+    with held.held(), pytest.raises(LockedError):
+        ClusterLock("it").require_free()
+    left = ClusterLock("it")
+    left._create()
+    controller.now += 121
+
+    ClusterLock("it").require_free()
+    assert len(controller.reservations) == 1

@@ -17,7 +17,7 @@ from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
-from gpuplan.planner.executors.interface import ActionPhase
+from gpuplan.planner.executors.interface import ActionPhase, ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.io.file_lock import LockedError
@@ -219,6 +219,28 @@ def test_a_second_planner_is_refused(slurm, tmp_path):
     with other.exclusively(), pytest.raises(LockedError):
         applied(plan, cluster, tmp_path)
     assert applied(plan, cluster, tmp_path).done
+
+
+def test_a_user_without_rights_may_check_a_plan_and_not_apply_it(slurm, tmp_path, monkeypatch):
+    """The commands run as another user than Slurm's own."""
+    slurm.submit(*WHOLE_NODE)
+    plan = planned(SlurmCluster())
+    slurm.root.parent.chmod(0o755)
+    for name in ("scontrol", "squeue", "sinfo", "sdiag", "scancel", "sacctmgr"):
+        (tmp_path / name).write_text(
+            '#!/bin/sh\nPATH=${PATH#*:} exec setpriv --reuid=65534 --clear-groups "${0##*/}" "$@"\n'
+        )
+        (tmp_path / name).chmod(0o755)
+    log = AuditLog(tmp_path / "audit.jsonl")
+
+    with monkeypatch.context() as without_rights:
+        without_rights.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        assert len(check_plan(plan, SlurmCluster(), log, resume=False).left) == 1
+        with pytest.raises(ExecutionError, match="Expected an operator of Slurm"):
+            applied(plan, SlurmCluster(), tmp_path)
+    with SlurmCluster().exclusively(), pytest.raises(LockedError):
+        check_plan(plan, SlurmCluster(), log, resume=False)
+    assert slurm.states()["1"][0] == "PENDING"
 
 
 def test_a_node_that_dies_in_mid_apply_leaves_no_job_lost(slurm, tmp_path):

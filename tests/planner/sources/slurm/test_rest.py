@@ -47,7 +47,7 @@ class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 @contextlib.contextmanager
-def serving(answers, *, token=None, socket=None):
+def serving(answers, *, token=None, socket=None, failing=None):
     """A stand-in for slurmrestd with these answers; yields its URL and the headers that it saw."""
     seen = []
 
@@ -55,6 +55,8 @@ def serving(answers, *, token=None, socket=None):
         def do_GET(self):
             seen.append({key.lower(): value for key, value in self.headers.items()})
             status, body = (200, answers[self.path]) if self.path in answers else (404, "Unable find")
+            if self.path in (failing or {}):
+                status, body = 500, failing[self.path]
             if token and self.headers.get("X-SLURM-USER-TOKEN") != token:
                 status, body = 401, '{"errors": [{"description": "Authentication failure"}]}'
             self.send_response(status)
@@ -113,6 +115,17 @@ def test_without_accounting_there_are_no_quotas():
 
     with serving(answers) as (url, _):
         assert all(queue.quota is None for queue in read_slurm_rest(url).snapshot.queues)
+
+
+def test_accounts_that_the_server_offers_and_cannot_read_are_an_error():
+    """As 22.05 does it without slurmdbd."""
+    said = '{"errors": [{"description": "Failed connecting to slurmdbd"}]}'
+
+    with (
+        serving(pages(), failing={"/slurmdb/v0.0.38/qos": said}) as (url, _),
+        pytest.raises(PlannerError, match="Failed connecting to slurmdbd"),
+    ):
+        read_slurm_rest(url)
 
 
 def test_a_token_is_sent_to_the_server_and_said_to_none_else(tmp_path, monkeypatch):

@@ -1,0 +1,1 @@
+"""Accounts, users and QOS of a Slurm cluster: what they limit."""
