@@ -52,7 +52,8 @@ def greedy(
     are tried. Jobs migrate only off nodes that should be drained. With several slots, one pass decides starts
     now and later. Further passes place gangs that need one domain before all other jobs, if preemption is
     allowed; decide the starts of now first; and do so again on the assumption that preempted jobs resume
-    later. Where many jobs of one replica find no place, they are placed in other orders too (`FillOrder`).
+    later. If the plan must be `thorough` and many jobs of one replica find no place, these are placed in
+    other orders too (`FillOrder`).
 
     After the first order, no order begins that would not end by the deadline (an instant of
     `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
@@ -98,11 +99,9 @@ def _best_plan(
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline, params))
     best = max(done, key=lambda plan: plan.points)
-    for order in FillOrder if _is_crowded(best.ledger) else ():
+    for order in FillOrder if thorough and _is_crowded(best.ledger) else ():
         took = (time.monotonic() - began) / len(done)
-        if not _may_try_another(deadline, took, 1.0 if thorough else params.greedy.fill_orders_share):
-            break
-        if order is not params.greedy.fill_order:
+        if order is not params.greedy.fill_order and not is_late(deadline and deadline - took):
             filled = replace(params, greedy=replace(params.greedy, fill_order=order))
             done.append(_plan(problem, best.way, deadline, filled))
     return max(done, key=lambda plan: plan.points)
@@ -115,11 +114,6 @@ def _is_crowded(ledger: Ledger) -> bool:
     jobs = sum(len(classes[index].jobs) for index in singles)
     left = sum(ledger.jobs_left(index) for index in singles)
     return len(singles) > 1 and left > 0 and left >= ledger.params.greedy.crowded_share * jobs
-
-
-def _may_try_another(deadline: float | None, took: float, share: float) -> bool:
-    """True if a plan that takes about as long as those before takes no more than a part of the time left."""
-    return deadline is None or took <= share * (deadline - time.monotonic())
 
 
 def greedy_orders(

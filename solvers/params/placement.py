@@ -46,19 +46,16 @@ class GreedyParams:
     """Try an order that assumes that preempted jobs resume later."""
 
     fill_order: FillOrder = FillOrder.TURNS
-    """The order that is tried first. Where it leaves many jobs without a place, the others are tried too."""
+    """
+    The order that is tried first. Where it leaves many jobs without a place, and no exact solver improves the
+    plan, the others are tried too.
+    """
 
     crowded_share: float = 0.1
     """
     Part of the waiting jobs without a place from which other fill orders are tried. Of epochs in which nearly
     all jobs find a place, the order that places one job more is not the one that leaves most room for the
     next: mixes of openb with many shares lose a point then (docs/benchmarks.md).
-    """
-
-    fill_orders_share: float = 0.05
-    """
-    Part of the time left that the first plan may have taken if other fill orders are to be tried. They cost
-    as much again, and exact solvers find what they find. No record of the case that set it.
     """
 
     scarcity: float = 0.01

@@ -37,12 +37,6 @@ LAST_RESORT: Final = 10 * COST_SCALE
 _TIGHTEST: Final = 2**24
 """More than the tightness of any node, in GPUs or thousandths of cores."""
 
-_CORES: Final = 2**19
-"""
-More than the thousandths of cores of any node. A job without GPUs goes where fewest GPUs are wholly free,
-then where fewest cores are: by cores alone it would take those that free GPUs need.
-"""
-
 NO_ROOM: Final = 2**62
 """Value in `NodeScores.order` of nodes without room."""
 
@@ -140,8 +134,7 @@ class NodeScores:
     def _preference(self, openings: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
         shape, stranding = self.tenant.shape, openings.capacity.stranded_gpus
-        whole = openings.capacity.whole[nodes]
-        tightness = whole if shape.quota_milli else whole * _CORES + np.minimum(free[:, 0], _CORES - 1)
+        tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
         if openings.scorer is not None:
             return np.floor(openings.scorer(shape, gpus, free, nodes) * COST_SCALE + 0.5), np.zeros_like(
                 tightness
@@ -181,7 +174,5 @@ class NodeScores:
             cost += LAST_RESORT
         if room and openings.timeline is not None and openings.timeline.booked[node]:
             room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
-        tightness = int(capacity.whole[node])
-        if not shape.quota_milli:
-            tightness = tightness * _CORES + min(free[0], _CORES - 1)
+        tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
         self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

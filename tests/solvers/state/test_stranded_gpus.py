@@ -83,7 +83,7 @@ def test_of_several_fill_orders_the_best_plan_counts_where_not_all_jobs_fit():
     problem = posed(KEEPS, nodes=[build.node(gpus=8, cpus=64)], jobs=[*shares, *wide])
     in_turns = PlacementParams(greedy=GreedyParams(crowded_share=2.0))
 
-    best, turns = greedy(problem), greedy(problem, params=in_turns)
+    best, turns = greedy(problem, thorough=True), greedy(problem, thorough=True, params=in_turns)
 
     assert best.objective > turns.objective
     assert best.params.greedy.fill_order is not FillOrder.TURNS
