@@ -162,16 +162,8 @@ class ClusterLock:
         name, asked = _new_name(), _clock()
         # From here on: an answer may be lost of a lock that was made.
         _held.add(name)
-        begin, node = _begin(), _some_node()
         try:
-            _ask(
-                *("scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={begin}"),
-                *("Duration=1", f"Nodes={node}", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"),
-            )
-        except ExecutionError:
-            # The second time it is refused if only the first answer was lost.
-            if name not in _patiently(reservations_table):
-                raise
+            _make(name)
         except PlannerError:
             _held.discard(name)
             raise
@@ -229,6 +221,20 @@ def _patiently(ask: Callable[[], _Answer]) -> _Answer:
         except UnreachableError:
             time.sleep(_PAUSE)
     return ask()
+
+
+def _make(name: str) -> None:
+    """Make the reservation of a lock; if an answer is lost it may be there nevertheless."""
+    begin, node = _begin(), _some_node()
+    try:
+        _ask(
+            *("scontrol", "create", "reservation", f"ReservationName={name}", f"StartTime={begin}"),
+            *("Duration=1", f"Nodes={node}", "Users=root", "Flags=IGNORE_JOBS,OVERLAP"),
+        )
+    except ExecutionError:
+        # The second time it is refused if only the first answer was lost.
+        if name not in _patiently(reservations_table):
+            raise
 
 
 def _delete(name: str) -> None:

@@ -155,6 +155,33 @@ def test_a_lock_that_was_made_without_an_answer_does_not_block_its_maker(control
         assert len(controller.reservations) == 1
 
 
+def test_a_lock_of_which_two_answers_are_lost_does_not_block_its_maker(controller, monkeypatch):
+    """That it was made, and then the list that would tell so."""
+    made = []
+
+    def unanswered(*words):
+        if words[1:2] == ("create",):
+            if made:
+                raise ExecutionError("it exists")
+            made.append(controller.call(*words))
+            raise UnreachableError("no answer")
+        return controller.call(*words)
+
+    def table():
+        if made:
+            raise UnreachableError("no answer")
+        return controller.table()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "call", unanswered)
+        patch.setattr(module, "reservations_table", table)
+        with pytest.raises(UnreachableError), ClusterLock("cluster").held():
+            pass
+    assert len(controller.reservations) == 1
+    with ClusterLock("cluster").held():
+        assert len(controller.reservations) == 1
+
+
 @pytest.mark.parametrize(("age", "answer_after"), [(module._LASTS - 1, 1), (module._LASTS, 0)])
 def test_a_lock_that_is_deleted_as_it_is_extended_is_not_held(controller, monkeypatch, age, answer_after):
     """The other process reads the table before the extension, and deletes after it what had expired."""
