@@ -22,6 +22,7 @@ from gpuplan.models.dependency import Dependency
 from gpuplan.models.gang import Gang
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.placement import Placement, Promise, Running
+from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.retry import Retry, latest
 from gpuplan.models.units import (
     MILLI,
@@ -86,6 +87,11 @@ class ResourceRequest(Noun):
             + self.gpu_milli
             + sum(profile_milli(profile) * count for profile, count in self.mig.items())
         )
+
+    @property
+    def quota(self) -> QuotaAmounts:
+        """What one replica counts for against quotas."""
+        return QuotaAmounts.of(self.total_gpu_milli, self)
 
     def __hash__(self) -> int:
         """Dicts are not hashable, so hash their sorted items."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from pydantic import Field, field_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.mig import profile_milli
+from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI, Count, Mib, Milli, Name, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class GpuShare(Noun):
@@ -101,6 +105,21 @@ class Replica(Noun):
     def quota_milli(self) -> int:
         """Thousandths of GPUs that count against quotas."""
         return sum(self.milli_by_gpu.values())
+
+    @property
+    def quota(self) -> QuotaAmounts:
+        """All that counts against quotas."""
+        return QuotaAmounts.of(self.quota_milli, self)
+
+    def quota_on(self, gpu_model: str | None, resource: str) -> int:
+        """What counts against the quotas of a resource, on a node with GPUs of a model, or none."""
+        return self.quota.on(gpu_model, resource)
+
+
+def quota_of_all(replicas: Iterable[Replica]) -> QuotaAmounts:
+    """What replicas count for against quotas together."""
+    amounts = [replica.quota for replica in replicas]
+    return QuotaAmounts(*map(sum, zip(*amounts, strict=True)))
 
 
 class Placement(Noun):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from math import ceil
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -47,7 +48,7 @@ _BYTES: Final = {
 }
 
 
-def parse_milli(value: Any) -> int:
+def parse_milli(value: Any, *, most: int = LARGEST_COUNT) -> int:
     """Thousandths of a decimal number with at most three decimals; Kubernetes' `500m` is accepted too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a number such as 4 or 11.5, found {value!r}")
@@ -58,8 +59,8 @@ def parse_milli(value: Any) -> int:
         raise ValueError(f"expected a number such as 4, 11.5 or 500m, found {value!r}") from None
     if not thousandths.is_finite():
         raise ValueError(f"expected a finite number, found {value!r}")
-    if not -LARGEST_COUNT * MILLI <= thousandths <= LARGEST_COUNT * MILLI:
-        raise ValueError(f"expected at most {LARGEST_COUNT}, found {value!r}")
+    if not -most * MILLI <= thousandths <= most * MILLI:
+        raise ValueError(f"expected at most {most}, found {value!r}")
     if thousandths != int(thousandths):
         raise ValueError(f"expected at most three decimals, found {value!r}")
     return int(thousandths)
@@ -158,6 +159,15 @@ Milli: TypeAlias = Annotated[
     _NUMBER_SCHEMA,
 ]
 """A decimal number, stored as integer thousandths: CPU cores, shares of a GPU, speeds, weights."""
+
+QuotaMilli: TypeAlias = Annotated[
+    int,
+    BeforeValidator(partial(parse_milli, most=LARGEST_MIB)),
+    Field(ge=0, le=LARGEST_MIB * MILLI),
+    PlainSerializer(print_milli, when_used="json"),
+    _NUMBER_SCHEMA,
+]
+"""As `Milli`, also of memory: thousandths of GPUs, CPU cores or MiB."""
 
 Mib: TypeAlias = Annotated[
     int,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.placement import GpuShare
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, is_gpu_model
 from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
@@ -74,6 +75,44 @@ def format_cpus(milli: int) -> str:
 def format_gib(mib: int) -> str:
     """`64 GiB`, `0.5 GiB`; three decimals are enough to distinguish MiB amounts."""
     return f"{f'{mib / _MIB_PER_GIB:,.3f}'.rstrip('0').rstrip('.')} GiB"
+
+
+def format_quota(amount: int, resource: str, *, used: int | None = None) -> str:
+    """`2 GPUs`, `2 T4 GPUs`, `16 CPUs`, `64 GiB of memory`; with `used` as `1 of 2 GPUs`."""
+    number, unit = _quota_text(amount, resource).split(" ", 1)
+    kind = f"{resource} " if is_gpu_model(resource) else ""
+    of = "" if used is None else f"{_quota_text(used, resource).split(' ', 1)[0]} of "
+    return f"{of}{number} {kind}{unit}{' of memory' if resource == MEMORY else ''}"
+
+
+def _quota_text(amount: int, resource: str) -> str:
+    return {CPUS: format_cpus, MEMORY: format_gib}.get(resource, format_gpus)(amount)
+
+
+def quota_label(resource: str) -> str:
+    """What a quota counts, as the head of a line: `GPUs`, `T4`, `CPUs`, `memory`."""
+    return {ALL_MODELS: "GPUs", CPUS: "CPUs", MEMORY: "memory"}.get(resource, resource)
+
+
+def format_under_label(milli: int, resource: str) -> str:
+    """An amount beside its label, from `quota_thousandths`: `2`, `64 GiB`."""
+    return format_gib(milli // MILLI) if resource == MEMORY else format_milli(milli)
+
+
+def quota_number(amount: int, resource: str) -> float:
+    """An amount of a resource with quotas as documents state it: GPUs, CPU cores or MiB."""
+    return print_milli(quota_thousandths(amount, resource))
+
+
+def quota_thousandths(amount: int, resource: str) -> int:
+    """An amount of a resource with quotas in thousandths of what documents state: GPUs, CPU cores or MiB."""
+    return amount * MILLI if resource == MEMORY else amount
+
+
+def format_thousandths(milli: int, resource: str, *, used: int | None = None) -> str:
+    """As `format_quota`, from `quota_thousandths`."""
+    unit = MILLI if resource == MEMORY else 1
+    return format_quota(milli // unit, resource, used=None if used is None else used // unit)
 
 
 def format_points(points: int, disruption: int, change: str) -> str:

@@ -16,6 +16,7 @@ from gpuplan.models.formulation.structure.mig_states import mig_states
 from gpuplan.models.formulation.structure.node_classes import NodeClasses
 from gpuplan.models.formulation.structure.replica_types import replica_types_of, value_tiers
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.queue import amount_index, is_gpu_model
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class ColumnsNow:
         for budget in problem.budgets:
             for queue in budget.leaves_first:
                 if budget.parent[queue] is not None and budget.kept[queue] > 0:
-                    self.spill[budget.resource, queue] = self._new(self.most_milli)
+                    self.spill[budget.resource, queue] = self._new(self.most_of(budget.resource))
                 if budget.firm[queue] != budget.limit[queue]:
                     self.fresh[budget.resource, queue] = self._new(1)
             below: set[int] = set()
@@ -214,12 +215,12 @@ class ColumnsNow:
             if guarantee.owed > 0:
                 self.missing[index] = self._new(-(-guarantee.owed // MILLI))
 
-    @cached_property
-    def most_milli(self) -> int:
-        """Upper bound on the usage of any queue: thousandths of GPUs of all running and waiting jobs."""
-        running = sum(sum(budget.own) for budget in self.problem.budgets)
+    def most_of(self, resource: str) -> int:
+        """Upper bound on the usage of a resource by any queue: that of all running and waiting jobs."""
+        unit = amount_index(resource)
+        running = sum(sum(each.own) for each in self.problem.budgets if amount_index(each.resource) == unit)
         asked = sum(
-            len(job_class.jobs) * job_class.maximum * job_class.shape.quota_milli
+            len(job_class.jobs) * job_class.maximum * job_class.shape.quota[unit]
             for job_class in self.problem.classes
         )
         return running + asked
@@ -302,8 +303,8 @@ class ColumnsNow:
 
     def usage(self, resource: str, below: VictimView | None = None) -> list[list[Term]]:
         """
-        By queue, (column, thousandths of GPUs) of all usage that counts against a quota; negative if it is
-        released.
+        By queue, (column, amount of the resource) of all usage that counts against a quota; negative if it
+        is released.
 
         A tier of several GPU models counts only against the quota of all models: `replica_types_of` ensures
         that no quota of a single model binds such a class. With `below`, only usage of the classes that it
@@ -320,20 +321,19 @@ class ColumnsNow:
 
     def _placed_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
-            milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
-            counted = not resource or (len(options) == 1 and options[0].gpu_model == resource)
-            if not milli or not counted:
+            amount = kind.shape.quota_on(options[0].gpu_model if len(options) == 1 else None, resource)
+            if not amount:
                 continue
             members = [each for each in kind.classes if self._counts(each, resource, below)]
             if kind.rigid:
                 for member in members:
                     queue = self.problem.classes[member].queue
-                    yield queue, self.jobs[member, tier], milli * kind.maximum
+                    yield queue, self.jobs[member, tier], amount * kind.maximum
             elif members:
                 queue = self.problem.classes[kind.classes[0]].queue
                 for _, column in self.replicas_of(index, tier):
-                    yield queue, column, milli
+                    yield queue, column, amount
 
     def _counts(self, member: int, resource: str, below: VictimView | None) -> bool:
         """True for classes that `below` binds, and for migrations that count as before."""
@@ -342,16 +342,17 @@ class ColumnsNow:
             return True
         if job_class.role is not ClassRole.MOVE or job_class.incumbent is None:
             return False
-        return not resource or self.problem.incumbents[job_class.incumbent].gpu_model == resource
+        return (
+            not is_gpu_model(resource) or self.problem.incumbents[job_class.incumbent].gpu_model == resource
+        )
 
     def _left_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
-            milli = incumbent.shape.quota_milli
-            if milli and (not resource or incumbent.gpu_model == resource):
+            if amount := incumbent.quota_of(resource):
                 for column in self.fates.leaves(v, below):
-                    yield incumbent.queue, column, -milli * len(incumbent.holds)
+                    yield incumbent.queue, column, -amount * len(incumbent.holds)
                 if v in self.shrink and (below is None or not below.keeps(incumbent)):
-                    yield incumbent.queue, self.shrink[v], -milli
+                    yield incumbent.queue, self.shrink[v], -amount
 
     @cached_property
     def growth_of(self) -> dict[int, list[int]]:

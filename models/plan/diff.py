@@ -16,6 +16,7 @@ from gpuplan.models.base import Noun
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.placement import Placement
 from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.queue import QuotaResource
 from gpuplan.models.units import Count, Name, Timestamp
 
 
@@ -58,10 +59,16 @@ class LayoutDiff(Noun):
 
 
 class QueueDiff(Noun):
-    """A queue, or one GPU model in it, with the usage that counts against its limit (see `models.queue`)."""
+    """
+    A queue, or one resource in it, with the usage that counts against its limit (see `models.queue`).
+
+    Amounts are thousandths of GPUs, of CPU cores, or of MiB.
+    """
 
     queue: Name
     parent: Name | None
+    resource: QuotaResource = "gpus"
+    """What the amounts count."""
     gpu_model: str
     """Empty for all models together."""
     used_before_milli: int

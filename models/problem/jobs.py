@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.policy.policy import Profile
+from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -29,13 +30,22 @@ class Shape:
     """Amount of each of `Problem.resources`."""
     mig: tuple[tuple[str, int], ...] = ()
     """MIG instances: (profile, count), sorted."""
+    further_quota: tuple[int, ...] = ()
+    """Full request of each of `NOT_OF_GPUS`, which counts against quotas; empty if none has a quota."""
     quota_milli: int = field(init=False, compare=False, repr=False)
-    """Thousandths of GPUs that count against quotas."""
+    """Thousandths of GPUs that it counts for: in quotas of GPUs, power and sizes."""
+    quota: QuotaAmounts = field(init=False, compare=False, repr=False)
+    """All that counts against quotas."""
 
     def __post_init__(self) -> None:
         """Compute once what every step reads."""
         milli = self.gpus * MILLI + self.gpu_milli + self.mig_milli
         object.__setattr__(self, "quota_milli", milli)
+        object.__setattr__(self, "quota", QuotaAmounts(milli, *self.further_quota))
+
+    def quota_on(self, gpu_model: str | None, resource: str) -> int:
+        """What it counts for against the quotas of a resource if its GPUs are of a model."""
+        return self.quota.on(gpu_model, resource)
 
     @property
     def mig_milli(self) -> int:
@@ -325,6 +335,10 @@ class Incumbent(NamedTuple):
     def quota_milli(self) -> int:
         """Thousandths of GPUs held by all its replicas."""
         return self.shape.quota_milli * len(self.holds)
+
+    def quota_of(self, resource: str) -> int:
+        """What one replica counts for against the quotas of a resource."""
+        return self.shape.quota_on(self.gpu_model, resource)
 
     @property
     def shrinkable(self) -> bool:

@@ -142,10 +142,10 @@ class PoolOption:
 
 @dataclass(frozen=True, slots=True)
 class QueueBudget:
-    """Limits of one resource over the queue tree (see `models.queue.QueueLimits`), in thousandths of GPUs."""
+    """Limits of one resource over the queue tree (see `models.queue.QueueLimits`), in its unit."""
 
     resource: str
-    """A GPU model, or `ALL_MODELS`."""
+    """A GPU model, or one of `models.queue.RESOURCES`."""
     leaves_first: tuple[int, ...]
     parent: tuple[int | None, ...]
     kept: tuple[int, ...]
@@ -156,11 +156,7 @@ class QueueBudget:
     own: tuple[int, ...]
     """Usage of running jobs directly in each queue, including those that may leave."""
     releases: tuple[tuple[int, int, int, int | None], ...] = ()
-    """(slot, queue, thousandths, incumbent) that running jobs return when they end, by slot."""
-
-    def counts(self, gpu_model: str | None) -> bool:
-        """True if GPUs of this model count here."""
-        return gpu_model is not None and self.resource in (ALL_MODELS, gpu_model)
+    """(slot, queue, amount, incumbent) that running jobs return when they end, by slot."""
 
     def path_to_root(self, queue: int) -> list[int]:
         """A queue and all queues above it."""

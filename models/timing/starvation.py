@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import amount_index, is_gpu_model, queue_limits, quota_resources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
@@ -197,10 +197,12 @@ class _Usage:
 
     def allows(self, job: Job, model: str) -> bool:
         """True if quotas allow a job to start on a GPU model beside all running jobs."""
-        needed = job.request.total_gpu_milli * job.gang.minimum
-        for resource in (ALL_MODELS, model):
+        needed = job.request.quota.times(job.gang.minimum)
+        for resource in quota_resources(self._snapshot.queues):
+            if resource != model and is_gpu_model(resource):
+                continue
             own = dict(self._of(resource))
-            own[job.queue] = own.get(job.queue, 0) + needed
+            own[job.queue] = own.get(job.queue, 0) + needed[amount_index(resource)]
             limits = queue_limits(self._snapshot.queues, resource)
             used = limits.usage(own)
             name: str | None = job.queue
@@ -216,7 +218,6 @@ class _Usage:
             own: dict[str, int] = defaultdict(int)
             for job in self._snapshot.jobs:
                 for replica in job.running.replicas if job.running else ():
-                    if resource in (ALL_MODELS, models.get(replica.node)):
-                        own[job.queue] += replica.quota_milli
+                    own[job.queue] += replica.quota_on(models.get(replica.node), resource)
             self._own[resource] = own
         return self._own[resource]

@@ -7,10 +7,10 @@ A plan can still be made: such jobs wait, such quotas have no effect.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.right_size import oversized_jobs
 
@@ -99,33 +99,40 @@ def _holds(node: Node, job: Job) -> bool:
 
 
 def _quotas_beyond_the_cluster(snapshot: Snapshot) -> Iterator[str]:
-    """Nominal quotas and guarantees that exceed the GPUs of the cluster with all pools at their maximum."""
+    """Nominal quotas and guarantees that exceed what the cluster has with all pools at their maximum."""
     there: dict[str, int] = defaultdict(int)
     in_pool: dict[str | None, int] = defaultdict(int)
     for node in snapshot.cluster.nodes:
         in_pool[node.pool] += 1
-        for resource in (ALL_MODELS, node.gpu_model) if node.gpu_model else ():
-            there[resource] += node.gpu_count * MILLI
+        _add(there, node, 1)
     for pool in snapshot.cluster.pools:
-        more = max(0, pool.maximum - in_pool[pool.name])
-        model = pool.template.gpu_model
-        for resource in (ALL_MODELS, model) if model else ():
-            there[resource] += more * pool.template.gpu_count * MILLI
-    resources = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
-    for resource in (ALL_MODELS, *resources):
+        _add(there, pool.template, max(0, pool.maximum - in_pool[pool.name]))
+    for resource in quota_resources(snapshot.queues):
         for word, stated in _stated(snapshot.queues, resource):
             if stated > there[resource]:
-                of = "GPUs" if resource == ALL_MODELS else f"{resource} GPUs"
+                unit, noun = _UNITS.get(resource, (MILLI, f"{resource} GPUs"))
                 yield (
-                    f"{word} of all queues add up to {stated / MILLI:g} {of}, the cluster has "
-                    f"{there[resource] / MILLI:g}; they cannot all be used in full at the same time."
+                    f"{word} of all queues add up to {stated / unit:g} {noun}, the cluster has "
+                    f"{there[resource] / unit:g}; they cannot all be used in full at the same time."
                 )
+
+
+_UNITS: Final = {ALL_MODELS: (MILLI, "GPUs"), CPUS: (MILLI, "CPUs"), MEMORY: (1024, "GiB of memory")}
+
+
+def _add(there: dict[str, int], node: Node, times: int) -> None:
+    """Add what some equal nodes offer to the resources with quotas."""
+    for resource in (ALL_MODELS, node.gpu_model) if node.gpu_model else ():
+        there[resource] += node.gpu_count * MILLI * times
+    there[CPUS] += node.cpu_milli * times
+    there[MEMORY] += node.memory_mib * times
 
 
 def _stated(queues: tuple[Queue, ...], resource: str) -> Iterator[tuple[str, int]]:
     """Sums over all queues; a guarantee includes those of the queues below, which are not added again."""
+    limits = (queue.limits_for(resource) for queue in queues)
+    yield "nominal quotas", sum(each.nominal for each in limits if each is not None)
     quotas = [(queue, quota) for queue in queues if (quota := queue.quota_for(resource)) is not None]
-    yield "nominal quotas", sum(quota.nominal for _, quota in quotas)
     guaranteed = {queue.name for queue, quota in quotas if quota.guarantee}
     parent = {queue.name: queue.parent for queue in queues}
 

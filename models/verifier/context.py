@@ -27,7 +27,7 @@ from gpuplan.models.verifier.job_changes import (
     judge_placement,
     placement_precedence,
 )
-from gpuplan.models.verifier.quota_usage import usage_by_queue_and_model
+from gpuplan.models.verifier.quota_usage import usage_by_queue_and_resource
 from gpuplan.models.verifier.snapshot_facts import Entitlements, SnapshotFacts
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Context:
     @cached_property
     def usage_after(self) -> dict[tuple[str, str], int]:
         """
-        Thousandths of GPUs that jobs hold after the plan, by queue and GPU model.
+        What jobs hold after the plan, by queue and resource (`quota_usage`).
 
         Unchanged jobs hold what they held; for all others the old holdings are subtracted and the new ones
         added.
@@ -146,7 +146,7 @@ class Context:
         models = self.snapshot.cluster.gpu_model_by_node
         if self.added:
             models = {name: node.gpus.model for name, node in self.nodes.items() if node.gpus}
-        return usage_by_queue_and_model(placements, self.jobs, models)
+        return usage_by_queue_and_resource(placements, self.jobs, models)
 
     @cached_property
     def pools(self) -> dict[str, NodePool]:

@@ -1,4 +1,8 @@
-"""Quota usage: thousandths of GPUs by queue and GPU model, plain sums without limits or lending."""
+"""
+Quota usage by queue and resource, plain sums without limits or lending.
+
+A resource is a GPU model, in thousandths of GPUs, `CPUS` in thousandths of cores, or `MEMORY` in MiB.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -33,11 +37,20 @@ def held_gpu_milli(replica: Replica) -> int:
     return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
 
 
-def usage_by_queue_and_model(
+def held_of_resource(replica: Replica, gpu_model: str | None, resource: str) -> int:
+    """What a replica on a node with GPUs of a model, or none, holds of one resource, or of all GPUs."""
+    if resource == CPUS:
+        return replica.cpu_milli
+    if resource == MEMORY:
+        return replica.memory_mib
+    return held_gpu_milli(replica) if gpu_model and resource in (ALL_MODELS, gpu_model) else 0
+
+
+def usage_by_queue_and_resource(
     placements: Iterable[Placement], jobs: Mapping[str, Job], models: Mapping[str, str]
 ) -> dict[tuple[str, str], int]:
     """
-    Thousandths of GPUs that the jobs directly in each queue hold on each GPU model.
+    What the jobs directly in each queue hold of each resource.
 
     `models` has the GPU model of each node that has GPUs, by name.
     """
@@ -48,15 +61,17 @@ def usage_by_queue_and_model(
         for replica in placement.replicas:
             if (model := models.get(replica.node)) is not None:
                 usage[job.queue, model] += held_gpu_milli(replica)
+            usage[job.queue, CPUS] += replica.cpu_milli
+            usage[job.queue, MEMORY] += replica.memory_mib
     return usage
 
 
 def usage_of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
-    """Usage by queue, of one GPU model or of all."""
+    """Usage by queue, of one resource or of all GPUs."""
     total: dict[str, int] = defaultdict(int)
-    for (queue, model), milli in usage.items():
-        if resource in (ALL_MODELS, model):
-            total[queue] += milli
+    for (queue, each), amount in usage.items():
+        if resource == each or (resource == ALL_MODELS and each not in (CPUS, MEMORY)):
+            total[queue] += amount
     return total
 
 

@@ -19,7 +19,7 @@ from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.quota_usage import (
     children_first,
     subtree_totals,
-    usage_by_queue_and_model,
+    usage_by_queue_and_resource,
     usage_of_resource,
 )
 
@@ -46,9 +46,9 @@ class SnapshotFacts:
 
     @cached_property
     def usage(self) -> dict[tuple[str, str], int]:
-        """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
+        """What running jobs hold, by queue and resource (`quota_usage`)."""
         placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
-        return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
+        return usage_by_queue_and_resource(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
 
     @cached_property
     def damaged(self) -> dict[str, dict[Holding, str]]:

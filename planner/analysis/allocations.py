@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
+from gpuplan.models.queue import NOT_OF_GPUS
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     _Ints: TypeAlias = NDArray[np.int64]
 
 Usage: TypeAlias = "dict[str, Counter[str]]"
-"""Thousandths of GPUs by queue and GPU model."""
+"""Thousandths of GPUs by queue and GPU model; also of each of `NOT_OF_GPUS` (`models.queue`)."""
+
+
+def count_usage(held: Counter[str], replica: Replica, gpu_model: str | None, times: int = 1) -> None:
+    """Add to `held`, the usage of one queue, what a replica counts for on a node with GPUs of a model."""
+    if gpu_model is not None and replica.gpus:
+        held[gpu_model] += replica.quota_milli * times
+    for resource, amount in zip(NOT_OF_GPUS, replica.quota[1:], strict=True):
+        if amount:
+            held[resource] += amount * times
 
 
 class HeldReplica(NamedTuple):
@@ -94,7 +104,7 @@ class Allocations:
 
     @cached_property
     def usage(self) -> Usage:
-        """Usage of the jobs directly in each queue, by GPU model."""
+        """Usage of the jobs directly in each queue, by GPU model, and of CPU cores and memory."""
         usage: Usage = defaultdict(Counter)
         self._count(usage, self.there, 1)
         return usage
@@ -137,15 +147,11 @@ class Allocations:
         return free
 
     def _count(self, usage: Usage, names: Iterable[str], sign: int) -> None:
-        models = self._cluster.gpu_model_by_node
-        held: dict[tuple[str, str], int] = defaultdict(int)
+        nodes = self._cluster.node_by_name
         for name in names:
-            if (model := models.get(name)) is not None:
+            if (node := nodes.get(name)) is not None:
                 for job, replica in self.there.get(name, ()):
-                    if replica.gpus:
-                        held[job.queue, model] += replica.quota_milli
-        for (queue, model), milli in held.items():
-            usage[queue][model] += sign * milli
+                    count_usage(usage[job.queue], replica, node.gpu_model, sign)
 
     def _other_nodes(self, cluster: Cluster) -> set[str]:
         """Names of the nodes that differ between the clusters or exist in only one of them."""

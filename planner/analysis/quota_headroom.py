@@ -6,24 +6,33 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.queue import ALL_MODELS, QueueLimits, queue_limits
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    NOT_OF_GPUS,
+    RESOURCES,
+    QueueLimits,
+    amount_index,
+    queue_limits,
+    quota_resources,
+)
+from gpuplan.planner.analysis.allocations import count_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.queue import Queue
+    from gpuplan.models.queue import Queue, QuotaAmounts
     from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """A limit that a job would exceed, in thousandths of GPUs."""
+    """A limit that a job would exceed; amounts are in thousandths of GPUs or CPU cores, or in MiB."""
 
     queue: str
-    gpu_model: str
-    """`ALL_MODELS` for the limit over all models together."""
+    resource: str
+    """A GPU model, or one of `RESOURCES`."""
     used: int
     limit: int
     needed: int
@@ -50,39 +59,42 @@ class QuotaHeadroom:
 
     @classmethod
     def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaHeadroom:
-        """Build it from usage: thousandths of GPUs by queue and GPU model, held by the queue's own jobs."""
+        """Build it from usage by queue and resource, held by the queue's own jobs."""
         room = cls.__new__(cls)
         room.set(queues, own)
         return room
 
     def set(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
         """Set the limits of these queues and the usage of their jobs."""
-        models = sorted({model for queue in queues for model in queue.gpu_models})
-        self._limits = {resource: queue_limits(queues, resource) for resource in (ALL_MODELS, *models)}
+        self._limits = {resource: queue_limits(queues, resource) for resource in quota_resources(queues)}
         self._usage = {
             resource: limits.usage(usage_of_resource(own, resource))
             for resource, limits in self._limits.items()
         }
         self._nothing = {queue.name: 0 for queue in queues}
 
-    def alone(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
+    def alone(self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str]) -> QuotaAnswer:
         """Answer as if every queue were empty."""
         return self._answer(queue, needed, gpu_models, alone=True)
 
-    def now(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
+    def now(self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str]) -> QuotaAnswer:
         """Answer with the given usage."""
         return self._answer(queue, needed, gpu_models, alone=False)
 
-    def _answer(self, queue: str, needed: int, gpu_models: Iterable[str], *, alone: bool) -> QuotaAnswer:
+    def _answer(
+        self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str], *, alone: bool
+    ) -> QuotaAnswer:
         def shortage_of(resource: str) -> QuotaShortage | None:
             limits = self._limits.get(resource)
             usage = self._nothing if alone else self._usage.get(resource, self._nothing)
-            return _shortage(limits, usage, queue=queue, needed=needed, resource=resource) if limits else None
+            amount = needed[amount_index(resource)]
+            return _shortage(limits, usage, queue=queue, needed=amount, resource=resource) if limits else None
 
-        if needed == 0:
+        for resource in RESOURCES:
+            if (shortage := shortage_of(resource)) is not None:
+                return QuotaAnswer((), shortage)
+        if not needed.gpu_milli:
             return QuotaAnswer(tuple(gpu_models), None)
-        if (shortage := shortage_of(ALL_MODELS)) is not None:
-            return QuotaAnswer((), shortage)
         by_model = {model: shortage_of(model) for model in sorted(gpu_models)}
         allowed = tuple(model for model, shortage in by_model.items() if shortage is None)
         if allowed or not by_model:
@@ -90,7 +102,7 @@ class QuotaHeadroom:
         # No model is left; the smallest excess is the most useful message.
         nearest = min(
             (shortage for shortage in by_model.values() if shortage is not None),
-            key=lambda shortage: (shortage.used + shortage.needed - shortage.limit, shortage.gpu_model),
+            key=lambda shortage: (shortage.used + shortage.needed - shortage.limit, shortage.resource),
         )
         return QuotaAnswer((), nearest)
 
@@ -99,31 +111,29 @@ def usage_by_queue(
     snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
 ) -> dict[str, Counter[str]]:
     """
-    Return thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model.
+    Return what the jobs directly in each queue hold, by queue and resource.
 
-    `added` are nodes of placements that the snapshot does not have yet.
+    Resources are GPU models, in thousandths of GPUs, and `NOT_OF_GPUS`. `added` are nodes of placements that
+    the snapshot does not have yet.
     """
-    models = snapshot.cluster.gpu_model_by_node
-    if new := {node.name: node.gpus.model for node in added if node.gpus}:
-        models = models | new
+    nodes = snapshot.cluster.node_by_name
+    if new := {node.name: node for node in added}:
+        nodes = nodes | new
     jobs = snapshot.job_by_name
-    held: dict[tuple[str, str], int] = defaultdict(int)
-    for placement in placements:
-        queue = jobs[placement.job].queue
-        for replica in placement.replicas:
-            if replica.gpus and (model := models.get(replica.node)) is not None:
-                held[queue, model] += replica.quota_milli
     usage: dict[str, Counter[str]] = defaultdict(Counter)
-    for (queue, model), milli in held.items():
-        usage[queue][model] = milli
+    for placement in placements:
+        held = usage[jobs[placement.job].queue]
+        for replica in placement.replicas:
+            if (node := nodes.get(replica.node)) is not None:
+                count_usage(held, replica, node.gpu_model)
     return usage
 
 
 def usage_of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, int]:
-    """Usage by queue of one GPU model, or of all models with `ALL_MODELS`."""
-    return {
-        queue: held.total() if resource == ALL_MODELS else held[resource] for queue, held in usage.items()
-    }
+    """Usage by queue of one resource; with `ALL_MODELS` that of all GPU models."""
+    if resource != ALL_MODELS:
+        return {queue: held[resource] for queue, held in usage.items()}
+    return {queue: held.total() - sum(held[each] for each in NOT_OF_GPUS) for queue, held in usage.items()}
 
 
 def _shortage(

@@ -19,7 +19,7 @@ from gpuplan.models.plan.diff import (
     QueueDiff,
 )
 from gpuplan.models.plan.plan import NodeChange
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, is_gpu_model, queue_limits, quota_resources, resource_name
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.analysis.effects import cluster_after, nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
@@ -28,6 +28,7 @@ from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_res
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
+from gpuplan.planner.text_format import quota_thousandths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -127,9 +128,9 @@ def _queues(plan: Plan) -> tuple[QueueDiff, ...]:
         usage_by_queue(snapshot, snapshot.running_placements),
         usage_by_queue(snapshot, plan.placements, added=plan.target.added),
     )
-    models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
+    resources = quota_resources(snapshot.queues)
     found: dict[tuple[str, str], QueueDiff] = {}
-    for resource in (ALL_MODELS, *models):
+    for resource in resources:
         limits = queue_limits(snapshot.queues, resource)
         used_before = limits.usage(usage_of_resource(before, resource))
         used_after = limits.usage(usage_of_resource(after, resource))
@@ -139,17 +140,18 @@ def _queues(plan: Plan) -> tuple[QueueDiff, ...]:
                 found[queue.name, resource] = QueueDiff(
                     queue=queue.name,
                     parent=queue.parent,
-                    gpu_model=resource,
-                    used_before_milli=used_before[queue.name],
-                    used_after_milli=used_after[queue.name],
-                    limit_milli=limit,
+                    resource=resource_name(resource),
+                    gpu_model=resource if is_gpu_model(resource) else "",
+                    used_before_milli=quota_thousandths(used_before[queue.name], resource),
+                    used_after_milli=quota_thousandths(used_after[queue.name], resource),
+                    limit_milli=None if limit is None else quota_thousandths(limit, resource),
                     waiting_before=waiting_before[queue.name],
                     waiting_after=waiting_after[queue.name],
                 )
     return tuple(
         found[queue, resource]
         for queue in _parents_first(snapshot.queues)
-        for resource in (ALL_MODELS, *models)
+        for resource in resources
         if (queue, resource) in found
     )
 

@@ -11,8 +11,9 @@ from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.plan.plan import DeadlineOutlook
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.policy.settings import Goal
+from gpuplan.models.queue import QuotaResource
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
-from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
+from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, QuotaMilli, Timestamp
 from gpuplan.models.validation.base import DamageFinding
 
 # Position of a waiting job: the jobs ahead, the jobs that hold what it needs, and its quotas' usage.
@@ -22,13 +23,15 @@ class QuotaLevel(Noun):
     """One quota limit between a job's queue and the root of the queue tree."""
 
     queue: Name
+    resource: QuotaResource = "gpus"
+    """What it limits: GPUs, CPU cores, or memory in MiB."""
     gpu_model: str
     """Empty for the limit over all models together."""
-    used_milli: Milli = Field(alias="used")
-    """GPUs that count against this limit once the plan is applied."""
-    limit_milli: Milli = Field(alias="limit")
-    needed_milli: Milli = Field(alias="needed")
-    """GPUs the job would add here; a queue below may cover a part from quota that it does not lend."""
+    used_milli: QuotaMilli = Field(alias="used")
+    """What counts against this limit once the plan is applied."""
+    limit_milli: QuotaMilli = Field(alias="limit")
+    needed_milli: QuotaMilli = Field(alias="needed")
+    """What the job would add here; a queue below may cover a part from quota that it does not lend."""
     binds: bool
     """True if the job would exceed the limit."""
 
@@ -166,6 +169,8 @@ class RemedyPart(Noun):
     """Set if another job is changed: one that has to start together with the explained job."""
     gpu_model: str = ""
     """GPU model of the quota; empty for the quota of all models."""
+    resource: QuotaResource | None = None
+    """What the quota counts: GPUs, CPU cores, or memory in MiB; absent if no quota is changed."""
     before: int | float | str | None = None
     after: int | float | str | None = None
     text: str

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.gang import Gang
 from gpuplan.models.placement import Placement
+from gpuplan.models.queue import NOT_OF_GPUS
+from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.explain.hypothesis import Hypothesis
@@ -91,7 +93,8 @@ class PlanFeasibility:
             return []
         if any(name not in self.placed.keys() | question.names for name in self.outlook.co_start_jobs(job)):
             return []
-        if not (models := self.allowed_models(question)) and job.request.needs_gpu:
+        quota = self.quotas.answer(question)
+        if quota.shortage is not None or (not quota.gpu_models and job.request.needs_gpu):
             return []
         counts = self.counting.counts(question)
         if sum(counts.values()) < job.gang.minimum:
@@ -99,16 +102,17 @@ class PlanFeasibility:
         barred = self._barred(question, counts)
         counts = {name: count for name, count in counts.items() if name not in barred}
         found = []
-        for kind, names in sorted(self._kinds(question, counts, models).items()):
+        for kind, names in sorted(self._kinds(question, counts, quota.gpu_models).items()):
             for members in self._domains(question, names):
                 room = {name: counts[name] for name in members}
                 if self._fits(question, room):
                     found.append(CandidateNodes(kind or None, room))
         return found
 
-    def allowed_models(self, question: Hypothesis) -> tuple[str, ...]:
-        """GPU models that the job may use and on which quotas admit the whole job."""
-        return self.quotas.answer(question).gpu_models
+    def is_within_quota(self, question: Hypothesis) -> bool:
+        """True if quotas admit the whole job, on some GPU model that it may use if it needs GPUs."""
+        answer = self.quotas.answer(question)
+        return answer.shortage is None and (bool(answer.gpu_models) or not question.job.request.needs_gpu)
 
     def shortage(self, question: Hypothesis) -> QuotaShortage | None:
         """The quota limit that keeps the job from starting on any model; None if there is none."""
@@ -224,7 +228,7 @@ class QuotaBySlot:
     def answer(self, question: Hypothesis) -> QuotaAnswer:
         """GPU models that quotas allow now and in each later slot before the job ends."""
         job = question.job
-        needed = job.request.total_gpu_milli * job.gang.minimum
+        needed = job.request.quota.times(job.gang.minimum)
         answer = self._room(question, 0).now(job.queue, needed, sorted(self._models(job, question)))
         for slot in range(1, self._counting.until(question)):
             if answer.shortage is None:
@@ -232,11 +236,10 @@ class QuotaBySlot:
         return answer
 
     def held(self, name: str) -> Counter[str]:
-        """Thousandths of GPUs that a job of the plan holds from its start on, by GPU model."""
+        """What a job of the plan counts for from its start on, by GPU model and `NOT_OF_GPUS`."""
         held: Counter[str] = Counter()
         for replica in self._future.stays[name].replicas:
-            if replica.gpus and (model := self._model_of.get(replica.node)):
-                held[model] += replica.quota_milli
+            count_usage(held, replica, self._model_of.get(replica.node))
         return held
 
     def _models(self, job: Job, question: Hypothesis) -> frozenset[str]:
@@ -266,7 +269,8 @@ class QuotaBySlot:
             # If a job may use several models, only its sum over the models is certain.
             models = self._models(other, question)
             model = next(iter(models)) if len(models) == 1 else ""
-            own[other.queue][model] += other.request.total_gpu_milli * other.gang.minimum
+            asked = other.request.quota.times(other.gang.minimum)
+            own[other.queue].update(dict(zip((model, *NOT_OF_GPUS), asked, strict=True)))
         return QuotaHeadroom.holding(question.queues, own)
 
     def _as_planned(self, slot: int) -> QuotaHeadroom:
@@ -276,7 +280,7 @@ class QuotaBySlot:
         return self._rooms[slot]
 
     def own(self, slot: int) -> dict[str, Counter[str]]:
-        """Thousandths of GPUs held by the jobs directly in each queue in a slot, by queue and GPU model."""
+        """Usage of the jobs directly in each queue in a slot, as `usage_by_queue`."""
         if slot not in self._held:
             stays = self._future.stays.values()
             there = [

@@ -8,7 +8,14 @@ from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    NOT_OF_GPUS,
+    amount_index,
+    is_gpu_model,
+    queue_limits,
+    resource_name,
+)
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.timing.learnt_speeds import has_learnt_scaling
 from gpuplan.models.units import MILLI, print_milli
@@ -38,7 +45,7 @@ from gpuplan.planner.explain.queue import queue_order_key, queue_subtree
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
-from gpuplan.planner.text_format import gang_size
+from gpuplan.planner.text_format import gang_size, quota_number
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 
 if TYPE_CHECKING:
@@ -247,24 +254,29 @@ def explain_position(question: Hypothesis, ground: PlanFeasibility) -> QueuePosi
 
 
 def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLevel]:
-    """The limits from the job's queue up to the root, for all models together and for its eligible models."""
+    """
+    The limits from the job's queue up to the root: for all models together, for its eligible models, for CPU
+    cores and memory.
+    """
     job = question.job
     own = ground.quotas.own(0)
-    models = sorted(job.gpu_models) or sorted({model for held in own.values() for model in held})
-    for resource in (ALL_MODELS, *models):
+    there = {model for held in own.values() for model in held}
+    models = sorted(job.gpu_models or filter(is_gpu_model, there))
+    for resource in (ALL_MODELS, *models, *NOT_OF_GPUS):
         limits = queue_limits(question.queues, resource)
         usage = limits.usage(usage_of_resource(own, resource))
-        needed = job.request.total_gpu_milli * job.gang.minimum
+        needed = job.request.quota[amount_index(resource)] * job.gang.minimum
         name: str | None = job.queue
         while name is not None and needed > 0:
             used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
             if limit is not None:
                 yield QuotaLevel(
                     queue=name,
-                    gpu_model=resource,
-                    used_milli=print_milli(used),
-                    limit_milli=print_milli(limit),
-                    needed_milli=print_milli(needed),
+                    resource=resource_name(resource),
+                    gpu_model=resource if is_gpu_model(resource) else "",
+                    used_milli=quota_number(used, resource),
+                    limit_milli=quota_number(limit, resource),
+                    needed_milli=quota_number(needed, resource),
                     binds=used + needed > limit,
                 )
             needed = max(0, used + needed - kept) - max(0, used - kept)
@@ -362,7 +374,9 @@ def _holders(
         job = stay.job
         there = [each for each in stay.replicas if short or each.node in matching]
         milli = sum(each.quota_milli for each in there)
-        if (short and job.queue not in family) or not there or (question.job.request.needs_gpu and not milli):
+        wanted = milli if short is None else sum(each.quota[amount_index(short.resource)] for each in there)
+        of_use = bool(wanted) or (short is None and not question.job.request.needs_gpu)
+        if (short and job.queue not in family) or not there or not of_use:
             continue
         taken = (
             question.job.queue,

@@ -11,8 +11,15 @@ from pydantic import Field
 from gpuplan.models.base import Noun
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import PriorityOrder
-from gpuplan.models.queue import ALL_MODELS, queue_limits
-from gpuplan.models.units import MILLI, Count, Milli, Name, Timestamp, print_milli
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    QuotaResource,
+    is_gpu_model,
+    queue_limits,
+    quota_resources,
+    resource_name,
+)
+from gpuplan.models.units import MILLI, Count, Milli, Name, QuotaMilli, Timestamp, print_milli
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.feasibility import PlanFeasibility
@@ -20,6 +27,7 @@ from gpuplan.planner.explain.verify_trial import TrialVerifier
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 from gpuplan.planner.text_format import (
     format_count,
+    quota_number,
 )
 
 if TYPE_CHECKING:
@@ -33,16 +41,18 @@ if TYPE_CHECKING:
 class QueueQuotaUse(Noun):
     """One quota of a queue; usage includes all queues below it."""
 
+    resource: QuotaResource = "gpus"
+    """What it counts: GPUs, CPU cores, or memory in MiB."""
     gpu_model: str
     """Empty for all models together."""
-    nominal_milli: Milli = Field(alias="nominal")
+    nominal_milli: QuotaMilli = Field(alias="nominal")
     """The queue's own nominal quota."""
-    limit_milli: Milli | None = Field(alias="limit")
+    limit_milli: QuotaMilli | None = Field(alias="limit")
     """The most it may use; None means no limit."""
-    used_milli: Milli = Field(alias="used")
-    borrowed_milli: Milli = Field(alias="borrowed")
+    used_milli: QuotaMilli = Field(alias="used")
+    borrowed_milli: QuotaMilli = Field(alias="borrowed")
     """Part of `used` beyond the quota of the queue and the queues below it."""
-    unused_milli: Milli = Field(alias="unused")
+    unused_milli: QuotaMilli = Field(alias="unused")
     """Unused part of that quota; other queues may have borrowed it."""
     guarantee_milli: Milli | None = Field(default=None, alias="guarantee")
     missing_milli: Milli = Field(default=0, alias="missing")
@@ -184,8 +194,8 @@ def queue_subtree(plan: Plan, root: str) -> frozenset[str]:
 
 def _quotas(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> Iterator[QueueQuotaUse]:
     family = queue_subtree(ground.plan, queue.name)
-    for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
-        quota = queue.quota_for(resource)
+    for resource in quota_resources((queue,)):
+        quota, gpu_quota = queue.limits_for(resource), queue.quota_for(resource)
         limits = queue_limits(ground.plan.snapshot.queues, resource)
         own = usage_of_resource(ground.quotas.own(0), resource)
         used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
@@ -195,15 +205,19 @@ def _quotas(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> Iterat
         if limit is not None:
             subtree = limit - (borrowing or 0)
         held = sum(milli for name, milli in own.items() if name in family)
+        guarantee = gpu_quota.guarantee if gpu_quota else None
         yield QueueQuotaUse(
-            gpu_model=resource,
-            nominal_milli=print_milli(quota.nominal if quota else 0),
-            limit_milli=None if limit is None else print_milli(limit),
-            used_milli=print_milli(used),
-            borrowed_milli=print_milli(max(0, used - subtree) if quota or limit is not None else 0),
-            unused_milli=print_milli(max(0, subtree - used)),
-            guarantee_milli=print_milli(quota.guarantee) if quota and quota.guarantee is not None else None,
-            missing_milli=print_milli(_missing(quota, resource, waiting, held)),
+            resource=resource_name(resource),
+            gpu_model=resource if is_gpu_model(resource) else "",
+            nominal_milli=quota_number(quota.nominal if quota else 0, resource),
+            limit_milli=None if limit is None else quota_number(limit, resource),
+            used_milli=quota_number(used, resource),
+            borrowed_milli=quota_number(
+                max(0, used - subtree) if quota or limit is not None else 0, resource
+            ),
+            unused_milli=quota_number(max(0, subtree - used), resource),
+            guarantee_milli=None if guarantee is None else print_milli(guarantee),
+            missing_milli=print_milli(_missing(gpu_quota, resource, waiting, held)),
         )
 
 
@@ -246,12 +260,16 @@ def _reclaimable(
 
 
 def _short_of_quota(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> list[Job]:
-    """The first jobs in order that wait for quota; none for a queue without a quota of its own."""
+    """The first jobs in order that wait for a quota of GPUs; none for a queue without one of its own."""
     plan = ground.plan
     if queue.quota is None:
         return []
     earnings = StartValue(plan.snapshot, plan.policy)
-    short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
+    short = {
+        each.job
+        for each in plan.waiting
+        if each.reason.code in _FOR_QUOTA and "resource" not in each.reason.numbers
+    }
     asked = [job for job in waiting if job.name in short]
     return sorted(asked, key=lambda job: (queue_order_key(job, plan, earnings), job.name))[:_MOST_ASKED]
 

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.queue import ALL_MODELS, QuotaAmounts, amount_index, is_gpu_model, resource_name
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
-from gpuplan.planner.text_format import format_gpus
+from gpuplan.planner.text_format import format_quota, quota_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -167,29 +168,33 @@ class ReleasedResources:
         return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
 
     def _quota(self, change: JobChange) -> Iterator[ReleasedPart]:
-        left, taken = self._by_model(change.leaving), self._by_model(change.arriving)
-        for model, milli in sorted((left - taken).items()):
-            short = self._room.now(change.job.queue, milli, (model,)).shortage
-            if short is None or (short.gpu_model == ALL_MODELS and taken):
+        left, taken = self._counted(change.leaving), self._counted(change.arriving)
+        on_gpus = any(amount_index(resource) == 0 for resource in taken)
+        for resource, amount in sorted((left - taken).items()):
+            given = QuotaAmounts()._replace(**{QuotaAmounts._fields[amount_index(resource)]: amount})
+            short = self._room.now(change.job.queue, given, (resource,)).shortage
+            if short is None or (short.resource == ALL_MODELS and on_gpus):
                 continue
+            unit = ALL_MODELS if is_gpu_model(resource) else resource
             yield ReleasedPart(
-                f"{format_gpus(milli)} of queue {short.queue}",
-                tuple(sorted(self._who_takes_quota(change, short.queue, short.gpu_model))),
-                {"queue": short.queue, "gpus": print_milli(milli)},
+                f"{format_quota(amount, unit)} of queue {short.queue}",
+                tuple(sorted(self._who_takes_quota(change, short.queue, short.resource))),
+                {"queue": short.queue, resource_name(unit): quota_number(amount, unit)},
             )
 
-    def _who_takes_quota(self, change: JobChange, queue: str, gpu_model: str) -> Iterator[str]:
+    def _who_takes_quota(self, change: JobChange, queue: str, resource: str) -> Iterator[str]:
         for other, takes in self._takers[queue]:
-            if other is not change and (gpu_model == ALL_MODELS or takes[gpu_model]):
+            counted = takes[resource] or (resource == ALL_MODELS and any(map(is_gpu_model, takes)))
+            if other is not change and counted:
                 yield other.job.name
 
     @cached_property
     def _takers(self) -> dict[str, list[tuple[JobChange, Counter[str]]]]:
-        """Jobs that take more than they release, with net thousandths by model, by queue and ancestor."""
+        """Jobs that take more than they release, with net amounts by resource, by queue and ancestor."""
         parents = {queue.name: queue.parent for queue in self.changes.snapshot.queues}
         found: dict[str, list[tuple[JobChange, Counter[str]]]] = defaultdict(list)
         for change in self.changes.jobs:
-            takes = self._by_model(change.arriving) - self._by_model(change.leaving)
+            takes = self._counted(change.arriving) - self._counted(change.leaving)
             name: str | None = change.job.queue if takes else None
             while name is not None:
                 found[name].append((change, takes))
@@ -211,12 +216,11 @@ class ReleasedResources:
                 f"{watts:,} W of rack {cap.rack}", tuple(sorted(takers)), {"rack": cap.rack, "watts": watts}
             )
 
-    def _by_model(self, replicas: Iterable[Replica]) -> Counter[str]:
-        """Thousandths of GPUs that replicas hold, by GPU model."""
+    def _counted(self, replicas: Iterable[Replica]) -> Counter[str]:
+        """What replicas count for against quotas, by GPU model and `NOT_OF_GPUS`."""
         held: Counter[str] = Counter()
         for replica in replicas:
-            if model := self.changes.nodes[replica.node].gpu_model:
-                held[model] += replica.quota_milli
+            count_usage(held, replica, self.changes.nodes[replica.node].gpu_model)
         return +held
 
     def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:

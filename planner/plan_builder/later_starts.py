@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, quota_of_all
 from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
 from gpuplan.models.units import MILLI
@@ -221,7 +221,7 @@ class StartBlockers:
         """A limit of its queue or of an ancestor that a start one slot earlier would exceed."""
         room = self._held.room(stay.slot - 1)
         model = self._future.gpu_model(stay.job, stay.replicas)
-        needed = sum(replica.quota_milli for replica in stay.replicas)
+        needed = quota_of_all(stay.replicas)
         found = room.now(stay.job.queue, needed, (model,) if model else ()).shortage
         return f"for quota of queue {found.queue}" if found else ""
 

@@ -11,7 +11,7 @@ from gpuplan.models.eligibility.free_resources import (
     memory_slices,
 )
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice, Placement
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, quota_of_all
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
@@ -183,7 +183,7 @@ class PromiseDelays:
         if job.promise is None:
             return ""
         model = self._future.gpu_model(job, job.promise.replicas)
-        needed = sum(replica.quota_milli for replica in job.promise.replicas)
+        needed = quota_of_all(job.promise.replicas)
         room = QuotaHeadroom(self._future.snapshot, self._future.target.placements)
         found = room.alone(job.queue, needed, (model,) if model else ()).shortage
         return f"queue {found.queue} may no longer hold that much" if found else ""
@@ -257,7 +257,7 @@ class PromiseDelayRoom:
     ) -> str | None:
         """The queue in which a job would exceed a limit next to the other jobs; None if there is none."""
         model = self._future.gpu_model(job, replicas)
-        needed = sum(replica.quota_milli for replica in replicas)
+        needed = quota_of_all(replicas)
         room = QuotaHeadroom(self._future.snapshot, _placements(stays), added=self._future.target.added)
         found = room.now(job.queue, needed, (model,) if model else ()).shortage
         return found.queue if found else None

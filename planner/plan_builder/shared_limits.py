@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import unmatched
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import queue_limits, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
@@ -224,8 +224,8 @@ class _QuotaTree:
         return after
 
     def _net(self, turnover: Turnover) -> int:
-        taken = _gpu_milli(turnover.arriving, self.nodes, self.resource)
-        return taken - _gpu_milli(turnover.leaving, self.nodes, self.resource)
+        taken = _counted(turnover.arriving, self.nodes, self.resource)
+        return taken - _counted(turnover.leaving, self.nodes, self.resource)
 
     def _inside(self, name: str, amount: int) -> int:
         """The part of an amount that is taken of what a queue keeps, or freed there if negative."""
@@ -236,12 +236,12 @@ class _QuotaTree:
         return amount + beyond
 
 
-def _gpu_milli(replicas: Iterable[Replica], nodes: Mapping[str, Node], resource: str) -> int:
-    """Thousandths of GPUs of one model, or of all, that replicas hold."""
+def _counted(replicas: Iterable[Replica], nodes: Mapping[str, Node], resource: str) -> int:
+    """What replicas count for against the quotas of a resource."""
     return sum(
-        replica.quota_milli
+        replica.quota_on(node.gpu_model, resource)
         for replica in replicas
-        if (node := nodes.get(replica.node)) and node.gpus and resource in (ALL_MODELS, node.gpus.model)
+        if (node := nodes.get(replica.node))
     )
 
 
@@ -249,18 +249,17 @@ def _quota_trees(
     changes: PlanChanges, turnovers: Collection[Turnover], lost: Collection[Turnover]
 ) -> Iterator[_QuotaTree]:
     queues = changes.snapshot.queues
-    models = sorted({model for queue in queues for model in queue.gpu_models})
-    for resource in (ALL_MODELS, *models):
+    for resource in quota_resources(queues):
         limits = queue_limits(queues, resource)
         if all(limit is None for limit in limits.limit.values()):
             continue
         own = Counter(usage_of_resource(allocations_of(changes.snapshot).usage, resource))
         for each in lost:
-            own[each.job.queue] += _gpu_milli(each.leaving, changes.nodes, resource)
+            own[each.job.queue] += _counted(each.leaving, changes.nodes, resource)
         most = Counter(own)
         for each in turnovers:
-            taken = _gpu_milli(each.arriving, changes.nodes, resource)
-            most[each.job.queue] += max(0, taken - _gpu_milli(each.leaving, changes.nodes, resource))
+            taken = _counted(each.arriving, changes.nodes, resource)
+            most[each.job.queue] += max(0, taken - _counted(each.leaving, changes.nodes, resource))
         used, highest = limits.usage(own), limits.usage(most)
         accounts = {
             name: _Account(limit - used[name])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.eligibility.disruption_budgets import budget_states
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.problem.problem import Charges, Problem
+from gpuplan.models.queue import NOT_OF_GPUS, quota_resources
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
@@ -75,7 +76,9 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     scaled = pool_scalings(snapshot, policy, now)
     opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
     sites = NodeGroups(snapshot.cluster, policy, opened, wanting, coming, timing.windows, snapshot.jobs)
-    shapes = ResourceVectors(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
+    further_quotas = not set(quota_resources(snapshot.queues)).isdisjoint(NOT_OF_GPUS)
+    asking = [candidate.job for candidate in wanting]
+    shapes = ResourceVectors(snapshot.cluster, sites.nodes, asking, further_quotas=further_quotas)
     meetings = AffinityTags(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
@@ -87,6 +90,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         limited_trees(snapshot),
         claims,
         capped=bool(snapshot.cluster.rack_power),
+        further_quotas=further_quotas,
     )
     victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.may_free_resources})
     classifier = Classifier(

@@ -65,6 +65,7 @@ def incumbent_options(
     claims: Claims,
     *,
     capped: bool,
+    further_quotas: bool = False,
 ) -> list[IncumbentOptions]:
     """
     Changes of each running job that could pay.
@@ -72,7 +73,8 @@ def incumbent_options(
     Preempting or shrinking a job can pay in three cases:
 
     - a candidate has enough priority and could use one of its nodes, its quota in the same queue tree
-      (`trees` has the root of each limited tree), or its power if racks are `capped`;
+      (`trees` has the root of each limited tree; a job without GPUs needs quota only with `further_quotas`),
+      or its power if racks are `capped`;
     - a candidate has a claim on what the job holds;
     - the job must leave its nodes.
 
@@ -84,7 +86,7 @@ def incumbent_options(
     for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
     in_tree: dict[str, int] = {}
     for candidate in wanting:
-        if candidate.job.queue in trees and candidate.job.request.needs_gpu:
+        if candidate.job.queue in trees and (further_quotas or candidate.job.request.needs_gpu):
             root = trees[candidate.job.queue]
             in_tree[root] = max(in_tree.get(root, 0), candidate.job.priority)
     on_node = {

@@ -141,14 +141,18 @@ class Classifier:
 
     def _within_quota(self, candidate: JobCandidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
         """
-        Options without the GPU models on which the job alone exceeds a limit of its queue.
+        Options without the GPU models on which the job alone exceeds a limit of its queue; none if that is a
+        limit of CPU cores or memory.
 
         The job never starts there, but the linear relaxation would start a fraction of it.
         """
         job = candidate.job
-        needed = job.request.total_gpu_milli * candidate.minimum
+        needed = job.request.quota.times(candidate.minimum)
         models = {option.gpu_model for option in options if option.gpu_model is not None}
-        allowed = {None, *self._room.alone(job.queue, needed, models).gpu_models}
+        answer = self._room.alone(job.queue, needed, models)
+        if answer.shortage is not None:
+            return ()
+        allowed = {None, *answer.gpu_models}
         return tuple(option for option in options if option.gpu_model in allowed)
 
     def _settled(self, drafts: list[_Draft]) -> list[_Draft]:

@@ -10,6 +10,8 @@ for the GPU model of the running job:
   entitled to. A queue without a quota is entitled to nothing.
 - The job's queue, or one above it below that ancestor, is entitled to its usage plus the job's fewest GPUs.
 
+Quotas of CPU cores and memory limit what queues hold; what they lend is not reclaimed.
+
 Jobs directly in a queue with child queues count as if they were in one more child, with the queue's own
 nominal quota. Queues without a common ancestor have the cluster in common.
 """
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.problem.problem import Guarantee, QueueBudget
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, gpu_resources, is_gpu_model, queue_limits, quota_resources
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
 
 
 def queue_budgets(snapshot: Snapshot, usage: Usage, returns: Releases) -> tuple[QueueBudget, ...]:
-    """Budgets of all GPU models together, then of each model with a quota."""
+    """Budgets of all GPU models together, of each model with a quota, then of CPU cores and memory."""
     queues = [queue.name for queue in snapshot.queues]
     position = {name: index for index, name in enumerate(queues)}
     found = []
-    for resource in _resources(snapshot.queues):
+    for resource in quota_resources(snapshot.queues):
         limits = queue_limits(snapshot.queues, resource)
         own = usage_of_resource(usage, resource)
         total = limits.usage(own)
@@ -80,7 +82,7 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
             top = above
             trail.append(top)
         root |= dict.fromkeys(trail, root.get(top, top))
-    limited = {root[queue.name] for queue in snapshot.queues if queue.quota or queue.gpu_models}
+    limited = {root[queue.name] for queue in snapshot.queues if queue.limited}
     return {name: top for name, top in root.items() if top in limited}
 
 
@@ -120,7 +122,7 @@ def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int,
     if not any(quotas):
         return
     nominal, reclaiming = contested_quotas(snapshot, policy), Reclaiming(snapshot, policy)
-    for resource in _resources(snapshot.queues):
+    for resource in gpu_resources(snapshot.queues):
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
             guarantee = (quota.guarantee if quota else None) or 0
@@ -141,10 +143,6 @@ def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, i
                 (min_requested_gpu_milli(job), job.request.total_gpu_milli * job.gang.maximum)
             )
     return asked
-
-
-def _resources(queues: tuple[Queue, ...]) -> tuple[str, ...]:
-    return (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models}))
 
 
 def _subtrees(queues: tuple[Queue, ...], names: set[str]) -> dict[str, list[str]]:
@@ -227,7 +225,8 @@ class Reclaiming:
 
     def borrows(self, queue: str) -> bool:
         """True if a queue, with all queues below it, holds more than it is entitled to."""
-        models = {model for model, milli in self._usage.get(queue, {}).items() if milli}
+        usage: Mapping[str, int] = self._usage.get(queue, {})
+        models = {model for model, milli in usage.items() if milli and is_gpu_model(model)}
         return any(self._lends((queue, False), resource) for resource in (ALL_MODELS, *sorted(models)))
 
     def _lends(self, level: _Level, resource: str) -> bool:

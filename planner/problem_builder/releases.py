@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.problem.problem import ReplicaRelease
-from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,14 +47,15 @@ class Releases:
     def by_queue(
         self, resource: str, position: Mapping[str, int]
     ) -> tuple[tuple[int, int, int, int | None], ...]:
-        """(slot, queue, thousandths of GPUs, incumbent) of one GPU model or of `ALL_MODELS`, by slot."""
+        """(slot, queue, amount, incumbent) of one resource with quotas, by slot."""
         given: Counter[tuple[int, int, int]] = Counter()
-        for slot, job, replica, gpus in self._on_gpus():
-            if resource in (ALL_MODELS, gpus.model):
-                given[slot, position[job.queue], self._number(job)] += replica.quota_milli
+        for slot, job, replica in self._replicas():
+            node = self._cluster.node_by_name.get(replica.node)
+            if node is not None and (amount := replica.quota_on(node.gpu_model, resource)):
+                given[slot, position[job.queue], self._number(job)] += amount
         return tuple(
-            (slot, queue, milli, None if number < 0 else number)
-            for (slot, queue, number), milli in sorted(given.items())
+            (slot, queue, amount, None if number < 0 else number)
+            for (slot, queue, number), amount in sorted(given.items())
         )
 
     def by_rack(self) -> dict[Rack, tuple[tuple[int, int, int | None], ...]]:

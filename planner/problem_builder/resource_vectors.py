@@ -28,8 +28,12 @@ POWER: Final = "GPU power in thousandths of GPUs"
 class ResourceVectors:
     """The countable resources of one problem, with demand and free amounts."""
 
-    def __init__(self, cluster: Cluster, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
+    def __init__(
+        self, cluster: Cluster, nodes: Iterable[Node], jobs: Iterable[Job], *, further_quotas: bool = False
+    ) -> None:
         self._cluster = cluster
+        self._further_quotas = further_quotas
+        """True if a queue has a quota of anything but GPUs, so that requests of that count."""
         self._further = sorted({name for job in jobs for name in job.request.resources})
         self._freed: dict[object, Shape] = {}
         self.capped = any(power_cap_milli(node) < node.gpu_count * MILLI for node in nodes)
@@ -48,6 +52,7 @@ class ResourceVectors:
             gpu_milli=request.gpu_milli,
             amounts=self._amounts(request, job, request.total_gpu_milli),
             mig=tuple(sorted(request.mig.items())) if request.mig else (),
+            further_quota=self._further_quota(request),
         )
 
     def full_request(self, job: Job) -> tuple[int, ...]:
@@ -69,8 +74,12 @@ class ResourceVectors:
                 gpu_milli=sum(shares),
                 amounts=self.held(replica, job),
                 mig=tuple(sorted(Counter(slices).items())),
+                further_quota=self._further_quota(replica),
             )
         return self._freed[key]
+
+    def _further_quota(self, held: Replica | ResourceRequest) -> tuple[int, ...]:
+        return held.quota[1:] if self._further_quotas else ()
 
     def held(self, replica: Replica, job: Job) -> tuple[int, ...]:
         """Charged amount of each resource for one replica of a running job."""

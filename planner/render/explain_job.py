@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.plan import DeadlineState
 from gpuplan.models.policy.settings import Goal
+from gpuplan.models.queue import resource_key
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import MILLI
 from gpuplan.planner.explain.explanation import RemedyKind
@@ -22,6 +23,7 @@ from gpuplan.planner.text_format import (
     format_gpus,
     format_milli,
     format_money,
+    format_thousandths,
     format_time,
     hostlist,
     join_jobs,
@@ -275,13 +277,11 @@ def _free(block: FreeBlock) -> str:
 
 
 def _quota(quota: QuotaLevel) -> str:
-    kind = f" {quota.gpu_model}" if quota.gpu_model else ""
+    resource = resource_key(quota.resource, quota.gpu_model)
     short = " (too few)" if quota.binds else ""
-    return (
-        f"{quota.queue} uses {format_milli(quota.used_milli)} of "
-        f"{format_milli(quota.limit_milli)}{kind} GPUs, "
-        f"needs {format_milli(quota.needed_milli)}{short}"
-    )
+    of_limit = format_thousandths(quota.limit_milli, resource, used=quota.used_milli)
+    needed = format_thousandths(quota.needed_milli, resource).split(" ", 1)[0]
+    return f"{quota.queue} uses {of_limit}, needs {needed}{short}"
 
 
 def _ahead(stands: QueuePosition) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.queue import resource_key
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.plan.header import format_signed, short_id
 from gpuplan.planner.render.style import Tone
@@ -17,6 +19,8 @@ from gpuplan.planner.text_format import (
     format_milli,
     format_money,
     format_time,
+    format_under_label,
+    quota_label,
 )
 
 if TYPE_CHECKING:
@@ -131,7 +135,7 @@ def _queue_entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     if found.children:
         yield "has below it", ", ".join(found.children)
     for quota in found.quotas:
-        yield f"{quota.gpu_model or 'GPUs'}", _quota(quota)
+        yield quota_label(resource_key(quota.resource, quota.gpu_model)), _quota(quota)
         if quota.guarantee_milli is not None:
             yield "guarantee", _guarantee(quota, found.guarantee_note)
     yield "runs", f"{format_count(found.running, 'job')}, {found.started:,} of them started by this plan"
@@ -164,13 +168,14 @@ def _tried(found: QueueExplanation) -> str:
 
 
 def _quota(quota: QueueQuotaUse) -> str:
-    parts = [f"uses {format_milli(quota.used_milli)}"]
-    parts[0] += " without a limit" if quota.limit_milli is None else f" of {format_milli(quota.limit_milli)}"
-    parts.append(f"its own quota is {format_milli(quota.nominal_milli)}")
+    amount = partial(format_under_label, resource=resource_key(quota.resource, quota.gpu_model))
+    parts = [f"uses {amount(quota.used_milli)}"]
+    parts[0] += " without a limit" if quota.limit_milli is None else f" of {amount(quota.limit_milli)}"
+    parts.append(f"its own quota is {amount(quota.nominal_milli)}")
     if quota.borrowed_milli:
-        parts.append(f"borrows {format_milli(quota.borrowed_milli)}")
+        parts.append(f"borrows {amount(quota.borrowed_milli)}")
     if quota.unused_milli:
-        parts.append(f"leaves {format_milli(quota.unused_milli)} to others")
+        parts.append(f"leaves {amount(quota.unused_milli)} to others")
     return "; ".join(parts)
 
 

@@ -15,7 +15,7 @@ from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.job import Job
 from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import QuotaAmounts, queue_limits, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.files import load_noun
 from gpuplan.planner.sources.workload_profile import WorkloadProfile
@@ -133,7 +133,9 @@ def _started(
         count = draws.between(job.gang.minimum, job.gang.maximum) if job.gang.elastic else job.gang.maximum
         replicas = fit.find(job, replicas=count)
         held = job.request.total_gpu_milli * count
-        if replicas is None or not quotas.admit(job.queue, model_of[replicas[0].node], held):
+        if replicas is None or not quotas.admit(
+            job.queue, model_of[replicas[0].node], job.request.quota.times(count)
+        ):
             continue
         fit.take(replicas)
         placed[number] = replicas
@@ -276,16 +278,16 @@ class QuotaTracker:
     """Usage of each queue, checked against the limits of the queue tree."""
 
     def __init__(self, queues: tuple[Queue, ...]) -> None:
-        resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
-        self._limits = {resource: queue_limits(queues, resource) for resource in sorted(resources)}
+        self._limits = {resource: queue_limits(queues, resource) for resource in quota_resources(queues)}
         self._own: dict[str, dict[str, int]] = {resource: {} for resource in self._limits}
 
-    def admit(self, queue: str, gpu_model: str | None, milli: int) -> bool:
+    def admit(self, queue: str, gpu_model: str | None, asked: QuotaAmounts) -> bool:
         """Add a starting job and return True, or return False if a limit of the tree forbids it."""
         added: dict[str, dict[str, int]] = {}
-        for resource in {ALL_MODELS, gpu_model or ALL_MODELS} & self._limits.keys():
-            own = self._own[resource] | {queue: self._own[resource].get(queue, 0) + milli}
-            limits = self._limits[resource]
+        for resource, limits in self._limits.items():
+            if not (amount := asked.on(gpu_model, resource)):
+                continue
+            own = self._own[resource] | {queue: self._own[resource].get(queue, 0) + amount}
             for name, used in limits.usage(own).items():
                 limit = limits.limit[name]
                 if limit is not None and used > limit:

@@ -169,7 +169,7 @@ class _Examiner:
                 return messages.wrong_layout(needs, why)
             found = messages.too_large(self._empty.all(match), needs)
             return with_remarks(found, self._ways_out.closed_pools(job, needs))
-        smallest = job.request.total_gpu_milli * job.gang.minimum
+        smallest = job.request.quota.times(job.gang.minimum)
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
             return messages.beyond_quota(ReasonCode.EXCEEDS_MAX_QUOTA, ever.shortage)
@@ -219,7 +219,7 @@ class _Examiner:
         return self._not_chosen(job, fitting)
 
     def _quota_allows(self, job: Job, node: Node) -> bool:
-        smallest = job.request.total_gpu_milli * job.gang.minimum
+        smallest = job.request.quota.times(job.gang.minimum)
         models = (node.gpu_model,) if node.gpu_model else ()
         return self._room.now(job.queue, smallest, models).shortage is None
 

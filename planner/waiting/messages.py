@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, resource_name
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
     format_gib,
     format_gpus,
-    format_milli,
+    format_quota,
     join_first_names,
     join_jobs,
     join_with_and,
+    quota_number,
     replica_size,
 )
 from gpuplan.planner.waiting.free_capacity import (
@@ -80,21 +81,27 @@ def no_match(job: Job, match: EligibleNodes, present: set[str]) -> Reason:
 
 def beyond_quota(code: ReasonCode, found: QuotaShortage) -> Reason:
     """A quota limit blocks the job, now or in every case."""
-    kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
-    limit = f"{format_milli(found.limit)} {kind}GPU{'' if 0 < found.limit <= MILLI else 's'}"
     if code is ReasonCode.EXCEEDS_MAX_QUOTA:
-        says = f"queue {found.queue} may never hold more than {limit}"
+        says = f"queue {found.queue} may never hold more than {format_quota(found.limit, found.resource)}"
     else:
-        says = f"queue {found.queue} uses {format_milli(found.used)} of {limit}"
+        says = f"queue {found.queue} uses {format_quota(found.limit, found.resource, used=found.used)}"
+    needed = format_quota(found.needed, ALL_MODELS if is_gpu_model(found.resource) else found.resource)
     return make_reason(
         code,
-        f"needs {format_gpus(found.needed)}; {says}",
+        f"needs {needed}; {says}",
         queue=found.queue,
-        gpu_model=found.gpu_model,
-        used=print_milli(found.used),
-        limit=print_milli(found.limit),
-        needed=print_milli(found.needed),
+        **resource_numbers(found.resource),
+        used=quota_number(found.used, found.resource),
+        limit=quota_number(found.limit, found.resource),
+        needed=quota_number(found.needed, found.resource),
     )
+
+
+def resource_numbers(resource: str) -> dict[str, str]:
+    """The resource of a quota: its GPU model, empty for all models; or CPU cores (`cpus`), or `memory`."""
+    if amount_index(resource):
+        return {"resource": resource_name(resource)}
+    return {"gpu_model": resource}
 
 
 RESERVED: Final = "has room only where the plan stops jobs for others of higher priority"

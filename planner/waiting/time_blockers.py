@@ -137,7 +137,8 @@ class TimeBlockers:
         needed = job.request.total_gpu_milli
         until = self.future.slots.until(0, self.future.shortest_run_seconds(job))
         for slot in range(1, until):
-            found = self._held.room(slot).now(job.queue, needed * job.gang.minimum, models).shortage
+            asked = job.request.quota.times(job.gang.minimum)
+            found = self._held.room(slot).now(job.queue, asked, models).shortage
             if found is not None:
                 return time_messages.quota_promised(found, self.future, slot)
         if needed and self._held.places(nodes, needed, until) < job.gang.minimum:

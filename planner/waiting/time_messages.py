@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.calendar import ReservationKind
 from gpuplan.models.dependency import DependencyKind
 from gpuplan.models.plan.reason import Reason, ReasonCode
-from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.units import print_milli
 from gpuplan.planner.text_format import (
     format_count,
     format_duration,
-    format_milli,
+    format_quota,
     format_time,
     join_first_names,
     join_jobs,
+    quota_number,
 )
 from gpuplan.planner.waiting.messages import make_reason
 
@@ -203,16 +202,15 @@ def later_start_planned(*, promised: bool) -> Reason:
 
 def quota_promised(found: QuotaShortage, future: ProjectedSchedule, slot: int) -> Reason:
     """The job would fit now, but its queue's quota is promised to other jobs before the job would end."""
-    kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
     at = format_time(future.begin(slot), future.snapshot.taken_at)
     return make_reason(
         ReasonCode.NOT_CHOSEN,
-        f"would fit, but from {at} on queue {found.queue} holds {format_milli(found.used)} of "
-        f"{format_milli(found.limit)} {kind}GPUs for others",
+        f"would fit, but from {at} on queue {found.queue} holds "
+        f"{format_quota(found.limit, found.resource, used=found.used)} for others",
         queue=found.queue,
-        used=print_milli(found.used),
-        limit=print_milli(found.limit),
-        needed=print_milli(found.needed),
+        used=quota_number(found.used, found.resource),
+        limit=quota_number(found.limit, found.resource),
+        needed=quota_number(found.needed, found.resource),
     )
 
 

@@ -150,14 +150,14 @@ def count_upper_bound(snapshot: Snapshot, policy: Policy, job: Job, most: int) -
     nodes = _without_those_it_avoids(snapshot, job, nodes)
     replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
     rooms = QuotaHeadroom(snapshot, snapshot.running_placements)
-    each = job.request.total_gpu_milli * job.gang.minimum
+    each = job.request.quota.times(job.gang.minimum)
 
     def within(models: tuple[str, ...], copies: int) -> bool:
-        return rooms.now(job.queue, copies * each, models).shortage is None
+        return rooms.now(job.queue, each.times(copies), models).shortage is None
 
     most = min(most, _apart(job, nodes, replicas, most))
     if not job.request.needs_gpu:
-        return min(most, _gangs(job, nodes, replicas))
+        return _largest(min(most, _gangs(job, nodes, replicas)), partial(within, ()))
     found = 0
     # A gang runs on one GPU model; single replicas are counted model by model too, for the quotas.
     for model in match.gpu_models:

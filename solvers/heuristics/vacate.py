@@ -123,7 +123,7 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
         fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
     ):
         return False
-    if not back or ledger.queues.return_headroom(incumbent) < incumbent.shape.quota_milli * len(back):
+    if not back or ledger.queues.return_headroom(incumbent) < len(back):
         return False
     # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):

@@ -203,7 +203,7 @@ def quota(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """usage[r,q] ≤ limit[r,q];  spill[r,q] ≥ usage[r,q] − kept[r,q]."""
     for budget in problem.budgets:
         usage: dict[int, list[Term]] = defaultdict(list)
-        for queue, column, milli in x.usage(budget.counts):
+        for queue, column, milli in x.usage(budget.resource):
             usage[queue].append((column, milli))
         for queue in budget.leaves_first:
             if (parent := budget.parent[queue]) is not None:

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry, profile_milli
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY
 from gpuplan.models.units import MILLI
 from tests.oracle.encoding import encoded
 from tests.oracle.index import SLICES, Candidate, ReferenceIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.mig import MigGeometry
     from gpuplan.models.plan.solution import DesiredState
+    from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import AffinityNeighbour
 
 Entity: TypeAlias = "tuple[str, str, tuple[Hashable, ...]]"
@@ -150,11 +152,9 @@ class ReferenceColumns(ReferenceIndex):
             if hold.node is not None and self.domain(level, hold.node) == domain
         ]
 
-    def usage(
-        self, counts: Callable[[str | None], bool], below: VictimView | None = None
-    ) -> Iterator[tuple[int, int, int]]:
+    def usage(self, resource: str, below: VictimView | None = None) -> Iterator[tuple[int, int, int]]:
         """
-        (queue, column, thousandths of GPUs) of everything that takes GPUs that count, or gives back.
+        (queue, column, amount) of everything that takes a resource with quotas, or gives back.
 
         With `below`, only what is of the classes that it binds, and what is given back to those.
         """
@@ -162,15 +162,23 @@ class ReferenceColumns(ReferenceIndex):
             if below is not None and not below.binds(candidate.job_class):
                 continue
             for option in candidate.job_class.options:
-                if counts(option.gpu_model):
-                    for node in self.nodes(option):
-                        for column, milli in self.gpu_milli(candidate, node):
-                            yield candidate.job_class.queue, column, milli
+                for node in self.nodes(option):
+                    for column, amount in self._taken(candidate, option.gpu_model, node, resource):
+                        yield candidate.job_class.queue, column, amount
         for index, incumbent in enumerate(self.problem.incumbents):
-            if incumbent.shape.quota_milli and counts(incumbent.gpu_model):
+            if amount := held_of(incumbent, resource):
                 for position in range(len(incumbent.holds)):
                     for column in self.leaving_to(index, position, below):
-                        yield incumbent.queue, column, -incumbent.shape.quota_milli
+                        yield incumbent.queue, column, -amount
+
+    def _taken(
+        self, candidate: Candidate, model: str | None, node: int, resource: str
+    ) -> Iterable[tuple[int, int]]:
+        if resource in (CPUS, MEMORY):
+            amount = candidate.job_class.shape.quota[1 + (resource == MEMORY)]
+            return [(self["replicas", *candidate.key, node], amount)]
+        counts = model is not None and resource in (ALL_MODELS, model)
+        return self.gpu_milli(candidate, node) if counts else ()
 
     def free_gpus(self, node: int) -> tuple[int, list[Term]]:
         """Wholly free GPUs of a node, not in MIG mode, while it exists: a constant and terms."""
@@ -233,3 +241,11 @@ def _pairs(
         for b in entities[number + 1 :]
         if a[0] != b[0] and (a[1], b[1]) in ((one, other), (other, one))
     ]
+
+
+def held_of(incumbent: Incumbent, resource: str) -> int:
+    """What one replica of a running job holds of a resource with quotas."""
+    if resource in (CPUS, MEMORY):
+        return incumbent.shape.quota[1 + (resource == MEMORY)]
+    counts = incumbent.gpu_model is not None and resource in (ALL_MODELS, incumbent.gpu_model)
+    return incumbent.shape.quota_milli if counts else 0

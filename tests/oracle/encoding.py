@@ -191,20 +191,20 @@ class _Encoding:
         x, values = self.x, self.values
         for budget in self.problem.budgets:
             usage = list(budget.own)
-            for queue, column, milli in x.usage(budget.counts):
+            for queue, column, milli in x.usage(budget.resource):
                 usage[queue] += milli * int(values[column])
             for queue, spilled in _spilled(budget, usage):
                 values[x["spill", budget.resource, queue]] = spilled
             for number, view in enumerate(x.views):
                 usage = list(budget.own)
-                for queue, column, milli in x.usage(budget.counts, view):
+                for queue, column, milli in x.usage(budget.resource, view):
                     usage[queue] += milli * int(values[column])
                 for queue, spilled in _spilled(budget, usage):
                     values[x["spill", budget.resource, queue, number]] = spilled
         for position, guarantee in enumerate(self.problem.guarantees):
             held = guarantee.own + sum(
                 milli * int(values[column])
-                for queue, column, milli in x.usage(guarantee.counts)
+                for queue, column, milli in x.usage(guarantee.resource)
                 if queue in guarantee.queues
             )
             values[x["missing", position]] = -(-max(0, guarantee.owed - held) // MILLI)

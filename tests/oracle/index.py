@@ -174,7 +174,7 @@ class ReferenceIndex:
     def _add_terms(self) -> None:
         problem = self.problem
         asked = 2 * sum(
-            (each.job_class.maximum + 2) * each.job_class.shape.quota_milli for each in self.candidates
+            (each.job_class.maximum + 2) * sum(each.job_class.shape.quota) for each in self.candidates
         )
         for budget in problem.budgets:
             for queue in budget.leaves_first:

@@ -110,7 +110,7 @@ def drain(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
 def guarantee(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """1000 · missing[i] + held by its queues  ≥  owed."""
     for position, each in enumerate(problem.guarantees):
-        held = [(column, milli) for queue, column, milli in x.usage(each.counts) if queue in each.queues]
+        held = [(column, milli) for queue, column, milli in x.usage(each.resource) if queue in each.queues]
         terms = [*held, (x["missing", position], MILLI)]
         yield row("guarantee", (position,), terms, lower=each.owed - each.own)
 

@@ -9,6 +9,7 @@ from gpuplan.models.cluster import MigInstance
 from gpuplan.models.formulation.rows import Row, row
 from gpuplan.models.units import MILLI
 from tests.oracle.capacity import POWER
+from tests.oracle.columns import held_of
 from tests.oracle.index import SLICES
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _in_queues(
     problem: Problem, x: ReferenceColumns, budget: QueueBudget, number: int, victims: list[int]
 ) -> Iterator[Row]:
     usage: dict[int, list[Term]] = defaultdict(list)
-    for queue, column, milli in x.usage(budget.counts, x.views[number]):
+    for queue, column, milli in x.usage(budget.resource, x.views[number]):
         usage[queue].append((column, milli))
     for queue in budget.leaves_first:
         if (parent := budget.parent[queue]) is not None:
@@ -139,7 +140,7 @@ def _in_queues(
         yield row("preemption", (*key, "spill"), spilled, upper=budget.kept[queue] - budget.own[queue])
     for index in victims:
         incumbent = problem.incumbents[index]
-        if not incumbent.shape.quota_milli or not budget.counts(incumbent.gpu_model):
+        if not held_of(incumbent, budget.resource):
             continue
         preempted = [x["stop", index], x["shrink", index]]
         above: int | None = incumbent.queue

@@ -60,7 +60,9 @@ def test_every_job_has_exactly_one_action_and_the_plan_breaks_no_rule(kind):
     assert kinds_seen == {Start, Keep, Wait}
 
 
-@pytest.mark.parametrize("kind", [instances.everything, instances.everything_mixed])
+@pytest.mark.parametrize(
+    "kind", [instances.everything, instances.everything_mixed, instances.cpu_limited(instances.everything)]
+)
 def test_whatever_a_cluster_has_the_plan_says_what_the_verifier_finds(kind):
     kinds_seen = set()
     for seed in range(25):

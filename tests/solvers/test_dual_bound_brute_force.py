@@ -63,14 +63,19 @@ BOUNDS = {
 }
 
 
-def instant_world(seed):
+def instant_world(seed, make=instances.tiny):
     """(best objective, objective of doing nothing, ceiling, formulation) of an instance of one slot."""
-    instance = instances.tiny(seed)
+    instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
     problem = build_problem(snapshot, policy)
     best = best_of_all(snapshot, policy, fates=offered(problem)).objective
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
     return best, nothing, problem.ceiling, formulate(problem, Columns(problem))
+
+
+def cpu_limited_world(seed):
+    """The same with quotas of CPU cores and memory."""
+    return instant_world(seed, instances.cpu_limited(instances.tiny))
 
 
 def timed_world(seed):
@@ -86,7 +91,7 @@ def timed_world(seed):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-@pytest.mark.parametrize("world", [instant_world, timed_world])
+@pytest.mark.parametrize("world", [instant_world, cpu_limited_world, timed_world])
 def test_no_bound_is_below_the_best_plan(world, chunk):
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):

@@ -145,7 +145,7 @@ def _steps(amount: int, size: int, *, up: bool) -> int:
 
 
 def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
-    return (each for each in problem.incumbents if each.shape.quota_milli and budget.counts(each.gpu_model))
+    return (each for each in problem.incumbents if each.quota_of(budget.resource))
 
 
 def _preemptible(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
@@ -173,7 +173,7 @@ def _limited_queues(problem: Problem, budget: QueueBudget, view: VictimView) -> 
     found: set[int] = set()
     for incumbent in problem.incumbents:
         lowest = incumbent.rank == view.rank and view.keeps(incumbent)
-        if lowest and budget.counts(incumbent.gpu_model):
+        if lowest and incumbent.quota_of(budget.resource):
             above: int | None = incumbent.queue
             while above is not None:
                 found.add(above)

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 def quota(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    No queue, and no queue above it, exceeds its limit, in total and for each GPU model r with a quota.
+    No queue, and no queue above it, exceeds its limit of a resource r: of all GPUs, of one GPU model, of CPU
+    cores, or of memory.
 
         usage[r,q] = own_rq + placed[r,q] − left[r,q] + Σ_{children c} spilled[r,c]
-        placed[r,q] = Σ_{j in q, k of r} milli_j · max_j · jobs[j,k]
-        left[r,q]  = Σ_{v in q, of r} milli_v · ( held_v · (stop[v] + move[v]) + shrink[v] )
+        placed[r,q] = Σ_{j in q} amount_rjk · max_j · jobs[j,k]
+        left[r,q]  = Σ_{v in q} amount_rv · ( held_v · (stop[v] + move[v]) + shrink[v] )
         usage[r,q]  ≤  limit_rq
         spilled[r,c] = usage[r,c], or spill[r,c] ≥ usage[r,c] − kept_rc where c does not lend all its quota
 
@@ -31,10 +32,12 @@ def quota(problem: Problem, x: Columns) -> Iterator[Row]:
         new[r,c]  ≤  M · (within[r,c] + passed[r,c])
         usage[r,c]  ≤  kept_rc + M · (1 − within[r,c])
 
-    in thousandths of GPUs. new[r,q] are starts and added replicas directly in the queue, new[r,c] those of
-    its children c that lend all, passed[r,c] those of children that do not. kept_rc is the quota that c does
-    not lend, firm_rq the true limit, held_v the number of replicas of running job v. An elastic class counts
-    milli_j · replicas[i,t] instead. Limits and kept quota are those of `models.queue.QueueLimits`.
+    in thousandths of GPUs or CPU cores, or in MiB. amount_rjk is what a replica requests of r on tier k, and
+    0 if r is a GPU model other than that of the tier. new[r,q] are starts and added replicas directly in the
+    queue, new[r,c] those of its children c that lend all, passed[r,c] those of children that do not. kept_rc
+    is the quota that c does not lend, firm_rq the true limit, held_v the number of replicas of running job v.
+    An elastic class counts amount_rjk · replicas[i,t] instead. Limits and kept quota are those of
+    `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:
         terms = [[*counted] for counted in x.usage(budget.resource)]
@@ -71,9 +74,9 @@ def _passing(
     """New jobs count above a queue that lends usage upwards; `given`: within, passed, kept − own."""
     within, passed, room = given
     yield row("quota", (*key, "passed"), [*new, (within, -_most(x, new)), (passed, -_most(x, new))], upper=0)
-    most = max(0, sum(milli * x.upper[column] for column, milli in terms if milli > 0) - room)
+    most = max(0, sum(amount * x.upper[column] for column, amount in terms if amount > 0) - room)
     yield row("quota", (*key, "within"), [*terms, (within, most)], upper=room + most)
 
 
 def _most(x: Columns, terms: list[Term]) -> int:
-    return sum(milli * x.upper[column] for column, milli in terms)
+    return sum(amount * x.upper[column] for column, amount in terms)

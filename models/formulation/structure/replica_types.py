@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, is_gpu_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -120,7 +120,7 @@ def _counts_by_model(problem: Problem, queue: int) -> bool:
         return True
     for budget in problem.budgets:
         above: int | None = queue
-        while budget.resource != ALL_MODELS and above is not None:
+        while is_gpu_model(budget.resource) and above is not None:
             if budget.limit[above] is not None or budget.kept[above]:
                 return True
             above = budget.parent[above]

@@ -12,6 +12,7 @@ from gpuplan.models.formulation.time_indexed.early_release import EarlyReleases
 from gpuplan.models.formulation.time_indexed.future_capacity import FIRST_RESOURCE, SHARED, SLICES, WHOLE
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.queue import amount_index
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -213,8 +214,14 @@ def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list
     for incumbent in problem.incumbents:
         if incumbent.move is not None and incumbent.until <= slot:
             options = problem.classes[incumbent.move].options
-            if any(option.ends[0] > slot and budget.counts(option.gpu_model) for option in options):
-                held[incumbent.queue] += incumbent.quota_milli
+            shape = problem.classes[incumbent.move].shape
+            if any(
+                option.ends[0] > slot and shape.quota_on(option.gpu_model, budget.resource)
+                for option in options
+            ):
+                held[incumbent.queue] += incumbent.shape.quota[amount_index(budget.resource)] * len(
+                    incumbent.holds
+                )
     return held
 
 

@@ -96,7 +96,7 @@ class LaterStarts:
             for queue in budget.leaves_first:
                 if budget.parent[queue] is not None and budget.kept[queue] > 0:
                     for slot in range(1, problem.slots):
-                        self.spill[budget.resource, queue, slot] = new(x.most_milli)
+                        self.spill[budget.resource, queue, slot] = new(x.most_of(budget.resource))
 
     def _note_starts_of_now(self, x: ColumnsNow) -> None:
         for _, kind, tier in x.tiers():
@@ -151,14 +151,13 @@ class LaterStarts:
     def _note_quota(self, x: ColumnsNow, budget: QueueBudget) -> None:
         """Register the quota that queues regain from running jobs that leave before their end."""
         entries = list[tuple[int, int, int, int]]()
-        """(queue, slot before which the job would have ended, column, thousandths of GPUs)."""
+        """(queue, slot before which the job would have ended, column, amount)."""
         for v, incumbent in enumerate(self.problem.incumbents):
-            milli = incumbent.shape.quota_milli
-            if milli and (not budget.resource or incumbent.gpu_model == budget.resource):
+            if amount := incumbent.quota_of(budget.resource):
                 left = [(column, len(incumbent.holds)) for column in x.fates.leaves(v)]
                 left += [(x.shrink[v], 1)] if v in x.shrink else []
                 own = incumbent.queue, incumbent.until
-                entries += [(*own, column, milli * replicas) for column, replicas in left]
+                entries += [(*own, column, amount * replicas) for column, replicas in left]
         queues, until, columns, held = np.array(entries, dtype=np.int64).reshape(-1, 4).T
         there = np.arange(self.problem.slots) < until[:, None]
         places: list[Place] = [
@@ -190,13 +189,13 @@ class LaterStarts:
         """
         terms: list[list[Term]] = [[] for _ in self.problem.queues]
         fixed = list(budget.own)
-        for when, queue, milli, _ in budget.releases:
+        for when, queue, amount, _ in budget.releases:
             if when <= slot:
-                fixed[queue] -= milli
+                fixed[queue] -= amount
         for each in self.presence_classes:
-            milli = each.shape.quota_milli * each.replicas * (each.undisturbed or not undisturbed)
-            if milli and (not budget.resource or each.gpu_model == budget.resource):
-                terms[each.queue].append((each.flow.there[slot], milli))
+            amount = each.shape.quota_on(each.gpu_model, budget.resource) * each.replicas
+            if amount and (each.undisturbed or not undisturbed):
+                terms[each.queue].append((each.flow.there[slot], amount))
         for queue in range(0 if undisturbed else len(terms)):
             columns, amounts = self.gains.of([("queues", budget.resource, queue)], 0, slot)
             terms[queue] += zip(columns.tolist(), (-amounts).tolist(), strict=True)
@@ -216,7 +215,7 @@ class LaterStarts:
 
 def _what(job_class: JobClass, model: str | None, *, limited: bool) -> tuple[Any, ...]:
     """Shape, replicas, required level, queue and GPU model of a job, where these matter to other jobs."""
-    counted = limited and job_class.shape.quota_milli > 0
+    counted = limited and any(job_class.shape.quota)
     return (
         job_class.shape,
         job_class.minimum,

@@ -19,13 +19,16 @@ from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import format_amount, format_gpus, format_watts
+from gpuplan.models.verifier.messages import format_amount, format_watts
 from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
 from gpuplan.models.verifier.rules.quota import (
+    amount_of_replicas,
     held_before_and_after,
     kept_and_limit,
-    milli_of_replicas,
+    limited_resources,
+    quota_subject,
+    quota_text,
     usage_up_the_tree,
 )
 
@@ -295,8 +298,7 @@ def _beside_gpus(
 
 def _in_queues(without: _Without) -> Iterator[Violation]:
     tree = children_first(without.case.snapshot.queues)
-    models = sorted({model for queue in tree for model in queue.gpu_models})
-    for resource in (ALL_MODELS, *models):
+    for resource in limited_resources(tree):
         concerned = _above(tree, without, resource)
         kept, limit = kept_and_limit(tree, resource)
         held, after = _usage(without, resource)
@@ -305,9 +307,9 @@ def _in_queues(without: _Without) -> Iterator[Violation]:
             allowed = max(limit[queue.name], staying[queue.name])
             there = concerned[queue.name]
             if used[queue.name] > allowed and without.is_closed(there):
-                subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
-                found = f"{format_gpus(used[queue.name])} {without.beside(there)}"
-                yield Violation(Rule.PREEMPTION, subject, found, format_gpus(int(allowed)))
+                found = f"{quota_text(used[queue.name], resource)} {without.beside(there)}"
+                subject, most = quota_subject(queue, resource), quota_text(int(allowed), resource)
+                yield Violation(Rule.PREEMPTION, subject, found, most)
 
 
 def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[PreemptedJob]]:
@@ -315,7 +317,7 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, lis
     parent = {queue.name: queue.parent for queue in tree}
     found: dict[str, list[PreemptedJob]] = defaultdict(list)
     for victim in without.victims:
-        if milli_of_replicas(without.case, victim.replicas, resource):
+        if amount_of_replicas(without.case, victim.replicas, resource):
             above: str | None = victim.job.queue
             while above is not None:
                 found[above].append(victim)
@@ -324,16 +326,16 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, lis
 
 
 def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Thousandths of GPUs directly in each queue: of jobs that stay, and with new replicas added."""
+    """What is held directly in each queue: by jobs that stay, and with new replicas added."""
     case = without.case
     held = defaultdict(int, held_before_and_after(case, resource))
     after = defaultdict(int, held)
     for job, replicas, _ in without.victims:
-        held[job.queue] += milli_of_replicas(case, replicas, resource)
-        after[job.queue] += milli_of_replicas(case, replicas, resource)
+        held[job.queue] += amount_of_replicas(case, replicas, resource)
+        after[job.queue] += amount_of_replicas(case, replicas, resource)
     for job, occupant in case.changed:
-        before = milli_of_replicas(case, job.running.replicas, resource) if job.running else 0
-        now = milli_of_replicas(case, occupant.placement.replicas, resource)
+        before = amount_of_replicas(case, job.running.replicas, resource) if job.running else 0
+        now = amount_of_replicas(case, occupant.placement.replicas, resource)
         if job.name in without.names:
             after[job.queue] += max(0, now - before)
         elif occupant.change is Change.MOVED:

@@ -1,4 +1,8 @@
-"""The rule about quotas: Kueue's arithmetic as in `models.queue`, in an independent implementation."""
+"""
+The rule about quotas: Kueue's arithmetic as in `models.queue`, in an independent implementation.
+
+Amounts are thousandths of GPUs or CPU cores, or MiB of memory.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,29 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY
 from gpuplan.models.verifier.job_changes import Change
-from gpuplan.models.verifier.messages import format_gpus
-from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli, usage_of_resource
+from gpuplan.models.verifier.messages import format_amount, format_gpus
+from gpuplan.models.verifier.quota_usage import children_first, held_of_resource, usage_of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.placement import Replica
-    from gpuplan.models.queue import Queue
+    from gpuplan.models.queue import AnyQuota, Queue
     from gpuplan.models.verifier.context import Context
 
 
 def quota_limits(case: Context) -> Iterator[Violation]:
     """
-    No queue, and no queue above it, exceeds its limit, for all GPUs and for each model with quotas.
+    No queue, and no queue above it, exceeds its limit of any resource with quotas: all GPUs, one GPU model,
+    CPU cores, memory.
 
     A queue with running jobs that already exceed its limit may stay there, but nothing is added, and released
     quota is not reused. A migrated job keeps its quota; one that resumes later does not.
     """
     tree = children_first(case.snapshot.queues)
-    models = sorted({model for queue in tree for model in queue.gpu_models})
-    for resource in (ALL_MODELS, *models):
+    for resource in limited_resources(tree):
         kept, limit = kept_and_limit(tree, resource)
         used = usage_up_the_tree(tree, kept, usage_of_resource(case.usage_after, resource))
         if all(used[queue.name] <= limit[queue.name] for queue in tree):
@@ -38,35 +42,48 @@ def quota_limits(case: Context) -> Iterator[Violation]:
         for queue in tree:
             allowed = max(limit[queue.name], used_by_staying[queue.name])
             if used[queue.name] > allowed:
-                subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
-                found = format_gpus(used[queue.name])
-                yield Violation(Rule.QUOTA, subject, found, format_gpus(int(allowed)))
+                found, most = (quota_text(amount, resource) for amount in (used[queue.name], int(allowed)))
+                yield Violation(Rule.QUOTA, quota_subject(queue, resource), found, most)
+
+
+def limited_resources(queues: Iterable[Queue]) -> tuple[str, ...]:
+    """All GPUs, each GPU model with a quota, CPU cores and memory."""
+    models = {model for queue in queues for model in queue.gpu_models}
+    return (ALL_MODELS, *sorted(models), CPUS, MEMORY)
+
+
+def quota_subject(queue: Queue, resource: str) -> str:
+    """A queue, with the GPU model if the limit is that of one."""
+    return f"queue {queue.name}" + (f" on {resource}" if resource not in (ALL_MODELS, CPUS, MEMORY) else "")
+
+
+def quota_text(amount: int, resource: str) -> str:
+    """An amount of a resource in words."""
+    return format_amount(amount, resource) if resource in (CPUS, MEMORY) else format_gpus(amount)
 
 
 def held_before_and_after(case: Context, resource: str) -> dict[str, int]:
-    """Thousandths of GPUs that running jobs directly in each queue hold both before and after the plan."""
+    """What running jobs directly in each queue hold of a resource both before and after the plan."""
     held: dict[str, int] = defaultdict(int)
     for each in case.judged_placements:
         if each.job is None:
             continue
         if each.change is Change.KEPT:
-            held[each.job.queue] += milli_of_replicas(case, each.placement.replicas, resource)
+            held[each.job.queue] += amount_of_replicas(case, each.placement.replicas, resource)
         elif each.job.running and each.change is not Change.STARTED:
-            before = milli_of_replicas(case, each.job.running.replicas, resource)
-            after = milli_of_replicas(case, each.placement.replicas, resource)
+            before = amount_of_replicas(case, each.job.running.replicas, resource)
+            after = amount_of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)
     return held
 
 
-def milli_of_replicas(case: Context, replicas: Iterable[Replica], resource: str) -> int:
-    """Thousandths of GPUs that replicas hold, of one model or of all."""
-    return sum(
-        held_gpu_milli(replica)
-        for replica in replicas
-        if (node := case.nodes.get(replica.node))
-        and node.gpu_model
-        and resource in (ALL_MODELS, node.gpu_model)
-    )
+def amount_of_replicas(case: Context, replicas: Iterable[Replica], resource: str) -> int:
+    """What replicas hold of a resource."""
+    total = 0
+    for replica in replicas:
+        node = case.nodes.get(replica.node)
+        total += held_of_resource(replica, node.gpu_model if node else None, resource)
+    return total
 
 
 def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -75,7 +92,7 @@ def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], 
     kept: dict[str, float] = {}
     limit: dict[str, float] = {}
     for queue in tree:
-        quota, from_children = queue.quota_for(resource), lent[queue.name]
+        quota, from_children = _quota(queue, resource), lent[queue.name]
         if quota is None:
             subtree = sum(from_children) if from_children else inf
             lending, borrowing, kept[queue.name] = inf, inf, 0
@@ -90,8 +107,16 @@ def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], 
     return kept, limit
 
 
+def _quota(queue: Queue, resource: str) -> AnyQuota | None:
+    if resource == CPUS:
+        return queue.cpus
+    if resource == MEMORY:
+        return queue.memory
+    return queue.quota if resource == ALL_MODELS else queue.gpu_models.get(resource)
+
+
 def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
-    """Thousandths of GPUs that each queue uses: its own, and those that its children do not keep."""
+    """What each queue uses: its own, and what its children do not keep."""
     usage = {queue.name: own.get(queue.name, 0) for queue in tree}
     for queue in tree:
         if queue.parent is not None:

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.cluster import NodePool, rack_of, rack_path
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import ActionKind
-from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, resource_name
+from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import node_points
+from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.explanation import RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.relaxation import Relaxation, constant_part
-from gpuplan.planner.text_format import format_count, format_milli, format_money, node_size
+from gpuplan.planner.text_format import (
+    format_count,
+    format_money,
+    format_quota,
+    node_size,
+    quota_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +40,7 @@ def relaxations_of_cluster(question: Hypothesis, ground: PlanFeasibility) -> Ite
     for each in question.by_member():
         for lever in _around(each, ground):
             part = lever.part(lever.most)
-            if (key := (part.kind, part.subject, part.gpu_model)) not in seen:
+            if (key := (part.kind, part.subject, part.gpu_model, part.resource)) not in seen:
                 seen.add(key)
                 yield lever
 
@@ -48,16 +55,13 @@ def _around(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxatio
 
 def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
     """
-    The quotas from the job's queue up to the root, for all GPUs and for each model.
+    The quotas from the job's queue up to the root: of all GPUs, of each model, of CPU cores and of memory.
 
     If raising one alone satisfies all quotas, only one such is kept; the queue that blocks the job comes
     first.
     """
-    if not question.job.request.needs_gpu or ground.allowed_models(question):
+    if ground.is_within_quota(question):
         return []
-    needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
-    # Running jobs may hold more than the limit, if the limit was lowered after they started.
-    most = needed + sum(milli.total() for milli in ground.quotas.own(0).values())
     short = ground.shortage(question)
     by_name = {queue.name: queue for queue in question.queues}
     levers: list[Relaxation] = []
@@ -65,42 +69,46 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
     name: str | None = question.job.queue
     while name is not None:
         queue = by_name[name]
-        for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
-            if queue.quota_for(resource) is not None:
-                lever = _quota(queue, resource, most)
-                levers.append(lever)
-                if ground.allowed_models(lever.apply(question, most)):
-                    in_the_way = short is not None and short.queue == name
-                    lifting.insert(0 if in_the_way else len(lifting), lever)
+        for resource in queue.limited:
+            needed = sum(
+                job.request.quota[amount_index(resource)] * job.gang.minimum for job in question.members
+            )
+            if not needed:
+                continue
+            # Running jobs may hold more than the limit, if the limit was lowered after they started.
+            held = ground.quotas.own(0)
+            all_alike = ALL_MODELS if is_gpu_model(resource) else resource
+            lever = _quota(queue, resource, needed + sum(usage_of_resource(held, all_alike).values()))
+            levers.append(lever)
+            if ground.is_within_quota(lever.apply(question, lever.most)):
+                in_the_way = short is not None and short.queue == name
+                lifting.insert(0 if in_the_way else len(lifting), lever)
         name = queue.parent
     return lifting[:1] or levers
 
 
 def _quota(queue: Queue, resource: str, most: int) -> Relaxation:
-    quota = queue.quota_for(resource)
+    quota = queue.limits_for(resource)
     nominal = quota.nominal if quota else 0
 
     def raised(question: Hypothesis, step: int) -> Hypothesis:
         return replace(question, queues=tuple(_raise(each, step) for each in question.queues))
 
     def _raise(each: Queue, step: int) -> Queue:
-        if each.name != queue.name or (old := each.quota_for(resource)) is None:
+        if each.name != queue.name or (old := each.limits_for(resource)) is None:
             return each
-        new = old.model_copy(update={"nominal": old.nominal + step})
-        if resource == ALL_MODELS:
-            return each.model_copy(update={"quota": new})
-        return each.model_copy(update={"gpu_models": each.gpu_models | {resource: new}})
+        return each.with_quota(resource, old.model_copy(update={"nominal": old.nominal + step}))
 
     def part(step: int) -> RemedyPart:
-        kind = "" if resource == ALL_MODELS else f"{resource} "
+        by = format_quota(step, resource).split(" ", 1)[0]
         return RemedyPart(
             kind=RemedyKind.QUOTA,
             subject=queue.name,
-            gpu_model=resource,
-            before=print_milli(nominal),
-            after=print_milli(nominal + step),
-            text=f"raise the quota of queue {queue.name} by {format_milli(step)} to "
-            f"{format_milli(nominal + step)} {kind}GPUs",
+            gpu_model=resource if is_gpu_model(resource) else "",
+            resource=resource_name(resource),
+            before=quota_number(nominal, resource),
+            after=quota_number(nominal + step, resource),
+            text=f"raise the quota of queue {queue.name} by {by} to {format_quota(nominal + step, resource)}",
         )
 
     return Relaxation(most, raised, part)

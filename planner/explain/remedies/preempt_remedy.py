@@ -58,10 +58,10 @@ def jobs_in_the_way(question: Hypothesis, ground: PlanFeasibility, prices: dict[
         without = replace(question, stopped=question.stopped | party)
         if missing > 0 and ground.counting.gained(party, question, counts, enough=missing) < missing:
             continue
-        if question.job.request.needs_gpu and len(party) == 1:
+        if len(party) == 1:
             kind = ground.plan.snapshot.job_by_name[name].queue, frozenset(ground.quotas.held(name).items())
             if kind not in models:
-                models[kind] = bool(ground.allowed_models(without))
+                models[kind] = ground.is_within_quota(without)
             if not models[kind]:
                 continue
         asked += 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.diff import PromiseChange
 from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.queue import ALL_MODELS, AnyQuota, Quota, resource_key
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
@@ -18,8 +20,11 @@ from gpuplan.planner.text_format import (
     format_milli,
     format_resize,
     format_time,
+    format_under_label,
     hostlist,
     placement_size,
+    quota_label,
+    quota_thousandths,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, QueueDiff
-    from gpuplan.models.queue import Quota
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 20
@@ -201,31 +205,38 @@ def _layout_table(diff: Diff) -> Table:
     return Table(rows, ("NODE", "GPU", "LAYOUT"), f"MIG layouts: {len(rows):,} change")
 
 
-def queue_table(diff: Diff, quotas: Mapping[tuple[str, str], Quota] | None = None) -> Table:
-    """Use of all queues, over all models and per model with a quota; with the quotas if these are given."""
+def queue_table(diff: Diff, quotas: Mapping[tuple[str, str], AnyQuota] | None = None) -> Table:
+    """Use of all queues, in all and by resource with a quota; with the quotas by resource if given."""
     by_model = any(queue.gpu_model for queue in diff.queues)
+    others = any(queue.resource != "gpus" for queue in diff.queues)
     rows = []
     for queue, depth in with_depth(diff.queues):
-        quota = (quotas or {}).get((queue.queue, queue.gpu_model))
-        guarantee = quota.guarantee if quota else None
+        resource = resource_key(queue.resource, queue.gpu_model)
+        quota = (quotas or {}).get((queue.queue, resource))
+        guarantee = quota.guarantee if isinstance(quota, Quota) else None
+        amount = partial(format_under_label, resource=resource)
+        used = _change(amount(queue.used_before_milli), amount(queue.used_after_milli))
+        first = resource == ALL_MODELS
+        nominal = None if quota is None else quota_thousandths(quota.nominal, resource)
         cells = (
             _INDENT_PER_LEVEL * depth + queue.queue,
-            *((queue.gpu_model or "all",) if by_model else ()),
-            _change(format_milli(queue.used_before_milli), format_milli(queue.used_after_milli)),
-            "none" if queue.limit_milli is None else format_milli(queue.limit_milli),
-            *((_amount(quota.nominal if quota else None), _amount(guarantee)) if quotas is not None else ()),
-            "" if queue.gpu_model else _change(f"{queue.waiting_before:,}", f"{queue.waiting_after:,}"),
+            *((quota_label(resource),) if others else ()),
+            *((queue.gpu_model or "all",) if by_model and not others else ()),
+            used,
+            "none" if queue.limit_milli is None else amount(queue.limit_milli),
+            *(("" if nominal is None else amount(nominal), _amount(guarantee)) if quotas is not None else ()),
+            _change(f"{queue.waiting_before:,}", f"{queue.waiting_after:,}") if first else "",
         )
         rows.append(TableRow(cells))
     heads = (
         "Queue",
-        *(("GPU model",) if by_model else ()),
-        "GPUs used",
+        *(("Resource",) if others else ("GPU model",) if by_model else ()),
+        "Used" if others else "GPUs used",
         "Limit",
         *(("Nominal quota", "Guarantee") if quotas is not None else ()),
         "Waiting",
     )
-    return Table(rows, heads, "Queues", right=range(2 if by_model else 1, len(heads)))
+    return Table(rows, heads, "Queues", right=range(2 if by_model or others else 1, len(heads)))
 
 
 def _amount(milli: int | None) -> str:

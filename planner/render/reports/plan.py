@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
@@ -277,8 +276,8 @@ def _usage_blocks(plan: Plan, milestones: Sequence[Milestone]) -> list[Block]:
     quotas = {
         (queue.name, resource): quota
         for queue in plan.snapshot.queues
-        for resource in (ALL_MODELS, *queue.gpu_models)
-        if (quota := queue.quota_for(resource))
+        for resource in queue.limited
+        if (quota := queue.limits_for(resource))
     }
     title = "Queues, those below others indented; a queue's use counts all below it"
     return [
@@ -312,7 +311,11 @@ def _ratio(used: int, usable: int) -> float:
 
 def _queue_chart(change: Diff, plan: Plan) -> Drawing:
     """The use of each queue, with its limit and its guarantee."""
-    queues = [(queue, depth) for queue, depth in with_depth(change.queues) if queue.gpu_model == ALL_MODELS]
+    queues = [
+        (queue, depth)
+        for queue, depth in with_depth(change.queues)
+        if queue.resource == "gpus" and not queue.gpu_model
+    ]
     most = sorted(queues, key=lambda each: -max(each[0].used_before_milli, each[0].used_after_milli))
     shown = {queue.queue for queue, _ in most[:_MOST_BARS]}
     guarantees = {queue.name: queue.quota.guarantee for queue in plan.snapshot.queues if queue.quota}

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from gpuplan.models.base import Noun
 from gpuplan.models.errors import Suggestions
 from gpuplan.models.policy.policy import Policy, SolverName
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
-from gpuplan.models.queue import Quota
-from gpuplan.models.units import MILLI, Milli, Name, print_milli
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    AnyQuota,
+    CpuQuota,
+    MemoryQuota,
+    Quota,
+    QuotaResource,
+    resource_key,
+)
+from gpuplan.models.units import LARGEST_COUNT, MILLI, Milli, Name, QuotaMilli, parse_mib
 from gpuplan.planner.sources.documents.build_snapshot import validate_noun
 from gpuplan.planner.whatif.patch.world import (
     Faults,
@@ -109,8 +117,15 @@ class SetPrice(Noun):
                 del world.tariffs[name]
 
 
+_Amount: TypeAlias = Annotated[
+    QuotaMilli,
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "examples": ["11.5", "500m", "64Gi"]}]}),
+]
+"""An amount of GPUs or CPU cores in thousandths, or of memory in thousandths of MiB."""
+
+
 class SetQuota(Noun):
-    """Change a quota of a queue, over all GPU models together or for one of them."""
+    """Change a quota of a queue: of all GPUs, of one GPU model, of CPU cores or of memory."""
 
     change: Literal["set_quota"]
     """The kind of change: `set_quota`."""
@@ -118,18 +133,39 @@ class SetQuota(Noun):
     """Queue to change."""
     gpu_model: Name | None = None
     """GPU model of the quota; if absent, the quota over all models."""
-    nominal: Milli | None = None
-    """The new nominal quota in GPUs."""
+    resource: QuotaResource = "gpus"
+    """What the quota counts. Amounts are GPUs, CPU cores, or MiB or quantities such as `512Gi`."""
+    nominal: _Amount | None = None
+    """The new nominal quota."""
     factor: Milli | None = None
     """Factor on the present nominal quota."""
-    borrowing_limit: Milli | None = None
-    """The new borrowing limit in GPUs."""
-    lending_limit: Milli | None = None
-    """The new lending limit in GPUs."""
+    borrowing_limit: _Amount | None = None
+    """The new borrowing limit."""
+    lending_limit: _Amount | None = None
+    """The new lending limit."""
     guarantee: Milli | None = None
     """The new guarantee in GPUs."""
     unlimited: bool = False
     """True: the queue has no quota at all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _memory_in_mib(cls, given: Any) -> Any:
+        """Quantities of memory as numbers of MiB."""
+        if not isinstance(given, dict) or given.get("resource") != "memory":
+            return given
+        amounts = ("nominal", "borrowing_limit", "lending_limit")
+        return given | {name: parse_mib(given[name]) for name in amounts if given.get(name) is not None}
+
+    @model_validator(mode="after")
+    def _fits_its_resource(self) -> SetQuota:
+        for name in ("nominal", "borrowing_limit", "lending_limit"):
+            if self.resource != "memory" and (getattr(self, name) or 0) > LARGEST_COUNT * MILLI:
+                raise ValueError(f"expected at most {LARGEST_COUNT} as {name}")
+        for name in ("gpu_model", "guarantee"):
+            if self.resource != "gpus" and getattr(self, name) is not None:
+                raise ValueError(f"expected no {name} with resource {self.resource}: only GPUs have one")
+        return self
 
     @model_validator(mode="after")
     def _changes_something(self) -> SetQuota:
@@ -148,22 +184,17 @@ class SetQuota(Noun):
         queue = world.queues.get(self.queue)
         if queue is None:
             return
-        before = queue.quota if self.gpu_model is None else queue.gpu_models.get(self.gpu_model)
+        resource = resource_key(self.resource, self.gpu_model or ALL_MODELS)
+        before = queue.limits_for(resource)
         if self.unlimited:
             quota = None
         elif before is None and self.nominal is None:
-            of = f" for {self.gpu_model}" if self.gpu_model else ""
+            of = f" for {resource}" if resource else ""
             yield f"queue '{queue.name}' has no quota{of} to be changed; expected a nominal one."
             return
         else:
             quota = _quota(before, self)
-        if self.gpu_model is None:
-            world.queues[queue.name] = queue.model_copy(update={"quota": quota})
-            return
-        by_model = {model: each for model, each in queue.gpu_models.items() if model != self.gpu_model}
-        if quota is not None:
-            by_model[self.gpu_model] = quota
-        world.queues[queue.name] = queue.model_copy(update={"gpu_models": dict(sorted(by_model.items()))})
+        world.queues[queue.name] = queue.with_quota(resource, quota)
 
 
 class SetPolicy(Noun):
@@ -205,18 +236,23 @@ class SetSolver(Noun):
         yield from ()
 
 
-def _quota(before: Quota | None, change: SetQuota) -> Quota:
-    nominal = change.nominal
-    if nominal is None and before is not None:
-        factor = MILLI if change.factor is None else change.factor
-        nominal = before.nominal * factor // MILLI
-    limits = {
-        name: value
-        for name in ("borrowing_limit", "lending_limit", "guarantee")
+def _quota(before: AnyQuota | None, change: SetQuota) -> AnyQuota:
+    unit = MILLI if change.resource == "memory" else 1
+    stated = {
+        name: value // unit
+        for name in ("nominal", "borrowing_limit", "lending_limit", "guarantee")
         if (value := getattr(change, name)) is not None
     }
-    amount = nominal or 0
-    return (before or Quota(nominal=print_milli(amount))).model_copy(update={"nominal": amount, **limits})
+    if before is not None and change.factor is not None:
+        stated["nominal"] = before.nominal * change.factor // MILLI
+    return (before or _NO_QUOTA[change.resource]).model_copy(update=stated)
+
+
+_NO_QUOTA: Final[dict[QuotaResource, AnyQuota]] = {
+    "gpus": Quota(nominal=0),
+    "cpus": CpuQuota(nominal=0),
+    "memory": MemoryQuota(nominal=0),
+}
 
 
 def merge_documents(before: Any, stated: Any) -> Any:

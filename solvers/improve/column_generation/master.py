@@ -190,13 +190,13 @@ class Master:
             self.paid += guarantee.price * whole
 
     def _usage(self, ledger: Ledger, scope: Any) -> list[list[tuple[int, float]]]:
-        """(column, thousandths of GPUs that a job counts for) by queue, in a budget or a guarantee."""
+        """(column, amount that a job counts for) by queue, in a budget or a guarantee."""
         terms: list[list[tuple[int, float]]] = [[] for _ in ledger.problem.queues]
         for column, offer in enumerate(self._question.offers):
             job_class = ledger.problem.classes[offer.job_class]
-            milli = job_class.shape.quota_milli * offer.replicas
-            if milli and scope.counts(job_class.options[offer.options[0]].gpu_model):
-                terms[job_class.queue].append((column, float(milli)))
+            model = job_class.options[offer.options[0]].gpu_model
+            if amount := job_class.shape.quota_on(model, scope.resource) * offer.replicas:
+                terms[job_class.queue].append((column, float(amount)))
         return terms
 
     def _pass(self) -> None:

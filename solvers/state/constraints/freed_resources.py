@@ -14,7 +14,7 @@ long as one of the victims is out, every other class must also fit there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -26,8 +26,9 @@ from gpuplan.models.eligibility.preemption_order import (
     victim_views,
 )
 from gpuplan.models.problem.jobs import ClassRole, Incumbent
+from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.quota import UNLIMITED, QuotaUsage
+from gpuplan.solvers.state.constraints.quota import NOTHING_LIMITED, QuotaUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -224,7 +225,7 @@ class FreedResources:
         self._views = {
             view: _Tally(problem)
             for view in conservative_victim_views(
-                each for each in problem.incumbents if each.shape.quota_milli
+                each for each in problem.incumbents if any(each.shape.quota)
             )
         }
         self._binding: dict[tuple[int, int | tuple[int, ...]], list[_Tally]] = {}
@@ -234,24 +235,18 @@ class FreedResources:
             for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
                 self._caps[node].append((index, watts))
 
-    def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
-        """How many more portions of `replicas` replicas the class's queue may hold on this option."""
-        milli = job_class.shape.quota_milli * replicas
-        if not milli:
-            return UNLIMITED
-        known = job_class.role is ClassRole.MOVE
-        return self.room(job_class.queue, option.gpu_model, job_class, known=known) // milli
-
-    def room(self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool) -> int:
-        """Thousandths of GPUs that a queue may still take for `comer`; see `QuotaUsage.room`."""
-        views = self._binding_tallies(comer)
-        return min((view.usage.room(queue, gpu_model, known=known) for view in views), default=UNLIMITED)
+    def room(
+        self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool
+    ) -> QuotaAmounts:
+        """What a queue may still take for `comer`; see `QuotaUsage.room`."""
+        rooms = (tally.usage.room(queue, gpu_model, known=known) for tally in self._binding_tallies(comer))
+        return reduce(QuotaAmounts.least, rooms, NOTHING_LIMITED)
 
     def exceeded_limit(
-        self, queue: int, gpu_model: str | None, milli: int, comer: ClaimantOrIncumbent
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, comer: ClaimantOrIncumbent
     ) -> tuple[QueueBudget, int] | None:
-        """The first limit that `milli` more for `comer` would break; see `QuotaUsage.exceeded_limit`."""
-        found = (view.usage.exceeded_limit(queue, gpu_model, milli) for view in self._binding_tallies(comer))
+        """The first limit that these amounts for `comer` would break; see `QuotaUsage.exceeded_limit`."""
+        found = (view.usage.exceeded_limit(queue, gpu_model, asked) for view in self._binding_tallies(comer))
         return next((obstacle for obstacle in found if obstacle is not None), None)
 
     def has_power(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
@@ -269,19 +264,20 @@ class FreedResources:
         nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
         caps = {cap for node in nodes for cap, _ in self._caps.get(node, ())}
         return all(
-            tally.usage.room(incumbent.queue, incumbent.gpu_model, known=True) >= 0
+            tally.usage.room(incumbent.queue, incumbent.gpu_model, known=True).portions(incumbent.shape.quota)
+            >= 0
             and all(tally.power_left[cap] >= min(0, self._problem.power_caps[cap].left) for cap in caps)
             for view, tally in self._views.items()
             if not tally.victims and view.keeps(incumbent)
         )
 
-    def count(self, job_class: JobClass, option: Option, milli: int) -> None:
-        """Count GPUs that jobs of a class take, or give back if negative."""
+    def count(self, job_class: JobClass, option: Option, amounts: QuotaAmounts) -> None:
+        """Count what jobs of a class take, or give back if negative."""
         self.changes += 1
         new = job_class.role is not ClassRole.MOVE
         for view, tally in self._views.items():
             if view.binds(job_class):
-                tally.usage.change(job_class.queue, option.gpu_model, milli, new=new)
+                tally.usage.change(job_class.queue, option.gpu_model, amounts, new=new)
 
     def count_placed(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
         """Count a replica of a class on a site; `times` -1 removes it."""
@@ -305,10 +301,10 @@ class FreedResources:
 
     def _leave(self, index: int, positions: list[int], times: int, comer: ClaimantOrIncumbent) -> None:
         incumbent = self._problem.incumbents[index]
-        milli = incumbent.shape.quota_milli
-        for view, tally in self._views.items() if milli else ():
+        given, milli = incumbent.shape.quota.times(-times * len(positions)), incumbent.shape.quota_milli
+        for view, tally in self._views.items() if any(given) else ():
             if is_bound(view, comer):
-                tally.usage.change(incumbent.queue, incumbent.gpu_model, -times * milli * len(positions))
+                tally.usage.change(incumbent.queue, incumbent.gpu_model, given)
         for position in positions:
             if (node := incumbent.holds[position].node) is not None:
                 self._draw(node, -times * milli, comer)

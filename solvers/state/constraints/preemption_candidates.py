@@ -110,7 +110,7 @@ class PreemptionCandidates:
             victim
             for victims in self._on_node.values()
             for victim in victims
-            if budget.counts(incumbents[victim.incumbent].gpu_model)
+            if incumbents[victim.incumbent].quota_of(budget.resource)
             and queue in budget.path_to_root(incumbents[victim.incumbent].queue)
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))

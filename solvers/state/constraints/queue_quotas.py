@@ -6,11 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.state.constraints.quota import UNLIMITED, FutureQuota, QuotaLedger
+from gpuplan.models.queue import UNLIMITED
+from gpuplan.solvers.state.constraints.quota import FutureQuota, QuotaLedger
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
     from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.models.queue import QuotaAmounts
     from gpuplan.solvers.state.constraints.freed_resources import FreedResources
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
     from gpuplan.solvers.state.undo_log import UndoLog
@@ -32,8 +34,8 @@ class QueueQuotas:
         """Quotas in later slots; None if there are none."""
         self._undisturbed = None if timeline is None or not problem.may_disturb else FutureQuota(problem)
         """The same beside running jobs as they run now, see `Feasibility.undisturbed`."""
-        self._rooms: dict[tuple[int, str | None, bool, int, int], int] = {}
-        """Thousandths of GPUs that queues may still take, by what it depends on."""
+        self._rooms: dict[tuple[int, str | None, bool, int, int], QuotaAmounts] = {}
+        """What queues may still take, by what it depends on."""
         self._rooms_seen = (0, 0)
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
@@ -46,8 +48,8 @@ class QueueQuotas:
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
-        milli = job_class.shape.quota_milli * replicas
-        if not milli:
+        asked = job_class.shape.quota.times(replicas)
+        if not any(asked):
             return UNLIMITED
         seen = self.quota.changes, self._freed.changes
         if seen != self._rooms_seen:
@@ -58,8 +60,8 @@ class QueueQuotas:
         if (room := self._rooms.get(key)) is None:
             room = self.quota.room(job_class.queue, option.gpu_model, known=known)
             beside = self._freed.room(job_class.queue, option.gpu_model, job_class, known=known)
-            room = self._rooms[key] = min(room, beside)
-        return room // milli
+            room = self._rooms[key] = room.least(beside)
+        return room.portions(asked)
 
     def future_headroom(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
         """How many portions of `replicas` replicas the class's queue may reserve in all slots of a span."""
@@ -71,53 +73,61 @@ class QueueQuotas:
         return min(room, self._undisturbed.headroom(job_class, option, replicas, span))
 
     def return_headroom(self, incumbent: Incumbent) -> int:
-        """Thousandths of GPUs with which a running job may return, now and until its end."""
+        """How many replicas of a running job may return, now and until its end."""
         where = incumbent.queue, incumbent.gpu_model
-        room = min(self.quota.room(*where, known=True), self._freed.room(*where, incumbent, known=True))
-        if self.future is None or not self._has_reservations:
-            return room
-        return min(room, self.future.room(*where, (1, incumbent.until), known=True))
+        room = self.quota.room(*where, known=True).least(self._freed.room(*where, incumbent, known=True))
+        if self.future is not None and self._has_reservations:
+            room = room.least(self.future.room(*where, (1, incumbent.until), known=True))
+        return room.portions(incumbent.shape.quota)
 
     def exceeded_limit(
         self, job_class: JobClass, option: Option, replicas: int
     ) -> tuple[QueueBudget, int] | None:
         """The first limit that `replicas` more replicas would break, and the lowest queue with it."""
-        asked = job_class.queue, option.gpu_model, job_class.shape.quota_milli * replicas
+        asked = job_class.queue, option.gpu_model, job_class.shape.quota.times(replicas)
         return self.quota.exceeded_limit(*asked) or self._freed.exceeded_limit(*asked, job_class)
 
     def count(self, job_class: JobClass, option: Option, replicas: int) -> None:
         """Count replicas that start now, until their end; negative ones are removed."""
-        if milli := job_class.shape.quota_milli * replicas:
+        taken = job_class.shape.quota.times(replicas)
+        if any(taken):
             new = job_class.role is not ClassRole.MOVE
-            self._count_now(job_class.queue, option.gpu_model, milli, new=new)
+            self._count_now(job_class.queue, option.gpu_model, taken, new=new)
             if self._has_incumbents:
-                self._undo.step(self._freed.count, (job_class, option, milli), (job_class, option, -milli))
-            self._count_later(job_class.queue, option.gpu_model, milli, (1, option.ends[0]), new=new)
+                back = job_class, option, taken.times(-1)
+                self._undo.step(self._freed.count, (job_class, option, taken), back)
+            self._count_later(job_class.queue, option.gpu_model, taken, (1, option.ends[0]), new=new)
 
     def count_reserved(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> None:
         """Count replicas that are reserved in a span of slots; negative ones are removed."""
-        if milli := job_class.shape.quota_milli * replicas:
+        taken = job_class.shape.quota.times(replicas)
+        if any(taken):
             where = job_class.queue, option.gpu_model
-            self._count_later(*where, milli, span, new=True)
+            self._count_later(*where, taken, span, new=True)
             if self._undisturbed is not None and job_class.role is ClassRole.START:
                 change = partial(self._undisturbed.change, new=True)
-                self._undo.step(change, (*where, milli, span), (*where, -milli, span))
+                self._undo.step(change, (*where, taken, span), (*where, taken.times(-1), span))
 
     def count_incumbent(self, incumbent: Incumbent, replicas: int) -> None:
         """Count replicas of a running job, until its end; negative ones are removed."""
-        if milli := incumbent.shape.quota_milli * replicas:
-            self._count_now(incumbent.queue, incumbent.gpu_model, milli, new=False)
-            self._count_later(incumbent.queue, incumbent.gpu_model, milli, (1, incumbent.until), new=False)
+        taken = incumbent.shape.quota.times(replicas)
+        if any(taken):
+            self._count_now(incumbent.queue, incumbent.gpu_model, taken, new=False)
+            self._count_later(incumbent.queue, incumbent.gpu_model, taken, (1, incumbent.until), new=False)
 
     @property
     def _has_reservations(self) -> bool:
         return self._timeline is not None and bool(self._timeline.bookings)
 
-    def _count_now(self, queue: int, gpu_model: str | None, milli: int, *, new: bool) -> None:
+    def _count_now(self, queue: int, gpu_model: str | None, taken: QuotaAmounts, *, new: bool) -> None:
         change = partial(self.quota.change, new=new)
-        self._undo.step(change, (queue, gpu_model, milli), (queue, gpu_model, -milli))
+        self._undo.step(change, (queue, gpu_model, taken), (queue, gpu_model, taken.times(-1)))
 
-    def _count_later(self, queue: int, gpu_model: str | None, milli: int, span: Span, *, new: bool) -> None:
+    def _count_later(
+        self, queue: int, gpu_model: str | None, taken: QuotaAmounts, span: Span, *, new: bool
+    ) -> None:
         if self.future is not None:
             change = partial(self.future.change, new=new)
-            self._undo.step(change, (queue, gpu_model, milli, span), (queue, gpu_model, -milli, span))
+            self._undo.step(
+                change, (queue, gpu_model, taken, span), (queue, gpu_model, taken.times(-1), span)
+            )

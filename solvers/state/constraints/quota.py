@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_model
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -17,46 +18,41 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
-UNLIMITED: Final = 2**62
+NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
 
 class QuotaUsage:
-    """Usage of every queue in every budget."""
+    """Usage of every queue in every budget, in the unit of its resource."""
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
         self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
-        """Thousandths of GPUs that started and grown jobs hold, as they count at each queue."""
+        """What started and grown jobs hold, as it counts at each queue."""
         self.changes = 0
-        self._counted: dict[str | None, list[int]] = {}
+        self._counted: dict[str | None, list[tuple[int, int]]] = {}
         self._paths: dict[tuple[int, int], list[int]] = {}
         """A queue and all queues above it, the root first, by budget and queue."""
 
-    def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
-        """How many more portions of `replicas` replicas the class's queue may hold on this option."""
-        milli = job_class.shape.quota_milli * replicas
-        if milli == 0:
-            return UNLIMITED
-        return self.room(job_class.queue, option.gpu_model, known=job_class.role is ClassRole.MOVE) // milli
-
-    def room(self, queue: int, gpu_model: str | None, *, known: bool) -> int:
+    def room(self, queue: int, gpu_model: str | None, *, known: bool) -> QuotaAmounts:
         """
-        Thousandths of GPUs of a model that a queue may still take.
+        What a queue may still take, with GPUs of a model.
 
         A `known` job ran before. It may be there although a queue holds too much, as long as no new job
         counts there.
         """
-        return min(
-            (self._available(index, queue, known=known) for index in self.counting(gpu_model)),
-            default=UNLIMITED,
-        )
+        room = list(NOTHING_LIMITED)
+        for index, counted in self.counting(gpu_model):
+            room[counted] = min(room[counted], self._available(index, queue, known=known))
+        return QuotaAmounts(*room)
 
-    def exceeded_limit(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
-        """The first limit that `milli` more thousandths of GPUs would break, and the lowest queue with it."""
+    def exceeded_limit(
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts
+    ) -> tuple[QueueBudget, int] | None:
+        """The first limit that these amounts more would break, and the lowest queue with it."""
         for budget, usage in zip(self._budgets, self._usage, strict=True):
             above: int | None = queue
-            amount = milli if budget.counts(gpu_model) else 0
+            amount = asked.on(gpu_model, budget.resource)
             while above is not None and amount > 0:
                 limit = budget.firm[above]
                 if limit is not None and usage[above] + amount > limit:
@@ -66,13 +62,13 @@ class QuotaUsage:
                 above = budget.parent[above]
         return None
 
-    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
-        """Count GPUs taken, or given back if negative, at a queue and every queue above."""
+    def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
+        """Count what is taken, or given back if negative, at a queue and every queue above."""
         self.changes += 1
-        for index in self.counting(gpu_model):
+        for index, counted in self.counting(gpu_model):
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
-            amount = milli
+            amount = amounts[counted]
             while above is not None and amount:
                 spilled = max(0, usage[above] - budget.kept[above])
                 usage[above] += amount
@@ -81,7 +77,7 @@ class QuotaUsage:
                 above = budget.parent[above]
 
     def held(self, index: int) -> list[int]:
-        """Thousandths of GPUs held directly in each queue in a budget: its usage without what was lent."""
+        """What is held directly in each queue in a budget: its usage without what was lent."""
         budget, usage = self._budgets[index], self._usage[index]
         own = list(usage)
         for queue, parent in enumerate(budget.parent):
@@ -89,11 +85,13 @@ class QuotaUsage:
                 own[parent] -= max(0, usage[queue] - budget.kept[queue])
         return own
 
-    def counting(self, gpu_model: str | None) -> list[int]:
-        """Indices of the budgets in which GPUs of a model count."""
+    def counting(self, gpu_model: str | None) -> list[tuple[int, int]]:
+        """(index of a budget, position of its amount) where jobs on GPUs of a model count."""
         if gpu_model not in self._counted:
             self._counted[gpu_model] = [
-                index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
+                (index, amount_index(budget.resource))
+                for index, budget in enumerate(self._budgets)
+                if budget.resource == gpu_model or not is_gpu_model(budget.resource)
             ]
         return self._counted[gpu_model]
 
@@ -130,12 +128,12 @@ class QuotaLedger(QuotaUsage):
         self.points = 0
         """Price of unmet guarantees that changes have saved, in points."""
 
-    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
-        """Count GPUs taken, or given back if negative, at a queue, every queue above, and guarantees."""
-        super().change(queue, gpu_model, milli, new=new)
+    def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
+        """Count what is taken, or given back if negative, at a queue, every queue above, and guarantees."""
+        super().change(queue, gpu_model, amounts, new=new)
         for index in self.guarantees_of(queue, gpu_model):
             before = _gpus(self._missing[index])
-            self._missing[index] -= milli
+            self._missing[index] -= amounts.gpu_milli
             self.points += self._price[index] * (before - _gpus(self._missing[index]))
 
     @property
@@ -182,36 +180,37 @@ class FutureQuota:
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int, span: tuple[int, int]) -> int:
         """How many more portions of `replicas` replicas the class's queue may hold in all slots of a span."""
-        milli = job_class.shape.quota_milli * replicas
-        if milli == 0:
+        asked = job_class.shape.quota.times(replicas)
+        if not any(asked):
             return UNLIMITED
-        return (
-            self.room(job_class.queue, option.gpu_model, span, known=job_class.role is ClassRole.MOVE)
-            // milli
-        )
+        known = job_class.role is ClassRole.MOVE
+        return self.room(job_class.queue, option.gpu_model, span, known=known).portions(asked)
 
-    def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> int:
-        """Thousandths of GPUs of a model that a queue may still take in a span; see `QuotaUsage.room`."""
-        if span[1] <= span[0]:
-            return UNLIMITED
-        return min(
-            (
-                int(self._available(index, queue, slice(*span), known=known).min())
-                for index, budget in enumerate(self._budgets)
-                if budget.counts(gpu_model)
-            ),
-            default=UNLIMITED,
-        )
+    def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> QuotaAmounts:
+        """What a queue may still take in a span, with GPUs of a model; see `QuotaUsage.room`."""
+        room = list(NOTHING_LIMITED)
+        for index, budget in enumerate(self._budgets) if span[1] > span[0] else ():
+            if budget.resource == gpu_model or not is_gpu_model(budget.resource):
+                counted = amount_index(budget.resource)
+                available = int(self._available(index, queue, slice(*span), known=known).min())
+                room[counted] = min(room[counted], available)
+        return QuotaAmounts(*room)
 
     def change(
-        self, queue: int, gpu_model: str | None, milli: int, span: tuple[int, int], *, new: bool = False
+        self,
+        queue: int,
+        gpu_model: str | None,
+        amounts: QuotaAmounts,
+        span: tuple[int, int],
+        *,
+        new: bool = False,
     ) -> None:
-        """Count GPUs taken in a span of slots, or given back if negative, up the queue tree."""
+        """Count what is taken in a span of slots, or given back if negative, up the queue tree."""
         where = slice(*span)
         for budget, usage, newcomers in zip(self._budgets, self._usage, self._newcomers, strict=True):
-            if budget.counts(gpu_model) and span[1] > span[0]:
+            if span[1] > span[0] and (counted := amounts.on(gpu_model, budget.resource)):
                 above: int | None = queue
-                amount = np.full(span[1] - span[0], milli, dtype=np.int64)
+                amount = np.full(span[1] - span[0], counted, dtype=np.int64)
                 while above is not None and amount.any():
                     amount = self._count(budget, usage, newcomers if new else None, above, where, amount)
                     above = budget.parent[above]

@@ -85,15 +85,15 @@ WITH_BUDGETS = 320
 
 @cache
 def posed(number):
-    """(snapshot, policy, problem) of one instance: every fourth one plain."""
+    """(snapshot, policy, problem) of one instance: a fourth plain, a fifth with quotas of CPU and memory."""
     if number >= WITH_BUDGETS:
         snapshot, policy = budget_worlds.world(number)
         return snapshot, policy, build_problem(snapshot, policy)
+    limited = instances.cpu_limited if number % 5 == 3 else lambda make: make
     if number % 4 == 0:
-        snapshot = (instances.mixed if number % 8 else instances.divisible)(number)
+        snapshot = limited(instances.mixed if number % 8 else instances.divisible)(number)
         return snapshot, instances.POLICY, build_problem(snapshot, instances.POLICY)
-    make = instances.everything_mixed if number % 2 else instances.everything
-    instance = make(number)
+    instance = limited(instances.everything_mixed if number % 2 else instances.everything)(number)
     return instance.snapshot, instance.policy, build_problem(instance.snapshot, instance.policy)
 
 
@@ -153,6 +153,21 @@ def test_plain_model_and_verifier_agree_family_by_family():
     rarely = {rule: seen[rule] for rule in (*COMPARED, *ALONE) if not 8 <= seen[rule] <= most * 9 // 10}
     assert rarely == {}, seen
     assert {rule.value for rule in Rule} == {*COMPARED, *ALONE, *NOT_ROWS}
+
+
+def test_quotas_of_cpu_cores_and_memory_are_broken_and_kept():
+    told = Counter()
+    for snapshot, policy, target, *_ in random_targets():
+        limited = any(queue.cpus or queue.memory for queue in snapshot.queues)
+        found = {
+            unit
+            for violation in judged(snapshot, policy, target).violations
+            for unit in ("CPU core", "MiB of memory")
+            if violation.rule is Rule.QUOTA and unit in violation.found
+        }
+        told.update(found or (["kept"] if limited and len(target.placements) > 1 else []))
+
+    assert min(told["CPU core"], told["MiB of memory"], told["kept"]) >= 20, told
 
 
 def test_bounds_of_columns_are_wide_enough_for_every_target():

@@ -94,3 +94,13 @@ def test_a_job_that_scales_on_a_gpu_model_where_it_cannot_run():
     (found,) = warnings(nodes=cluster(2), jobs=[one])
 
     assert figures(found) == "a H100 H100-80GB"
+
+
+def test_quotas_of_cpu_cores_and_memory_beyond_the_cluster():
+    queues = [queue("a", cpus=100, memory="600Gi"), queue("b", cpus=100, memory="600Gi")]
+
+    cores, memory = warnings(nodes=cluster(2), queues=queues)
+
+    assert figures(cores) == "200 192"
+    assert figures(memory) == "1200 1024"
+    assert warnings(nodes=cluster(3), queues=queues) == ()

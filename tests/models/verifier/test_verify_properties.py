@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_limits
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change, judge_placement
 from gpuplan.models.verifier.objective import TERMS
@@ -127,7 +127,11 @@ def test_gpus_are_overfull_exactly_where_a_plain_count_says_so(data):
 @few
 @given(st.data())
 def test_quotas_agree_with_the_arithmetic_that_solvers_use(data):
-    """Two statements of the same rules: the recurrence in models.queue and the verifier's own."""
+    """
+    Two statements of the same rules: the recurrence in models.queue and the verifier's own.
+
+    A job with a GPU holds a core and 1000 MiB for each GPU, so that all amounts are the same.
+    """
     tree = data.draw(queue_trees())
     names = st.sampled_from([queue.name for queue in tree])
     use = st.dictionaries(names, st.integers(1, 8000), max_size=4)
@@ -139,24 +143,25 @@ def test_quotas_agree_with_the_arithmetic_that_solvers_use(data):
             for part, held in (("whole", [MILLI] * whole), ("share", [share] if share else [])):
                 if held:
                     gpus = tuple(GpuShare(index=index, milli=each) for index, each in enumerate(held))
-                    where = replica(f"{prefix}-{name}-{part}").model_copy(update={"gpus": gpus})
+                    amounts = {"cpu_milli": sum(held), "memory_mib": sum(held)}
+                    where = replica(f"{prefix}-{name}-{part}").model_copy(update={"gpus": gpus, **amounts})
                     asks = {"gpus": whole} if part == "whole" else {"milli": share}
-                    jobs.append(
-                        job(f"{prefix}-{name}-{part}", queue=name, at=[where] if runs else None, **asks)
-                    )
+                    one = job(f"{prefix}-{name}-{part}", queue=name, at=[where] if runs else None, **asks)
+                    jobs.append(one.model_copy(update={"request": one.request.model_copy(update=amounts)}))
                     placements.append(placement(jobs[-1].name, where))
     nodes = [node(each.name) for each in jobs]
     found = judge(snapshot(nodes=nodes, jobs=jobs, queues=tree), *placements)
 
     expected = set()
-    for resource in (ALL_MODELS, "H100-80GB"):
+    for resource in (ALL_MODELS, "H100-80GB", CPUS, MEMORY):
         limits = queue_limits(tree, resource)
         before = limits.usage(running)
         after = limits.usage({name: running.get(name, 0) + started.get(name, 0) for name in before})
         for name, limit in limits.limit.items():
             if limit is not None and after[name] > max(limit, before[name]):
-                subject = f"queue {name}" + (f" on {resource}" if resource else "")
-                expected.add((subject, f"{print_milli(after[name])} GPU"))
+                subject = f"queue {name}" + (f" on {resource}" if resource == "H100-80GB" else "")
+                text = {CPUS: f"{print_milli(after[name])} CPU core", MEMORY: f"{after[name]} MiB of memory"}
+                expected.add((subject, text.get(resource, f"{print_milli(after[name])} GPU")))
     assert {(each.subject, each.found.rstrip("s")) for each in found} == expected
 
 

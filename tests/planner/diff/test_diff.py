@@ -72,6 +72,21 @@ def test_queues_come_as_a_tree_with_usage_that_counts_against_limits():
     assert waiting["b"] == (1, 0)
 
 
+def test_quotas_of_cpu_cores_and_memory_have_rows_of_their_own():
+    queues = [queue("all", cpus=9), queue("q", parent="all", cpus=(4, 2, None), memory="8Gi")]
+    world = snapshot(queues=queues, jobs=[job("x", cpus=5, memory_gib=2)])
+
+    found = diff(drafted(world, placement("x", replica(cpus=5, memory_gib=2))))
+
+    rows = {(row.queue, row.resource): (row.used_after_milli, row.limit_milli) for row in found.queues}
+    assert rows["all", "cpus"] == (5000, 13_000)
+    assert rows["q", "cpus"] == (5000, 6000)
+    assert rows["q", "gpus"] == (0, None)
+    # Queue q may borrow without limit, so that only the limit of the tree remains.
+    assert rows["all", "memory"] == (2048_000, 8192_000)
+    assert ("q", "memory") not in rows
+
+
 def test_gpu_models_tell_what_is_usable():
     world = snapshot(
         nodes=[node(model="A"), node("n1", model="A", ready=False), node("n2", model="B", gpus=2)],

@@ -45,6 +45,21 @@ def test_every_limit_up_to_the_root_and_the_one_that_binds():
     ]
 
 
+def test_limits_of_cpu_cores_and_memory_bind_jobs_with_gpus_and_their_holders_are_told():
+    limited = queue("q", nominal=8, cpus=6, memory="4Gi")
+    work = job("w", cpus=4, memory_gib=1, at=[replica(cpus=4, memory_gib=1)])
+    world = snapshot(**ONE_NODE, queues=[limited], jobs=[work, job("a", gpus=1, cpus=3, memory_gib=3)])
+
+    found = stands(world)
+
+    assert [(each.resource, each.used_milli, each.limit_milli, each.binds) for each in found.quotas] == [
+        ("gpus", 0, 8000, False),
+        ("cpus", 4000, 6000, True),
+        ("memory", 1024_000, 4096_000, False),
+    ]
+    assert [each.job for each in found.holders] == ["w"]
+
+
 def test_jobs_that_wait_for_the_same_go_before_by_priority_and_then_by_what_they_have_left():
     """Not by points: larger jobs have more of them."""
     of = {

@@ -33,6 +33,29 @@ def test_what_a_queue_uses_borrows_and_leaves():
     assert (lender.used_milli, lender.borrowed_milli, lender.unused_milli) == (1000, 0, 3000)
 
 
+def test_quotas_of_cpu_cores_and_memory_are_told_in_their_units():
+    work = job("a", cpus=6, memory_gib=3, at=[replica("n0", cpus=6, memory_gib=3)])
+    limited = queue("q", parent="all", cpus=(4, 4, None), memory="2Gi")
+    world = snapshot(queues=[queue("all", cpus=9), limited], jobs=[work])
+    found = explain_queue(greedy_plan(world, CALM), "q")
+
+    _, cores, memory = found.quotas
+
+    told = cores.used_milli, cores.limit_milli, cores.nominal_milli, cores.borrowed_milli
+    assert (cores.resource, *told) == ("cpus", 6000, 8000, 4000, 2000)
+    assert memory.model_dump(mode="json", by_alias=True)["used"] == 3072
+    assert (memory.resource, memory.nominal_milli, memory.guarantee_milli) == ("memory", 2048_000, None)
+    text = queue_text(found, LAYOUT)
+    assert "uses 6 of 8; its own quota is 4; borrows 2" in text
+    assert "uses 3 GiB without a limit; its own quota is 2 GiB" in text
+
+
+def test_terabytes_of_memory_are_told_too():
+    found = explain_queue(greedy_plan(snapshot(queues=[queue("q", memory="9Ti")]), CALM), "q")
+
+    assert found.quotas[1].limit_milli == 9 * 1024**2 * 1000
+
+
 def test_a_guarantee_that_is_missed_says_by_how_much_and_for_what_its_jobs_wait():
     full = [old("x", *range(8), queue="r"), old("y", *range(8), node="n1", queue="r")]
     world = snapshot(queues=[queue("q", nominal=4, guarantee=3), queue("r")], jobs=[*full, job("a", gpus=2)])

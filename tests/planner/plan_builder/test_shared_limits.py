@@ -20,6 +20,7 @@ from gpuplan.planner.plan_builder.draft import draft
 from tests.planner.plan_builder.test_step_order import steps
 from tests.support.builders.build import NOW, cluster, job, node, placement, pool, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted, solution
+from tests.support.strategies.instances import quotas_of_cores, with_cores
 
 MODELS = ("A100-80GB", "H100-80GB")
 
@@ -295,6 +296,8 @@ def rules_broken(seeds, orders=4):
         draw = random.Random(seed)
         world = crowded(draw)
         goal = walk(draw, world)
+        if seed % 2:  # the same with quotas of CPU cores, a core for each GPU
+            world, goal = quotas_of_cores(world), {name: with_cores(each) for name, each in goal.items()}
         plan = drafted(world, *goal.values(), stopped={e.job for e in world.running_placements} - goal.keys())
         seen += Counter(step.type for step in changes_of(plan.actions))
         seen["waits"] += sum(len(step.after_actions) for step in changes_of(plan.actions))

@@ -20,7 +20,7 @@ from tests.support.strategies import instances, time_strategies
 from tests.support.strategies.random_targets import judged, legal_target, nothing_changed, sorted_by_job
 
 SEEDS = range(40)
-MADE = (instances.everything, instances.everything_mixed)
+MADE = (instances.everything, instances.everything_mixed, instances.cpu_limited(instances.everything))
 WITH_TIME = (*MADE, time_strategies.instance)
 
 ABSOLUTE = ("guarantee", "nominal", "fragmentation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.queue import Queue
+from gpuplan.models.queue import Queue, QuotaAmounts
 from gpuplan.planner.sources.synthetic import FirstFit, QuotaTracker
 from tests.support.builders.build import job, node
 
@@ -48,13 +48,13 @@ def test_first_fit_takes_idle_mig_instances_of_the_layout_and_makes_none():
 def test_a_model_quota_limits_what_runs_on_that_model():
     quota = QuotaTracker((Queue(name="a", gpu_models={"O": {"nominal": 1}}),))
 
-    assert quota.admit("a", "O", 1000)
-    assert not quota.admit("a", "O", 100)
-    assert quota.admit("a", "B", 5000)
+    assert quota.admit("a", "O", QuotaAmounts(1000))
+    assert not quota.admit("a", "O", QuotaAmounts(100))
+    assert quota.admit("a", "B", QuotaAmounts(5000))
 
 
 def test_a_refused_job_uses_no_quota():
     quota = QuotaTracker((Queue(name="top", quota={"nominal": 2}), Queue(name="a", parent="top")))
 
-    assert not quota.admit("a", None, 3000)
-    assert quota.admit("a", None, 2000)
+    assert not quota.admit("a", None, QuotaAmounts(3000))
+    assert quota.admit("a", None, QuotaAmounts(2000))

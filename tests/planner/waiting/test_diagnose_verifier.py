@@ -14,6 +14,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.units import print_milli
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.waiting.diagnose import waiting_reasons
 from tests.support.builders.build import (
@@ -100,7 +101,8 @@ def _breaks_quota(world, placements, waiting, node):
             for _ in range(count)
         ),
     )
-    one = Replica(node=node.name, gpus=held)
+    cpus = print_milli(waiting.request.cpu_milli)
+    one = Replica(node=node.name, gpus=held, cpus=cpus, memory_mib=waiting.request.memory_mib)
     added = Placement(job=waiting.name, replicas=(one,) * waiting.gang.minimum)
     violations = verify(world, by_value(), (*placements, added)).violations
     return any(violation.rule is Rule.QUOTA for violation in violations)

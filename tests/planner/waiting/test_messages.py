@@ -13,7 +13,8 @@ from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import MigPolicy, Policy
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, CPUS
+from gpuplan.models.queue import MEMORY as QUOTA_OF_MEMORY
 from gpuplan.models.timing.reservation_windows import ReservationWindow
 from gpuplan.planner.analysis.projected_schedule import (
     DependencyState,
@@ -43,8 +44,10 @@ from tests.support.samples.horizon_plans import HOUR, at
 
 RACK = LocalityPreference(required=Level.RACK)
 SCHEDULE = ProjectedSchedule(snapshot(), Policy(), target(snapshot()))
-LIMIT = QuotaShortage(queue="q", gpu_model=ALL_MODELS, used=6000, limit=8000, needed=4000)
-LIMIT_OF_MODEL = QuotaShortage(queue="q", gpu_model="A100", used=0, limit=1000, needed=1500)
+LIMIT = QuotaShortage(queue="q", resource=ALL_MODELS, used=6000, limit=8000, needed=4000)
+LIMIT_OF_CPUS = QuotaShortage(queue="q", resource=CPUS, used=500, limit=16000, needed=32000)
+LIMIT_OF_MEMORY = QuotaShortage(queue="q", resource=QUOTA_OF_MEMORY, used=1536, limit=65536, needed=70000)
+LIMIT_OF_MODEL = QuotaShortage(queue="q", resource="A100", used=0, limit=1000, needed=1500)
 THREE_AND_FOUR = MIG + "1g.10gb 1 3g.40gb 2"
 
 
@@ -138,6 +141,8 @@ def nodes_and_quotas():
     for code in (ReasonCode.EXCEEDS_MAX_QUOTA, ReasonCode.WAITING_FOR_QUOTA):
         yield messages.beyond_quota(code, LIMIT)
         yield messages.beyond_quota(code, LIMIT_OF_MODEL)
+        yield messages.beyond_quota(code, LIMIT_OF_CPUS)
+        yield messages.beyond_quota(code, LIMIT_OF_MEMORY)
     yield messages.too_far_apart(job(gpus=1, replicas=5, spread=Spread(level=Level.RACK, max=2)), 4, "")
     yield messages.too_far_apart(job(gpus=8, replicas=3, locality=RACK), 2, "r2")
     yield messages.too_far_apart(job(gpus=8, replicas=3, locality=RACK), 0, "r2")
@@ -186,6 +191,7 @@ def times():
     yield time_messages.later_start_planned(promised=False)
     yield time_messages.quota_promised(LIMIT, SCHEDULE, 1)
     yield time_messages.quota_promised(LIMIT_OF_MODEL, SCHEDULE, 1)
+    yield time_messages.quota_promised(LIMIT_OF_MEMORY, SCHEDULE, 1)
     yield time_messages.room_promised(promised("b"), SCHEDULE)
     yield time_messages.room_promised(promised("b", "c", "d"), SCHEDULE)
 

@@ -120,6 +120,23 @@ def test_block_model_is_exact_on_divisible_sizes(chunk):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_block_model_is_exact_with_quotas_of_cpu_cores_and_memory(chunk):
+    tally = Counter()
+    for seed in seeds(chunk, DIVISIBLE):
+        snapshot = instances.cpu_limited(instances.divisible)(seed)
+        problem = build_problem(snapshot, instances.POLICY)
+        if overfull(problem):
+            continue
+        found = cross_check(snapshot, instances.POLICY)
+        assert found.greedy <= found.exact == found.bound == found.placed, seed
+        free = cross_check(instances.divisible(seed), instances.POLICY)
+        assert found.exact <= free.exact, seed
+        tally["a quota binds"] += found.exact < free.exact
+        tally["something is placed"] += found.exact > 0
+    assert min(tally["a quota binds"], tally["something is placed"]) >= 2, tally
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_block_model_is_a_bound_on_any_sizes(chunk):
     tally = Counter()
     for seed in seeds(chunk, MIXED):

@@ -141,7 +141,11 @@ def test_older_of_equal_jobs_starts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [instances.divisible, instances.mixed], ids=["divisible", "mixed"])
+@pytest.mark.parametrize(
+    "kind",
+    [instances.divisible, instances.mixed, instances.cpu_limited(instances.mixed)],
+    ids=["divisible", "mixed", "quotas of CPU and memory"],
+)
 def test_nothing_more_fits_after_greedy_and_nothing_is_illegal(kind):
     placed = 0
     for seed in range(200):

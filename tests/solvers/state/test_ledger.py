@@ -26,7 +26,9 @@ from tests.support.harness.greedy_plans import realized
 from tests.support.strategies import instances
 
 KINDS = pytest.mark.parametrize(
-    "kind", [instances.everything, instances.everything_mixed], ids=["divisible", "mixed"]
+    "kind",
+    [instances.everything, instances.everything_mixed, instances.cpu_limited(instances.everything_mixed)],
+    ids=["divisible", "mixed", "quotas of CPU and memory"],
 )
 
 

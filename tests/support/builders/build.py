@@ -10,7 +10,7 @@ from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, Running
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.models.policy.settings import Goal, Objective
-from gpuplan.models.queue import Queue, Quota
+from gpuplan.models.queue import CpuQuota, MemoryQuota, Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -122,15 +122,37 @@ def placement(job, *replicas):
     return Placement(job=job, replicas=replicas)
 
 
-def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, guarantee=None, **models):
-    """A queue; without `nominal` it has no limit. Further keywords are nominal quotas by GPU model."""
+def queue(
+    name="q",
+    *,
+    nominal=None,
+    parent=None,
+    borrowing=None,
+    lending=None,
+    guarantee=None,
+    cpus=None,
+    memory=None,
+    **models,
+):
+    """
+    A queue; without `nominal` it has no limit of GPUs. Further keywords are nominal quotas by GPU model.
+
+    `cpus` and `memory` are nominal quotas, or (nominal, borrowing limit, lending limit).
+    """
     limits = {"borrowing_limit": borrowing, "lending_limit": lending, "guarantee": guarantee}
     return Queue(
         name=name,
         parent=parent,
         quota=None if nominal is None else Quota(nominal=nominal, **limits),
         gpu_models={model: Quota(nominal=value) for model, value in models.items()},
+        cpus=_limits(CpuQuota, cpus),
+        memory=_limits(MemoryQuota, memory),
     )
+
+
+def _limits(kind, given):
+    nominal, borrowing, lending = given if isinstance(given, tuple) else (given, None, None)
+    return None if given is None else kind(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
 
 
 def snapshot(*, nodes=None, jobs=(), queues=None, taken_at=NOW, measured=(), **about):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
-from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_limits
 from gpuplan.models.units import print_milli
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
@@ -24,11 +24,13 @@ def allowed(problem, number=0):
 
 def quotas_allow(snapshot, job, gpu_model):
     """Whether a job, as small as it may be, keeps all limits if no other is there."""
-    held = {job.queue: job.request.total_gpu_milli * job.gang.minimum}
-    every = (queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, gpu_model))
+    request, count = job.request, job.gang.minimum
+    asked = dict.fromkeys((ALL_MODELS, gpu_model), request.total_gpu_milli * count)
+    asked |= {CPUS: request.cpu_milli * count, MEMORY: request.memory_mib * count}
+    every = ((queue_limits(snapshot.queues, resource), amount) for resource, amount in asked.items())
     return all(
-        limit is None or limits.usage(held)[name] <= limit
-        for limits in every
+        limit is None or limits.usage({job.queue: amount})[name] <= limit
+        for limits, amount in every
         for name, limit in limits.limit.items()
     )
 

@@ -9,6 +9,7 @@ from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.plan.solution import DesiredState, LaterStart
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
+from gpuplan.models.units import print_milli
 from gpuplan.models.verifier.verify import verify_target
 
 MOST_JUDGED = 6_000
@@ -112,7 +113,7 @@ def _target(snapshot, slots, kept, held, chosen):
                 Replica(
                     node=name,
                     gpus=tuple(GpuShare(index=index, milli=1000) for index in indices),
-                    cpu_milli=request.cpu_milli,
+                    cpus=print_milli(request.cpu_milli),
                     memory_mib=request.memory_mib,
                 )
             )

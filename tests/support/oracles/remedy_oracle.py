@@ -162,8 +162,10 @@ def _quota(world, part):
         if part.gpu_model:
             quota = queue.gpu_models[part.gpu_model].model_copy(update={"nominal": round(part.after * MILLI)})
             return queue.model_copy(update={"gpu_models": queue.gpu_models | {part.gpu_model: quota}})
-        quota = queue.quota.model_copy(update={"nominal": round(part.after * MILLI)})
-        return queue.model_copy(update={"quota": quota})
+        field = {"gpus": "quota", "cpus": "cpus", "memory": "memory"}[part.resource]
+        unit = 1 if field == "memory" else MILLI
+        quota = getattr(queue, field).model_copy(update={"nominal": round(part.after * unit)})
+        return queue.model_copy(update={field: quota})
 
     queues = tuple(map(raised, world.snapshot.queues))
     return replace(world, snapshot=world.snapshot.model_copy(update={"queues": queues}))

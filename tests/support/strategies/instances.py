@@ -12,13 +12,14 @@ each instance; what running jobs may be subjected to is up to the policy that co
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
+from gpuplan.models.queue import ALL_MODELS, CpuQuota, MemoryQuota, Queue, Quota, queue_limits
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import MILLI
 from gpuplan.models.validation.damage import survey_damage
 from tests.support.builders import build
 from tests.support.strategies import cluster_strategies, job_strategies
@@ -176,6 +177,68 @@ def _queues(draw, *, guarantees=False):
         Queue(name="b", parent="root", quota=quota(None, 1, 6)),
         Queue(name="c", quota=quota(None, 3), gpu_models={MODELS[0]: model}),
     )
+
+
+def with_cpu_quotas(snapshot, seed, *, most=3 * CORES_PER_GPU):
+    """The same, with quotas of up to `most` CPU cores in most queues, of 8 GiB for each core, or of both."""
+    draw = random.Random(f"cpu quotas {seed}")
+    which = draw.choice(("cpus", "memory", "both"))
+
+    def limits(kind, unit):
+        if draw.random() < 0.3:
+            return None
+        return kind(
+            nominal=unit * draw.choice((0, most // 3, most // 3, most)),
+            borrowing_limit=draw.choice((None, None, 0, unit * most // 3)),
+            lending_limit=draw.choice((None, None, 0, unit * most // 3)),
+        )
+
+    queues = (
+        queue.model_copy(
+            update={
+                "cpus": limits(CpuQuota, 1) if which != "memory" else None,
+                "memory": limits(MemoryQuota, 8 * 1024) if which != "cpus" else None,
+            }
+        )
+        for queue in snapshot.queues
+    )
+    return snapshot.model_copy(update={"queues": tuple(queues)}).canonical()
+
+
+def cpu_limited(make):
+    """What makes the same instances with quotas of CPU cores and memory."""
+
+    def made(seed, **about):
+        world = make(seed, **about)
+        if isinstance(world, Instance):
+            return replace(world, snapshot=with_cpu_quotas(world.snapshot, seed))
+        return with_cpu_quotas(world, seed)
+
+    return made
+
+
+def quotas_of_cores(snapshot):
+    """The same limits on jobs of whole GPUs: each GPU comes with a core, and quotas of GPUs are of cores."""
+    jobs = []
+    for job in snapshot.jobs:
+        about = {"request": job.request.model_copy(update={"cpu_milli": MILLI * job.request.gpus})}
+        if job.running is not None:
+            about["running"] = with_cores(job.running)
+        jobs.append(job.model_copy(update=about))
+    queues = [
+        queue.model_copy(update={"quota": None, "cpus": _of_cores(queue.quota)}) for queue in snapshot.queues
+    ]
+    return snapshot.model_copy(update={"jobs": tuple(jobs), "queues": tuple(queues)}).canonical()
+
+
+def with_cores(placement):
+    """A placement, or what runs, with a CPU core for each GPU."""
+    replicas = (each.model_copy(update={"cpu_milli": MILLI * len(each.gpus)}) for each in placement.replicas)
+    return placement.model_copy(update={"replicas": tuple(replicas)})
+
+
+def _of_cores(quota):
+    return quota and CpuQuota(**quota.model_dump(mode="json", exclude={"guarantee"}))
 
 
 def _possible(*queues):

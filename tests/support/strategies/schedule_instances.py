@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from tests.support.builders import build
+from tests.support.strategies.instances import quotas_of_cores
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
@@ -153,3 +154,8 @@ def tempting(seed, *, slots=3):
     queues = [build.queue(nominal=draw.choice((None, 2 * gpus)))]
     snapshot = build.snapshot(nodes=nodes, jobs=[*running, gang, small], queues=queues, taken_at=build.NOW)
     return Timely(snapshot, policy, frozenset())
+
+
+def limited_by_cores(world):
+    """The same schedules, and as good: each GPU comes with a CPU core, and quotas of GPUs are of cores."""
+    return replace(world, snapshot=quotas_of_cores(world.snapshot))

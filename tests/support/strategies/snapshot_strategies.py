@@ -16,7 +16,7 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
-from gpuplan.models.queue import Queue, Quota
+from gpuplan.models.queue import CpuQuota, MemoryQuota, Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.validation.damage import survey_damage
 from tests.support.builders.build import NOW
@@ -127,6 +127,21 @@ QUOTAS = st.builds(
 )
 
 
+CPU_QUOTAS = st.builds(
+    CpuQuota,
+    nominal=st.sampled_from((8, 4, 16, 2, 32, 0.5, 0)),
+    borrowing_limit=LIMITS,
+    lending_limit=LIMITS,
+)
+MEMORY_LIMITS = st.sampled_from((None, None, 8 * 1024, 1000, 0))
+MEMORY_QUOTAS = st.builds(
+    MemoryQuota,
+    nominal=st.sampled_from((32 * 1024, 8 * 1024, 64 * 1024, 1000, 0)),
+    borrowing_limit=MEMORY_LIMITS,
+    lending_limit=MEMORY_LIMITS,
+)
+
+
 @st.composite
 def snapshots(draw, *, mig=False, locality=False):
     """
@@ -227,6 +242,8 @@ def queue_trees(draw, models=("H100-80GB",), *, largest=5):
                 parent=draw(st.sampled_from(parents)),
                 quota=draw(QUOTAS) if draw(COIN) else None,
                 gpu_models={model: draw(QUOTAS) for model in models if draw(ONE_IN_FOUR)},
+                cpus=draw(CPU_QUOTAS) if draw(ONE_IN_FOUR) else None,
+                memory=draw(MEMORY_QUOTAS) if draw(ONE_IN_FOUR) else None,
             )
         )
     return tuple(queues)

@@ -6,6 +6,7 @@ import pytest
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.queue import CPUS
 from tests.support.builders import build
 from tests.support.harness.family_rows import most, rows
 from tests.support.harness.portfolio_answers import answer
@@ -121,3 +122,47 @@ def planned(snapshot):
     running = {each.job for each in snapshot.running_placements}
     placed = {each.job for each in solution.target.placements}
     return Planned(solution.status, len(placed - running), len(running - placed))
+
+
+def cores(count, each, queue="q", gpus=0):
+    return [
+        build.job(f"{queue}{index}", gpus=gpus, cpus=each, memory_gib=each, queue=queue)
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_cpu_cores_and_memory_are_limited_with_gpus_and_without(gpus):
+    jobs = cores(6, 3, gpus=gpus)
+
+    assert most(build.snapshot(queues=[build.queue("q", cpus=10)], jobs=jobs), "quota") == 3
+    assert most(build.snapshot(queues=[build.queue("q", memory="13Gi")], jobs=jobs), "quota") == 4
+    assert most(build.snapshot(queues=[build.queue("q", cpus=10, memory=6144)], jobs=jobs), "quota") == 2
+
+
+@pytest.mark.parametrize(
+    ("borrowing", "lending", "fit"), [(None, None, 8), (6, None, 6), (0, None, 4), (None, 3, 5), (None, 0, 4)]
+)
+def test_a_queue_borrows_the_cpu_cores_that_its_sibling_lends(borrowing, lending, fit):
+    queues = [
+        build.queue("root"),
+        build.queue("q", parent="root", cpus=(12, borrowing, None)),
+        build.queue("other", parent="root", cpus=(12, None, lending)),
+    ]
+
+    assert most(build.snapshot(queues=queues, jobs=cores(10, 3)), "quota") == fit
+
+
+def test_no_row_is_of_cpu_cores_or_memory_without_such_a_quota():
+    keys = {
+        each.key[0]
+        for each in rows(build.snapshot(queues=[build.queue("q", nominal=1)], jobs=cores(2, 1)), "quota")
+    }
+
+    assert keys == set()
+    assert {
+        each.key[0]
+        for each in rows(
+            build.snapshot(queues=[build.queue("q", cpus=1, nominal=1)], jobs=cores(2, 1)), "quota"
+        )
+    } == {CPUS}

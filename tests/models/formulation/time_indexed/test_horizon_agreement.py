@@ -22,8 +22,9 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
+from tests.support.builders import build
 from tests.support.oracles import exhaustive_schedules
-from tests.support.strategies.schedule_instances import FEATURES, timely
+from tests.support.strategies.schedule_instances import FEATURES, limited_by_cores, timely
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ def worlds():
     """(seed, snapshot, policy, problem, columns, formulation) of every instance that is small enough."""
     found = []
     for seed in range(SEEDS):
-        world = timely(seed)
+        world = limited_by_cores(timely(seed)) if seed % 2 else timely(seed)
         problem = build_problem(world.snapshot, world.policy)
         x = Columns(problem)
         found.append((seed, world, problem, x, formulate(problem, x)))
@@ -133,3 +134,23 @@ def test_rows_of_the_horizon_that_are_missing_are_noticed(name):
         for _, _, _, _, formulation in worlds()
         if any(str(row.key[0]).startswith(name) for row in formulation.rows)
     )
+
+
+def test_quotas_of_cpu_cores_admit_the_schedules_that_quotas_of_gpus_admit():
+    """With a core for each GPU."""
+    bound = 0
+    for seed in range(SEEDS):
+        world = timely(seed, share=0.6)
+        if "quota" not in world.features:
+            continue
+        other = limited_by_cores(world)
+        free = dataclasses.replace(
+            world, snapshot=world.snapshot.model_copy(update={"queues": (build.queue(),)})
+        )
+        of_gpus, of_cores, of_none = (
+            optimum(formulate(problem, Columns(problem)))
+            for problem in (build_problem(each.snapshot, each.policy) for each in (world, other, free))
+        )
+        assert of_gpus == of_cores, seed
+        bound += of_gpus < of_none
+    assert bound >= 5

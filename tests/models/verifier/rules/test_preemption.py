@@ -258,6 +258,19 @@ def test_quota_of_one_gpu_model_is_freed_too():
     assert judge(world, placement("c", ELSEWHERE)) == beside(f"queue q on {MODEL}", "2 GPUs", "1 GPU")
 
 
+def test_quota_of_cpu_cores_is_freed_too():
+    stopped = job("v", cpus=4, priority=5, at=[replica(cpus=4)])
+    queues = [queue("q", cpus=6)]
+
+    def judge_comer(priority, cpus):
+        world = snapshot(jobs=[stopped, job("c", cpus=cpus, priority=priority)], queues=queues)
+        return judge(world, placement("c", replica("n1", cpus=cpus)))
+
+    assert judge_comer(6, 6) == ()
+    assert judge_comer(5, 2) == ()
+    assert judge_comer(5, 3) == beside("queue q", "7 CPU cores", "6 CPU cores")
+
+
 def test_quota_of_a_shrunk_job_is_freed_as_that_of_a_stopped_one():
     at = [HERE, replica(gpus=(1,))]
     world = in_queue(victim(at=at, replicas=(1, 2)), comer(5), limit=2)

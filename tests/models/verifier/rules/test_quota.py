@@ -233,3 +233,82 @@ def test_a_deep_tree_is_no_problem():
     chain[-1] = queue("q2999", parent="q2998", nominal=1)
 
     assert judge_use(chain, q2999=2) != ()
+
+
+def judge_work(queues, *waiting, running=()):
+    """Verdict if jobs (name, queue, replicas, cores, GiB) start beside running ones; on a GPU if named g."""
+    jobs, placements, free = [], [], iter(range(64))
+    for name, of, count, cpus, memory_gib in (*running, *waiting):
+        gpus = int(name.startswith("g"))
+        held = [
+            replica(gpus=tuple(next(free) for _ in range(gpus)), cpus=cpus, memory_gib=memory_gib)
+            for _ in range(count)
+        ]
+        about = {"gpus": gpus, "cpus": cpus, "memory_gib": memory_gib, "replicas": count}
+        runs = any(each[0] == name for each in running)
+        jobs.append(job(name, queue=of, at=held if runs else None, **about))
+        placements.append(placement(name, *held))
+    return judge(snapshot(nodes=[node(gpus=64)], jobs=jobs, queues=queues), *placements)
+
+
+def test_jobs_with_and_without_gpus_count_for_cpu_cores():
+    limited = [queue("q", cpus=6.5)]
+
+    assert judge_work(limited, ("a", "q", 2, 2, 0), ("g", "q", 1, 2.5, 0)) == ()
+    assert judge_work(limited, ("a", "q", 2, 2, 0), ("g", "q", 1, 2.501, 0)) == wrong(
+        "q", "6.501 CPU cores", "6.5 CPU cores"
+    )
+
+
+def test_jobs_with_and_without_gpus_count_for_memory():
+    limited = [queue("q", memory="5Gi")]
+
+    assert judge_work(limited, ("a", "q", 2, 50, 2), ("g", "q", 1, 50, 1)) == ()
+    assert judge_work(limited, ("a", "q", 2, 50, 2), ("g", "q", 1, 50, 2)) == wrong(
+        "q", "6144 MiB of memory", "5120 MiB of memory"
+    )
+
+
+def test_each_resource_has_limits_of_its_own():
+    limited = [queue("q", nominal=1, cpus=4, memory="4Gi")]
+
+    assert judge_work(limited, ("g", "q", 1, 4, 4)) == ()
+    assert judge_work(limited, ("g", "q", 1, 5, 5)) == (
+        *wrong("q", "5 CPU cores", "4 CPU cores"),
+        *wrong("q", "5120 MiB of memory", "4096 MiB of memory"),
+    )
+
+
+def test_cpu_cores_are_borrowed_and_lent_as_gpus_are():
+    def lending(limit, borrowing=None):
+        return [
+            queue("root"),
+            queue("q", parent="root", cpus=(4, borrowing, None)),
+            queue("other", parent="root", cpus=(4, None, limit)),
+        ]
+
+    assert judge_work(lending(None), ("a", "q", 1, 8, 0)) == ()
+    assert judge_work(lending(1), ("a", "q", 1, 5, 0)) == ()
+    assert judge_work(lending(1), ("a", "q", 1, 6, 0)) == wrong("root", "6 CPU cores", "5 CPU cores")
+    assert judge_work(lending(1), ("a", "q", 1, 5, 0), ("b", "other", 1, 3, 0)) == ()
+    assert judge_work(lending(None, 2), ("a", "q", 1, 7, 0)) == wrong("q", "7 CPU cores", "6 CPU cores")
+
+
+def test_running_jobs_beyond_a_cpu_quota_stay_but_nothing_is_added():
+    limited, runs = [queue("q", cpus=4)], ("r", "q", 1, 6, 0)
+
+    assert judge_work(limited, running=[runs]) == ()
+    assert judge_work(limited, ("a", "q", 1, 0, 9), running=[runs]) == ()
+    assert judge_work(limited, ("a", "q", 1, 1, 0), running=[runs]) == wrong(
+        "q", "7 CPU cores", "6 CPU cores"
+    )
+
+
+def test_running_jobs_beyond_a_quota_of_memory_stay_but_nothing_is_added():
+    limited, runs = [queue("q", memory=4096)], ("r", "q", 1, 1, 6)
+
+    assert judge_work(limited, running=[runs]) == ()
+    assert judge_work(limited, ("a", "q", 1, 9, 0), running=[runs]) == ()
+    assert judge_work(limited, ("a", "q", 1, 0, 1), running=[runs]) == wrong(
+        "q", "7168 MiB of memory", "6144 MiB of memory"
+    )

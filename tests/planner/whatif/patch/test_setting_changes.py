@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.policy.policy import Policy, SolverName
-from gpuplan.models.queue import Quota
+from gpuplan.models.queue import CpuQuota, MemoryQuota, Quota
 from tests.support.builders.build import node, pool, queue, snapshot
 from tests.support.harness.patch_helpers import after, patched, said
 
@@ -44,6 +44,25 @@ def test_quotas_are_set_multiplied_and_lifted():
     assert quota(gpu_model="T4", nominal=1).gpu_models == {"T4": Quota(nominal=1)}
     assert quota(gpu_model="T4", unlimited=True).gpu_models == {}
     assert quota(gpu_model="A10", nominal=1).gpu_models == {"A10": Quota(nominal=1), "T4": Quota(nominal=3)}
+
+
+def test_quotas_of_cpu_cores_and_memory():
+    world = snapshot(queues=[queue("q", nominal=4, cpus=(8, 2, None))])
+
+    def changed(**change):
+        return after(world, {"change": "set_quota", "queue": "q", **change}).queues[0]
+
+    assert changed(resource="cpus", factor=1.5).cpus == CpuQuota(nominal=12, borrowing_limit=2)
+    assert changed(resource="cpus", nominal="500m", lending_limit=0).cpus == CpuQuota(
+        nominal=0.5, borrowing_limit=2, lending_limit=0
+    )
+    assert changed(resource="cpus", unlimited=True).cpus is None
+    assert changed(resource="memory", nominal="64Gi").memory == MemoryQuota(nominal=65536)
+    assert changed(resource="memory", nominal=1000, borrowing_limit="1Gi").memory == MemoryQuota(
+        nominal=1000, borrowing_limit=1024
+    )
+    assert changed(resource="memory", nominal="2Ti").memory == MemoryQuota(nominal="2Ti")
+    assert changed(resource="memory", nominal=1).quota == Quota(nominal=4)
 
 
 def test_a_partial_policy_is_merged_deep():

@@ -201,7 +201,8 @@ def test_any_plan_stays_legal_and_gets_no_worse(chunk):
     """`realized` asks the verifier, and compares its objective with the ledger's."""
     better = 0
     for seed in range(chunk * 20, chunk * 20 + 20):
-        made = [instances.everything(seed), instances.everything_mixed(seed)]
+        limited = instances.cpu_limited(instances.everything)
+        made = [instances.everything(seed), instances.everything_mixed(seed), limited(seed)]
         draw = random.Random(seed)
         for each in made:
             count = len(build_problem(each.snapshot, each.policy).nodes)
@@ -240,16 +241,16 @@ def test_nothing_that_is_packed_at_random_exceeds_the_bound(chunk):
 
 
 def held_directly(ledger, budget):
-    """Thousandths of GPUs by queue, counted job by job."""
+    """Amounts of a resource by queue, counted job by job."""
     problem, own = ledger.problem, list(budget.own)
     for placed in ledger.placed.values():
         job_class = problem.classes[placed.job_class]
-        if budget.counts(placed.option.gpu_model):
-            own[job_class.queue] += job_class.shape.quota_milli * len(placed.sites)
+        each = job_class.shape.quota_on(placed.option.gpu_model, budget.resource)
+        own[job_class.queue] += each * len(placed.sites)
     for index, incumbent in enumerate(problem.incumbents):
         fate = ledger.fates[index]
-        if fate is not None and budget.counts(incumbent.gpu_model):
-            own[incumbent.queue] -= incumbent.shape.quota_milli * len(fate.given_up)
+        if fate is not None:
+            own[incumbent.queue] -= incumbent.quota_of(budget.resource) * len(fate.given_up)
     return own
 
 
@@ -257,7 +258,8 @@ def held_directly(ledger, budget):
 def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
     seen = 0
     for seed in range(40):
-        each = instances.everything(seed)
+        make = instances.cpu_limited(instances.everything) if seed % 2 else instances.everything
+        each = make(seed)
         ledger = greedy(build_problem(each.snapshot, each.policy))
         for index, budget in enumerate(ledger.problem.budgets):
             assert ledger.queues.quota.held(index) == held_directly(ledger, budget), seed
