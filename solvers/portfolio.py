@@ -19,6 +19,7 @@ from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
 from gpuplan.solvers.targets.to_target import target_of
+from gpuplan.solvers.worker import kept_server
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "solve"]
 
 
+@kept_server()
 def solve(
     problem: Problem,
     running: tuple[Placement, ...],
