@@ -113,7 +113,7 @@ class _TieredSolve:
         if foreseen is None:
             self._greedy = self._by_turns()
         for number, priority in enumerate(priorities[:-1]):
-            left = self._began + self._limits.seconds - time.monotonic()
+            left = self._began + self._limits.search_seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
                 if foreseen is None:
                     break
@@ -152,7 +152,7 @@ class _TieredSolve:
     @property
     def _deadline(self) -> float | None:
         """Deadline of greedy; None if the clock decides nothing."""
-        return None if self._limits.deterministic else self._began + self._limits.seconds
+        return None if self._limits.deterministic else self._began + self._limits.search_seconds
 
     def _hurried(self, warm: DesiredState, newcomers: frozenset[str]) -> Solution | None:
         """The last plan carried on, if there is no time to look for a better one; None if there is."""
@@ -201,7 +201,7 @@ class _TieredSolve:
         solution = solve_stage(
             asked,
             self._running,
-            replace(self._limits, seconds=seconds),
+            replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0),
             verifier_of_stage(self._check, self._served, asked),
             None,
             keeps=partial(self._served.keeps, problem=asked),
