@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from gpuplan.models.base import canonical_list, canonical_object, canonical_string, fingerprint_of, hash_of
+from gpuplan.models.base import (
+    canonical_json,
+    canonical_list,
+    canonical_object,
+    canonical_string,
+    fingerprint_of,
+    hash_of,
+)
 from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
 from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
@@ -58,11 +65,6 @@ def with_id(plan: Plan) -> Plan:
     texts = {name: canonical_list(entries) for name, entries in part_texts(plan).items()}
     content = canonical_object(plan_content(_hollow(plan)), texts)
     return plan.model_copy(update={"plan_id": hash_of(content)[:_ID_LENGTH]})
-
-
-def plan_id_of(document: dict[str, Any]) -> str:
-    """Id of a plan document: a hash of its content without times and timings."""
-    return fingerprint_of(plan_content(document))[:_ID_LENGTH]
 
 
 def uid_of(plan: Plan) -> str:
@@ -143,9 +145,10 @@ def load_with_checksum(path: str | Path) -> tuple[Plan, str]:
     place = "standard input" if str(path) == _STDIN else str(path)
     document = _parse(_read(path, place), place)
     minor = _minor_version(document, place)
-    _refuse_edited(document, place, minor)
+    texts = _canonical_members(document)
+    _refuse_edited(document, texts, place, minor)
     plan = _plan(document, place)
-    _refuse_forged(plan, document, place)
+    _refuse_forged(plan, texts, place)
     return plan, str(document["checksum"])
 
 
@@ -182,8 +185,17 @@ def _checksum_of(plan: Plan) -> str:
     return hash_of(canonical_object(_hollow(plan), texts))
 
 
-def _checksum(document: dict[str, Any]) -> str:
-    return fingerprint_of({key: value for key, value in document.items() if key != "checksum"})
+def _canonical_members(document: dict[str, Any]) -> dict[str, str]:
+    """Canonical JSON of each member, which several hashes need; empty if one has none."""
+    try:
+        return {key: canonical_json(value) for key, value in document.items() if key != "checksum"}
+    except (TypeError, ValueError, RecursionError):  # a number that is out of range, or nested too deep
+        return {}
+
+
+def _hash_of_members(texts: dict[str, str]) -> str:
+    """Hash of the document with these members."""
+    return hash_of(canonical_object({}, {key: (text,) for key, text in texts.items()}))
 
 
 class _Lines:
@@ -286,13 +298,16 @@ def _minor_version(document: dict[str, Any], place: str) -> int:
     return int(parts[1])
 
 
-def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
+def _refuse_edited(document: dict[str, Any], texts: dict[str, str], place: str, minor: int) -> None:
     found = document.get("checksum")
     try:
-        expected = _checksum(document)
-        plan_id = plan_id_of(document)
+        content = plan_content(document)
+        solution = canonical_json(content["solution"])
+        expected = _hash_of_members(texts) if texts else ""
+        members = {key: text for key, text in texts.items() if key in content}
+        plan_id = _hash_of_members(members | {"solution": solution})[:_ID_LENGTH]
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        # The solution is not an object, a text is not Unicode, or a number is out of range.
+        # The solution is not an object, or a text is not Unicode.
         expected, plan_id = "", ""
     if found != expected or not expected:
         raise TamperedError(
@@ -309,12 +324,12 @@ def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
         )
 
 
-def _refuse_forged(plan: Plan, document: dict[str, Any], place: str) -> None:
+def _refuse_forged(plan: Plan, texts: dict[str, str], place: str) -> None:
     """Refuse a plan with inconsistent parts; an editor can recompute the checksums, so these prove little."""
     found = [
         f"the {part} is not the one the plan was made from"
         for part, fingerprint in (("snapshot", plan.base.snapshot), ("policy", plan.base.policy))
-        if fingerprint_of(document[part]) != fingerprint
+        if hash_of((texts[part],)) != fingerprint
     ]
     found += contradictions(plan)
     if found:
