@@ -63,6 +63,7 @@ EXACT: Final = frozenset(
         "solvers/worker.py GRACE_SECONDS",
         "solvers/worker.py _GC_THRESHOLD",
         "solvers/worker.py _HEARTBEAT",
+        "solvers/worker.py _LENGTH_BYTES",
         "solvers/worker.py _SELF_KILL_SECONDS",
         "solvers/worker.py _STDERR_CHARACTERS",
     }

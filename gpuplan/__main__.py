@@ -1,6 +1,6 @@
 """`python -m gpuplan` is `gpuplan`."""
 
-from gpuplan.planner.cli import main
+from gpuplan.planner.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -34,6 +34,10 @@ LAST_PLAN: Final = "last plan"
 NO_SOLVER: Final = "none"
 """Solver of the plan that changes nothing."""
 
+_CEILING: Final = "ceiling"
+_UNKNOWN: Final = "unknown"
+"""Claimants of the bounds that are there without any solver."""
+
 _VIOLATION_PENALTY: Final = 10**15
 """Makes any plan without violations better than one with violations."""
 
@@ -51,6 +55,15 @@ class Limits:
     """Deterministic work; with it the clock is only a safety stop."""
     stop_gap: float = 0.0
     params: SearchParams = SearchParams()
+    reserved: float = 0.0
+    """Seconds of these that the search leaves for what comes after it."""
+    reserved_for_bound: float = 0.0
+    """Seconds that it also leaves as long as no solver has reported multipliers."""
+
+    @property
+    def search_seconds(self) -> float:
+        """Seconds from the beginning of the epoch to the end of its search."""
+        return self.seconds - self.reserved
 
     @property
     def deterministic(self) -> bool:
@@ -122,7 +135,7 @@ class EpochSearch:
             NO_SOLVER, nothing, doing_nothing if legal else doing_nothing - _VIOLATION_PENALTY
         )
         # Points of the problem are differences to changing nothing; points of a formulation are not.
-        self._bounds = {"ceiling": doing_nothing + problem.ceiling}
+        self._bounds = {_CEILING: doing_nothing + problem.ceiling}
         """Least bound by claimant; none is below a verified plan."""
 
     @contextmanager
@@ -136,8 +149,9 @@ class EpochSearch:
 
     @property
     def deadline(self) -> float:
-        """Latest instant to find the last plan, so that it can still be verified."""
-        return self.began + self.limits.seconds - self.verify_seconds
+        """Latest instant to find the last plan, so that it can still be verified, and a bound be found."""
+        for_bound = 0.0 if self.has_dual_bound else self.limits.reserved_for_bound
+        return self.began + self.limits.search_seconds - self.verify_seconds - for_bound
 
     @property
     def left(self) -> float:
@@ -177,7 +191,7 @@ class EpochSearch:
                 if bound < verification.objective:
                     self._reject_bound(claimant, self._bounds.pop(claimant))
             if not self._bounds:  # possible after a last plan that is legal but that no solver offers
-                self._bounds["unknown"] = verification.objective + _VIOLATION_PENALTY
+                self._bounds[_UNKNOWN] = verification.objective + _VIOLATION_PENALTY
         elif exact and verification.objective == self.best.objective and self.best.solver != LAST_PLAN:
             self.best = replace(self.best, solver=solver)
         self.record_milestone(stage or solver)
@@ -217,6 +231,11 @@ class EpochSearch:
     def bound(self) -> int:
         """Upper bound on all plans, from claims that were not disproved."""
         return min(self._bounds.values())
+
+    @property
+    def has_dual_bound(self) -> bool:
+        """True if a bound is known that follows from multipliers, or that a solver claimed at its end."""
+        return not self._bounds.keys() <= {_CEILING, _UNKNOWN}
 
     @property
     def objective(self) -> int:

@@ -19,6 +19,7 @@ from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts, start_firm_reservations
 from gpuplan.solvers.incumbent import LAST_PLAN, NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.interface import Headroom
+from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
@@ -80,11 +81,11 @@ def solve_stage(
     try:
         if must_keep_last_plan(search):
             search.ended = StopReason.SETTLED if settled else StopReason.TIME
-            return search.solution()
+            return _bounded(search, wanted=not enough)
         planned = _offer_start(search, start, kept)
         if not (planned or settled) and exact and _is_large(search):
             _plan_large(search)
-            return search.solution()
+            return _bounded(search, wanted=not enough)
         again = (first is None or problem.slots == 1) and not (enough and search.proven)
         if not (planned or settled) and again:
             _run_greedy(search)
@@ -94,6 +95,17 @@ def solve_stage(
         if search.best.solver == NO_SOLVER:
             raise
         search.ended = StopReason.INTERRUPTED
+    return _bounded(search, wanted=exact and not enough)
+
+
+def _bounded(search: EpochSearch, *, wanted: bool) -> Solution:
+    """The result; with a bound from multipliers found here, if no solver had the time to report any."""
+    limits = search.limits
+    exempt = limits.deterministic or search.ended is StopReason.INTERRUPTED
+    if wanted and not (exempt or search.has_dual_bound or search.proven):
+        with search.phase("bound"):
+            budget = limits.budget(time.monotonic() + limits.reserved_for_bound)
+            search.add_bound("multipliers", relaxed_here(search.problem, budget))
     return search.solution()
 
 

@@ -19,6 +19,7 @@ from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
 from gpuplan.solvers.targets.to_target import target_of
+from gpuplan.solvers.worker import kept_server
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "solve"]
 
 
+@kept_server()
 def solve(
     problem: Problem,
     running: tuple[Placement, ...],
@@ -111,7 +113,7 @@ class _TieredSolve:
         if foreseen is None:
             self._greedy = self._by_turns()
         for number, priority in enumerate(priorities[:-1]):
-            left = self._began + self._limits.seconds - time.monotonic()
+            left = self._began + self._limits.search_seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
                 if foreseen is None:
                     break
@@ -150,7 +152,7 @@ class _TieredSolve:
     @property
     def _deadline(self) -> float | None:
         """Deadline of greedy; None if the clock decides nothing."""
-        return None if self._limits.deterministic else self._began + self._limits.seconds
+        return None if self._limits.deterministic else self._began + self._limits.search_seconds
 
     def _hurried(self, warm: DesiredState, newcomers: frozenset[str]) -> Solution | None:
         """The last plan carried on, if there is no time to look for a better one; None if there is."""
@@ -199,7 +201,7 @@ class _TieredSolve:
         solution = solve_stage(
             asked,
             self._running,
-            replace(self._limits, seconds=seconds),
+            replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0),
             verifier_of_stage(self._check, self._served, asked),
             None,
             keeps=partial(self._served.keeps, problem=asked),

@@ -143,6 +143,23 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
         _LOG.warning("phase=solve broke=here", exc_info=True)
 
 
+def relaxed_here(problem: Problem, budget: Budget) -> int | None:
+    """
+    Upper bound from the multipliers that the simplex method reaches in this process; None if it has none.
+
+    The model is built in any case. The simplex method ends at the deadline, or after as long again.
+    """
+    began = time.monotonic()
+    try:
+        x = Columns(problem, budget.params.formulation)
+        case = _SolverRace(x, formulate(problem, x), lambda _: None)
+        deadline = max(budget.deadline, 2 * time.monotonic() - began)
+        return case.relax(replace(budget, deadline=deadline, workers=1)).proven
+    except Exception:  # noqa: BLE001 - any library error: the plan does without
+        _LOG.warning("phase=bound broke=here", exc_info=True)
+        return None
+
+
 def _hint(x: Columns, question: SolverTask) -> Ints:
     """Column values of the best plan so far, or of no change if a column for it is missing."""
     try:

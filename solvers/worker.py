@@ -20,9 +20,11 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.interface import SolverAnswer, validated_answer
@@ -44,6 +46,9 @@ _STDERR_CHARACTERS: Final = 200
 
 _SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
+
+_LENGTH_BYTES: Final = 4
+"""Bytes before an entry point that give its length."""
 
 _PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2)."""
@@ -114,48 +119,104 @@ def run_in_child(
 
 
 @contextmanager
+def kept_server() -> Iterator[None]:
+    """
+    Let all children that this thread starts meanwhile come from one server, one after the other.
+
+    The libraries are then loaded once: this takes longer than many a question.
+    """
+    if hasattr(_kept, "servers"):
+        yield
+        return
+    _kept.servers = []
+    try:
+        yield
+    finally:
+        servers = _kept.servers
+        del _kept.servers
+        for server in servers:
+            server.close()
+
+
+@contextmanager
 def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[ChildProcess]:
     """A running child process that is gone at the end; the caller may follow it meanwhile."""
     began = time.monotonic()
-    # -P and the path without "": files in the user's folder must not be imported.
-    command = [sys.executable, "-P", "-m", "gpuplan.solvers.worker", str(os.getpid()), entry]
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
+    kept = getattr(_kept, "servers", [])
+    server = kept.pop() if kept else _Server()
+    child = ChildProcess(server, began + seconds + GRACE_SECONDS)
+    try:
+        child.send(entry, (arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
+        yield child
+    finally:
+        if child.ended_well and hasattr(_kept, "servers"):
+            _kept.servers.append(server)
+        else:
+            server.close()
+
+
+_kept: Final = threading.local()
+"""Servers of a thread that wait for the next question. (The kernel ends them with their thread.)"""
+
+
+class _Server:
+    """A process that forks a child for each question, with the libraries loaded already."""
+
+    def __init__(self) -> None:
+        # -P and the path without "": files in the user's folder must not be imported.
+        # As a module and not as the main program, so that its messages are of the parent's types.
+        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()", str(os.getpid())]
+        path = os.pathsep.join(folder for folder in sys.path if folder)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
+            stderr=self._errors,
             env=os.environ | _MALLOC_ENVIRONMENT | {"PYTHONPATH": path},
-            # A group of its own, so that everything the child starts can be killed with it.
-            start_new_session=True,
+            # A group of its own, so that everything that is started can be killed with it. A session of its
+            # own would be scheduled as one more user: `nice` counts only within a session.
+            process_group=0,
         )
-        child = ChildProcess(process, began + seconds + GRACE_SECONDS, errors)
-        try:
-            child.send((arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
-            yield child
-        finally:
-            child.end()
+
+    def last_words(self) -> str:
+        """The last line that the processes wrote to standard error."""
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        return words[0][:_STDERR_CHARACTERS]
+
+    def end(self) -> int:
+        """Kill what is left of the server, its child and everything that they started; the server's code."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
+
+    def close(self) -> None:
+        """End the server and close what leads to it."""
+        self.end()
+        for stream in filter(None, (self.process.stdin, self.process.stdout)):
+            with suppress(OSError, ValueError):
+                stream.close()
+        self._errors.close()
 
 
 class ChildProcess:
     """A running child process that sends reports."""
 
-    def __init__(self, process: subprocess.Popen[bytes], deadline: float, errors: IO[bytes]) -> None:
-        """It is killed at the deadline, an instant of `time.monotonic`; `errors` has its standard error."""
-        self._process, self._deadline, self._errors = process, deadline, errors
+    def __init__(self, server: _Server, deadline: float) -> None:
+        """It is killed, with its server, at the deadline, an instant of `time.monotonic`."""
+        self._server, self._deadline = server, deadline
         self.reports: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that are not read yet."""
-        self._exchange: threading.Thread | None = None
+        self.ended_well = False
 
-    def send(self, question: object) -> None:
+    def send(self, entry: str, question: object) -> None:
         """Send the question, and collect reports from now on."""
         # In a list, from which it is taken: no other reference keeps it in memory while the child works.
         pickled = [pickle.dumps(question)]
-        self._exchange = threading.Thread(
-            target=_exchange_messages, args=(self._process, pickled, self.reports), daemon=True
-        )
-        self._exchange.start()
+        threading.Thread(
+            target=_exchange_messages, args=(self._server.process, entry, pickled, self.reports), daemon=True
+        ).start()
 
     def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
         """
@@ -165,39 +226,25 @@ class ChildProcess:
         If it raises, the child is killed too.
         """
         last: object = None
-        killed = False
-        while (message := _next(self.reports)) is not _END_OF_REPORTS:
+        while not isinstance(message := _next(self.reports), _Ended):
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
-                killed = True
-                break
-        self.end(wait=not killed)
-        last = _last_report(self.reports, last)
-        if killed:
-            return ChildOutcome(last, killed=True)
-        if self._process.returncode == 0:
+                return ChildOutcome(_last_report(self.reports, last), killed=True)
+        if message.code == 0:
+            self.ended_well = True
             return ChildOutcome(last)
-        self._errors.seek(0)
-        words = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return ChildOutcome(
-            last, failure=f"ended with code {self._process.returncode}: {words[0][:_STDERR_CHARACTERS]}"
-        )
-
-    def end(self, *, wait: bool = False) -> None:
-        """Kill the child and everything it started; with `wait` it first gets its time left to end."""
-        left = self._deadline - time.monotonic()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, left) if wait else 0)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._exchange is not None:
-            self._exchange.join(GRACE_SECONDS)
+        # Without a code the server has ended too, or will now.
+        code = self._server.end() if message.code is None else message.code
+        return ChildOutcome(last, failure=f"ended with code {code}: {self._server.last_words()}")
 
 
-_END_OF_REPORTS: Final = object()
-"""Marks the end of the reports."""
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The last message of each child, from its server."""
+
+    code: int | None
+    """As `subprocess` has it; None if the server gave none."""
 
 
 def _next(news: queue.SimpleQueue[object]) -> object:
@@ -212,25 +259,25 @@ def _last_report(news: queue.SimpleQueue[object], last: object) -> object:
     """The last of the unread reports, or `last` if there are none."""
     while not news.empty():
         message = news.get()
-        last = last if message is _END_OF_REPORTS else message
+        last = last if isinstance(message, _Ended) else message
     return last
 
 
 def _exchange_messages(
-    child: subprocess.Popen[bytes], question: list[bytes], news: queue.SimpleQueue[object]
+    server: subprocess.Popen[bytes], entry: str, question: list[bytes], news: queue.SimpleQueue[object]
 ) -> None:
     """Send the question in the list; pass on every report, so that the child never waits for its parent."""
-    assert child.stdin is not None  # noqa: S101 - both are pipes
-    assert child.stdout is not None  # noqa: S101
-    # A pipe may break while it is written, and again when the rest is flushed.
-    with suppress(OSError), child.stdin:
-        child.stdin.write(question.pop())
-    with suppress(OSError, ValueError), child.stdout:
-        for message in read_messages(child.stdout):
-            news.put(message)
-        while child.stdout.read(1 << 16):
-            pass
-    news.put(_END_OF_REPORTS)
+    assert server.stdin is not None  # noqa: S101 - both are pipes
+    assert server.stdout is not None  # noqa: S101
+    with suppress(OSError, ValueError):
+        server.stdin.write(len(entry.encode()).to_bytes(_LENGTH_BYTES, "big") + entry.encode())
+        server.stdin.write(question.pop())
+        server.stdin.flush()
+    for message in read_messages(server.stdout):
+        news.put(message)
+        if isinstance(message, _Ended):
+            return
+    news.put(_Ended(None))
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[object]:
@@ -257,30 +304,50 @@ def kill_on_parent_exit(parent: int) -> None:
         os._exit(1)
 
 
-def main() -> None:
-    """Read a question, answer it, reporting on the way; the parent's id and the entry point are arguments."""
+def serve() -> None:
+    """Serve the process with the id that is the argument: fork a child for each question until it ends."""
     kill_on_parent_exit(int(sys.argv[1]))
     reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # The parent decides what an interruption means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def report(message: object) -> None:
-        pickle.dump(message, reports)
-        reports.flush()
-
     gc.set_threshold(_GC_THRESHOLD)
-    # While the parent is still writing the question: the import takes as long.
-    answer = pkgutil.resolve_name(sys.argv[2])
-    arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    # The question stays to the end: it need not be searched for garbage again and again.
-    gc.freeze()
-    report(answer(*arguments, report))
+    while entry := _read(int.from_bytes(_read(_LENGTH_BYTES), "big")).decode():
+        # Before the fork, for all questions to come, and while the parent still writes this one.
+        answer = pkgutil.resolve_name(entry)
+        gc.freeze()
+        server = os.getpid()
+        if not (child := os.fork()):
+            kill_on_parent_exit(server)
+            _answer_question(answer, reports)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        _send(_Ended(code), reports)
+
+
+def _read(size: int) -> bytes:
+    """So many bytes of standard input and not one more, which would be the child's; fewer at its end."""
+    found = b""
+    while len(found) < size and (more := os.read(0, size - len(found))):
+        found += more
+    return found
+
+
+def _answer_question(answer: Callable[..., object], reports: IO[bytes]) -> NoReturn:
+    """Read a question, answer it, reporting on the way, and end this process."""
+    try:
+        with os.fdopen(0, "rb", closefd=False) as questions:
+            arguments, seconds = pickle.load(questions)  # noqa: S301 - written by our own parent
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # The question stays to the end: it need not be searched for garbage again and again.
+        gc.freeze()
+        _send(answer(*arguments, partial(_send, reports=reports)), reports)
+    except BaseException:  # noqa: BLE001 - a fork must not return to its server
+        traceback.print_exc()
+        os._exit(1)
     # The end of the process cleans up all that is left; libraries would take long for it.
-    reports.close()
     os._exit(0)
 
 
-if __name__ == "__main__":
-    main()
+def _send(message: object, reports: IO[bytes]) -> None:
+    pickle.dump(message, reports)
+    reports.flush()

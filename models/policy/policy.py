@@ -289,7 +289,10 @@ class BudgetPolicy(Noun):
     mode: BudgetMode = BudgetMode.WALLCLOCK
     """Limit of a search: wall clock, or the solver's own deterministic work counter."""
     time_limit_ms: Milliseconds = Field(default=10_000, alias="time_limit")
-    """Wall-clock limit of the whole epoch; with mode `deterministic` a safety limit at ten times as long."""
+    """
+    Wall-clock limit of the whole command, or of an epoch of `run`; with mode `deterministic` a safety limit
+    at ten times as long.
+    """
     ticks: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 20
     """Work units with mode `deterministic`: CP-SAT's deterministic seconds, hundreds of MILP nodes."""
     workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1

@@ -75,6 +75,11 @@ class ProjectedSchedule:
         return self.snapshot.cluster.node_by_name | {node.name: node for node in self.target.added}
 
     @cached_property
+    def gpu_models(self) -> list[str]:
+        """GPU models of the nodes, sorted."""
+        return sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
+
+    @cached_property
     def planned(self) -> dict[str, LaterStart]:
         """Later starts by job."""
         return {each.job: each for each in self.target.planned}
@@ -128,8 +133,7 @@ class ProjectedSchedule:
         For a running job, that is a start after it is stopped now.
         """
         seconds = self.durations.again if job.running else self.durations.seconds
-        models = sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
-        usable = [model for model in models if not job.gpu_models or model in job.gpu_models]
+        usable = [model for model in self.gpu_models if not job.gpu_models or model in job.gpu_models]
         if not job.request.needs_gpu or not usable:
             return seconds(job, None)
         return min(seconds(job, model) for model in usable)

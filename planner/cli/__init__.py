@@ -6,8 +6,10 @@ Heavy modules are imported only when a command runs, so that `gpuplan --help` an
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
+import os
 import sqlite3
 import sys
 import traceback
@@ -46,6 +48,7 @@ from gpuplan.planner.cli.commands.whatif import (
     whatif_command,
 )
 from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
+from gpuplan.planner.io.processes import began
 
 if TYPE_CHECKING:
     from gpuplan.models.errors import BadInputError
@@ -130,12 +133,35 @@ for _command in (
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Run the command line; every error becomes a message and an exit code."""
+def run() -> None:
+    """Run the command of this process, from the start of the process to its end."""
+    code = EXIT_ERROR
+
+    def end_at_once() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(code)
+
+    # The first to be registered is the last to be called. To free millions of objects would take seconds.
+    atexit.register(end_at_once)
+    try:
+        main(began())
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else EXIT_ERROR
+        raise
+
+
+def main(process_began: float | None = None) -> None:
+    """
+    Run a command line; every error becomes a message and an exit code.
+
+    Time limits count from when the process began, if it is the command's own, or from reading the arguments.
+    """
     # A command is one short computation over a large heap: garbage collection takes a sixth of its time.
     gc.disable()
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False, obj=process_began)
     except BaseException as error:  # noqa: BLE001 - the one place that reports every end of a command
         code = _report_error(error)
     sys.exit(code if isinstance(code, int) else 0)

@@ -27,6 +27,7 @@ def plan_with_live_view(
     policy: Policy,
     *,
     seed: int,
+    began: float,
     log: Path | None = None,
     last: Plan | None = None,
     seen: list[Milestone] | None = None,
@@ -34,6 +35,7 @@ def plan_with_live_view(
     """
     Plan an epoch, optionally after a `last` plan; Ctrl-C ends the search with the best plan so far.
 
+    The time limit counts from the instant at which the command `began`.
     Milestones of the search are appended to `seen`.
     """
     from datetime import UTC, datetime
@@ -48,7 +50,9 @@ def plan_with_live_view(
         f"{format_count(len(snapshot.cluster.nodes), 'node')}"
     )
     limits = limits_of(policy, seed)
-    plan_it = partial(plan_epoch, snapshot, policy, seed=seed, created_at=datetime.now(UTC), last=last)
+    plan_it = partial(
+        plan_epoch, snapshot, policy, seed=seed, created_at=datetime.now(UTC), last=last, began=began
+    )
     with live_view(what, limits.seconds) as tell:
 
         def show(now: Milestone) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,6 +68,8 @@ class PlanRequest:
     policy_file: str | None
     """File of the policy; None for the default policy."""
     seed: int
+    began: float
+    """Instant of `time.monotonic` from which the time limit counts."""
 
 
 def planning_options(command: _Command) -> _Command:
@@ -91,11 +95,22 @@ def read_plan_request(
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with show_spinner("reading"):
+        began = _limit_begins(source)
         snapshot = load_snapshot(source, strict=strict)
         policy_file = policy_file or default_policy_path(source)
         policy = load_policy(policy_file)
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-    return PlanRequest(snapshot, policy, policy_file, seed)
+    return PlanRequest(snapshot, policy, policy_file, seed, began)
+
+
+def _limit_begins(source: str) -> float:
+    """When the time limit begins: with the process of the command, or with the first that comes on `-`."""
+    if source == "-" and (wait := getattr(sys.stdin.buffer, "peek", None)):
+        wait(1)
+        return time.monotonic()
+    # Called from Python, a command has no process of its own.
+    process_began: float | None = click.get_current_context().find_root().obj
+    return time.monotonic() if process_began is None else process_began
 
 
 def read_undamaged_request(source: str, **planning: Any) -> PlanRequest:

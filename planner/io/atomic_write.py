@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 PRIVATE_FILE: Final = 0o600
@@ -22,28 +22,36 @@ PRIVATE_FOLDER: Final = 0o700
 """Mode of the folders made for them."""
 
 
-def write_atomically(path: str | Path, content: str | bytes, *, private: bool = False) -> None:
+def write_atomically(
+    path: str | Path, content: str | bytes | Iterator[bytes], *, private: bool = False
+) -> None:
     """
     Replace the file at a path atomically and durably; a pipe or device is written directly.
 
-    Only its owner may read a `private` file.
+    Only its owner may read a `private` file. The content may come in pieces.
     """
-    data = content.encode() if isinstance(content, str) else content
     with _faults_told(path):
         target = _meant(path)
         if target.exists() and not target.is_file():
-            target.write_bytes(data)
+            with target.open("wb") as there:
+                there.writelines(_in_bytes(content))
             return
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         try:
             with open(draft, "xb", opener=_private if private else None) as file:
-                file.write(data)
+                file.writelines(_in_bytes(content))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
         sync_directory(target.parent)
+
+
+def _in_bytes(content: str | bytes | Iterator[bytes]) -> Iterable[bytes]:
+    if isinstance(content, str):
+        return (content.encode(),)
+    return (content,) if isinstance(content, bytes) else content
 
 
 def _private(path: str, flags: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +50,15 @@ def process_id(pid: int) -> ProcessId | None:
     """A process by its id; None if it has ended."""
     fields = _fields(pid)
     return None if fields is None else ProcessId(pid, int(fields[_TICKS_FIELD]), boot_id())
+
+
+def began() -> float:
+    """Instant of `time.monotonic` at which this process began; the present one where that is not known."""
+    fields = _fields(os.getpid())
+    if fields is None:
+        return time.monotonic()
+    since_boot = int(fields[_TICKS_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)
 
 
 def signal_process(process: ProcessId, number: int) -> None:

@@ -125,7 +125,7 @@ class RunningEpoch:
         )
 
     def _plan_and_carry_out(self) -> EpochOutcome:
-        policy = self._reread_policy()
+        policy, began = self._reread_policy(), time.monotonic()
         # What lands after this is left alone for one epoch more than needed.
         pending = self.context.applier.under_way() if self.context.applier else ()
         snapshot = left_alone(self.context.read(), pending)
@@ -145,6 +145,7 @@ class RunningEpoch:
                 watch=self.context.stop.end_search,
                 last=self.last,
                 cache=self.context.cache,
+                began=began,
             )
         finally:
             self.plan_seconds = time.perf_counter() - started

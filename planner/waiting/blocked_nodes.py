@@ -28,7 +28,9 @@ class BlockedNodes:
     def __init__(self, changes: PlanChanges, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
         self._left = _left_by(changes)
-        """Victims' holdings and priorities by node and GPU index; index None is the rest of the node."""
+        """Victims' holdings and priorities by node and GPU index; index None is the node itself."""
+        self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
+        self._barring_by_kind: dict[tuple[str, int, int], set[tuple[Holding, int]]] = {}
         self._gap = policy.disruption.priority_gap
         self._reclaiming = Reclaiming(snapshot, policy)
         self._idle = self._idle_beside(changes)
@@ -56,9 +58,12 @@ class BlockedNodes:
 
     def reserved(self, job: Job, places: Iterable[NodeRoom]) -> set[str]:
         """Names of nodes where too little is free beside what was freed for other jobs."""
-        if not self._left:
-            return set()
-        return {place.node.name for place in places if self._is_reserved(job, place)}
+        left = self._left
+        return {
+            place.node.name
+            for place in places
+            if (place.node.name, None) in left and self._is_reserved(job, place)
+        }
 
     def _is_reserved(self, job: Job, place: NodeRoom) -> bool:
         name, request = place.node.name, job.request
@@ -74,11 +79,21 @@ class BlockedNodes:
 
     def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
         """True if a job may not take what a preempted or shrunk job has freed there."""
-        return any(
-            job.priority < priority + self._gap
-            and not self._reclaiming.may_take(job.queue, min_requested_gpu_milli(job), held)
-            for held, priority in self._left.get((node, gpu), ())
-        )
+        victims = self._left.get((node, gpu))
+        return victims is not None and not victims.isdisjoint(self._barring(job))
+
+    def _barring(self, job: Job) -> set[tuple[Holding, int]]:
+        """Victims that free what a job may not take; one answer for all jobs that ask alike."""
+        least = min_requested_gpu_milli(job)
+        key = job.queue, job.priority, least
+        if key not in self._barring_by_kind:
+            self._barring_by_kind[key] = {
+                (held, priority)
+                for held, priority in self._victims
+                if job.priority < priority + self._gap
+                and not self._reclaiming.may_take(job.queue, least, held)
+            }
+        return self._barring_by_kind[key]
 
     def _idle_beside(self, changes: PlanChanges) -> dict[tuple[str, int | None], int]:
         """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.plan.action_kinds import ActionKind
@@ -224,7 +226,8 @@ class _Examiner:
         return self._room.now(job.queue, smallest, models).shortage is None
 
     def _fits_without(self, job: Job, pool: FreeCapacity, needs: dict[str, int], barred: set[str]) -> bool:
-        left = FreeCapacity([place for place in pool.places if place.node.name not in barred])
+        open_ = [place.node.name not in barred for place in pool.places]
+        left = pool.part(np.flatnonzero(np.array(open_, dtype=bool)))
         return replicas_in_one_domain(job, left, needs)[0] >= job.gang.minimum
 
     def _not_chosen(self, job: Job, pools: Sequence[FreeCapacity]) -> Reason:

@@ -276,11 +276,11 @@ def _spread_out(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> int:
 
 def _domains(pool: FreeCapacity, level: Level) -> dict[str, FreeCapacity]:
     """Nodes by domain; a node without a domain is a domain of its own."""
-    members: dict[str, list[NodeRoom]] = defaultdict(list)
-    for place in pool.places:
+    members: dict[str, list[int]] = defaultdict(list)
+    for index, place in enumerate(pool.places):
         domain = place.node.domain(level)
-        members["/".join(part for part in domain if part) if domain else place.node.name].append(place)
-    return {name: FreeCapacity(places) for name, places in members.items()}
+        members["/".join(part for part in domain if part) if domain else place.node.name].append(index)
+    return {name: pool.part(np.array(indices, dtype=np.int64)) for name, indices in members.items()}
 
 
 # Capacity of empty nodes; nodes that offer the same share one answer.

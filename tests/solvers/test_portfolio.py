@@ -257,6 +257,36 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
     assert solution.bound_note == "relaxation: ended with code -6: no message"
 
 
+@pytest.mark.parametrize("took", [0.0, 60.0])
+def test_without_an_answer_of_a_solver_the_bound_is_of_multipliers_found_here(monkeypatch, took):
+    """Also when the time is over."""
+    monkeypatch.setattr(exact_run, "solve_in_process", lambda *_: iter(()))
+    for module in (exact_run, pipeline):
+        monkeypatch.setattr(module, "run_in_child", lambda *_: ChildOutcome(killed=True))
+    problem = build_problem(contested(), POLICY)
+
+    solution = run(contested(), began=time.monotonic() - took)
+
+    assert solution.solver == "greedy"
+    assert solution.objective <= solution.bound < problem.ceiling
+    assert "bound" in solution.phases
+
+
+def test_the_search_leaves_what_is_reserved(monkeypatch):
+    monkeypatch.setattr(exact_run, "run_in_child", lambda *_: ChildOutcome(killed=True))
+    began, seconds = time.monotonic(), []
+    limits = Limits(60.0, ("milp",), reserved=20.0, reserved_for_bound=10.0)
+    monkeypatch.setattr(
+        exact_run, "solve_in_process", lambda _, budget: seconds.append(budget.deadline) or iter(())
+    )
+    world = contested()
+
+    solve(build_problem(world, POLICY), (), limits, partial(judged, world), began=began)
+
+    assert seconds
+    assert all(deadline <= began + 30.0 for deadline in seconds)
+
+
 @pytest.mark.parametrize("many", [0, 10**9])
 def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
     monkeypatch.setattr(exact_run, "start_child", None)

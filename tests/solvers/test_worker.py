@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.solvers.worker import run_in_child
+from gpuplan.solvers.worker import ChildOutcome, kept_server, run_in_child
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
@@ -55,7 +55,7 @@ def test_a_large_report_does_not_block_the_parent():
 
 @pytest.mark.slow
 def test_whatever_a_killed_child_started_is_killed_with_it():
-    outcome, told = heard(f"{doubles}:start_another_and_hang", seconds=3.0)
+    outcome, told = heard(f"{doubles}:start_another_and_hang", seconds=12.0)
 
     assert outcome.killed
     assert gone_within(told[0], 10)
@@ -73,6 +73,42 @@ def test_a_listener_that_raises_ends_the_child():
         run_in_child(f"{doubles}:tell_pid_and_hang", (), 60.0, listen)
 
     assert gone_within(pids[0], 10)
+
+
+def test_one_server_forks_a_child_for_each_question():
+    with kept_server():
+        (one, _), (other, _), (_, counted) = (
+            heard(f"{doubles}:{entry}", *arguments)
+            for entry, arguments in (("ids_of_process", ()), ("ids_of_process", ()), ("count_to", (2,)))
+        )
+
+    assert one.last.pid != other.last.pid
+    assert one.last.parent == other.last.parent
+    assert counted == [1, 2, "done"]
+    assert gone_within(one.last.parent, 10)
+
+
+def test_after_a_child_that_failed_comes_a_new_server():
+    with kept_server():
+        failed, _ = heard(f"{doubles}:end_at_once")
+        outcome, _ = heard(f"{doubles}:count_to", 1)
+
+    assert failed.failure == "ended with code 3: out of ideas"
+    assert outcome == ChildOutcome("done")
+
+
+def test_an_entry_point_that_does_not_exist_is_a_failure():
+    outcome, _ = heard(f"{doubles}:missing")
+
+    assert "missing" in outcome.failure
+
+
+def test_a_child_is_in_the_session_of_its_parent():
+    """Linux shares processors between sessions first: in one of its own, its `nice` would not count."""
+    outcome, _ = heard(f"{doubles}:ids_of_process")
+
+    assert outcome.last.session == os.getsid(0)
+    assert outcome.last.group != os.getpgid(0)
 
 
 def test_an_interruption_of_all_processes_leaves_the_child_at_work():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.planner.explain.answer import Kind
+
+
+_PLAN_BEGINS: Final = re.compile(rb'\s*{\s*"format_version": "[^"]*",\s*"plan_id"')
+"""How gpuplan writes plans: to parse a large one only to know what it is takes more than a second."""
 
 
 @click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
@@ -36,7 +41,9 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
 
     if not is_saved_plan(source):
         question = read_plan_request(source, **planning)
-        plan = plan_with_live_view(question.snapshot, question.policy, seed=question.seed)
+        plan = plan_with_live_view(
+            question.snapshot, question.policy, seed=question.seed, began=question.began
+        )
     elif stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for a snapshot; a saved plan is not planned again.")
     else:
@@ -67,10 +74,15 @@ def _text(kind: Kind) -> Callable[..., str]:
 def is_saved_plan(source: str) -> bool:
     """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
     path = Path(source)
+    if path.name.lower().endswith(".json.gz"):
+        return True
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
-        document = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if _PLAN_BEGINS.match(content):
+            return True
+        document = json.loads(content)
     except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()

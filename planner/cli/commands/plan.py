@@ -95,7 +95,13 @@ def plan_command(
             snapshot = carry_over_promises(snapshot, last)
     seen: list[Milestone] = []
     plan = plan_with_live_view(
-        snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen
+        snapshot,
+        question.policy,
+        seed=question.seed,
+        began=question.began,
+        log=search_log,
+        last=last,
+        seen=seen,
     )
     plan = plan.model_copy(update={"policy_file": question.policy_file, "planned_by": current_user()})
     try:

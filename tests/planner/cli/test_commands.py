@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
+import time
 
 import jsonschema
 import pytest
+
+from gpuplan.planner.cli import main
+from gpuplan.planner.plan_file.plan_file import load_plan
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text
 
 COMMANDS = (
     "snapshot", "validate", "plan", "show", "diff", "explain", "verify", "apply",
@@ -117,6 +124,39 @@ def test_time_limit_too_short_for_a_solver_leaves_greedys_plan_and_says_so(gpupl
     assert solution["solver"] == "greedy"
     # Greedy already reaches the bound here, or the reason is told.
     assert solution["gap"] == 0 or "no time left" in solution["fallback"]["reason"]
+
+
+def test_the_time_limit_counts_from_when_the_process_began(monkeypatch, quickstart, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    command = ["gpuplan", "plan", str(quickstart), "--time-limit", "5s", "-o", "plan.json"]
+    monkeypatch.setattr(sys, "argv", command)
+
+    with pytest.raises(SystemExit):
+        main(process_began=time.monotonic() - 60)
+
+    solution = load_plan("plan.json").solution
+    assert solution.phases["read"] >= 60
+    assert solution.seconds >= 60
+    assert solution.solver == "greedy"
+
+
+def test_the_time_limit_of_standard_input_counts_from_its_first_byte(monkeypatch, quickstart, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    content = snapshot_text(load_snapshot(str(quickstart))).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+    monkeypatch.setattr(sys, "argv", ["gpuplan", "plan", "-", "-o", "plan.json"])
+
+    with pytest.raises(SystemExit):
+        main(process_began=time.monotonic() - 60)
+
+    assert load_plan("plan.json").solution.phases["read"] < 60
+
+
+def test_a_plan_may_be_written_and_read_compressed(gpuplan, quickstart):
+    planned = gpuplan("plan", quickstart, "--solver", "greedy", "-o", "plan.json.gz")
+
+    assert gpuplan("show", "plan.json.gz").out == planned.out
+    assert gpuplan("explain", "plan.json.gz", "train-ranker").code == 0
 
 
 def test_show_prints_the_plan_as_it_was_reviewed(gpuplan, quickstart, plan_file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -44,6 +45,34 @@ def test_a_plan_comes_back_as_it_was_saved(tmp_path):
     save_plan(PLAN, tmp_path / "plan.json")
 
     assert load_plan(tmp_path / "plan.json") == PLAN
+
+
+def test_a_compressed_plan_is_the_same_text(tmp_path):
+    for name in ("plan.json", "plan.json.gz", "again.json.gz"):
+        save_plan(PLAN, tmp_path / name)
+    compressed = (tmp_path / "plan.json.gz").read_bytes()
+
+    assert gzip.decompress(compressed) == (tmp_path / "plan.json").read_bytes()
+    assert compressed == (tmp_path / "again.json.gz").read_bytes()
+    assert load_plan(tmp_path / "plan.json.gz") == PLAN
+
+
+@pytest.mark.parametrize("harm", [lambda whole: whole[:-9], lambda whole: whole[:30] + b"x" + whole[31:]])
+def test_a_damaged_compressed_plan_is_refused(tmp_path, harm):
+    save_plan(PLAN, tmp_path / "plan.json.gz")
+    path = tmp_path / "plan.json.gz"
+    path.write_bytes(harm(path.read_bytes()))
+
+    with pytest.raises(BadInputError) as refused:
+        load_plan(path)
+
+    assert [problem.place for problem in refused.value.problems] == [str(path)]
+
+
+def test_the_file_states_what_the_document_does(tmp_path):
+    save_plan(PLAN, tmp_path / "plan.json")
+
+    assert json.loads((tmp_path / "plan.json").read_text()) == plan_document(PLAN)
 
 
 def test_a_dash_is_standard_input(monkeypatch):

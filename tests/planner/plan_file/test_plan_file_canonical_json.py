@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
-from gpuplan.models.base import canonical_json
+from gpuplan.models.base import canonical_json, fingerprint_of
 from gpuplan.models.plan.actions import Keep, Wait
 from gpuplan.models.plan.plan import Waiting
 from gpuplan.models.plan.precondition import NodeEmpty
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.plan_file.plan_file import part_texts, plan_document, plan_id_of
+from gpuplan.planner.plan_file.plan_file import part_texts, plan_document, plan_file_text
 from tests.support.builders import build
-from tests.support.builders.plan_builders import plan_of
+from tests.support.builders.plan_builders import plan_id_of, plan_of
 from tests.support.builders.solution_builders import drafted
 from tests.support.strategies import instances
 
@@ -34,15 +35,18 @@ def assert_texts(plan):
 
 
 @pytest.mark.parametrize(("kind", "seed"), list(itertools.product(KINDS, range(4))))
-def test_texts_and_id_are_those_of_the_document(kind, seed):
+def test_texts_id_and_file_are_those_of_the_document(kind, seed):
     instance = kind(seed)
     snapshot = getattr(instance, "snapshot", instance)
     policy = getattr(instance, "policy", instances.POLICY).model_copy(update={"solvers": ()})
 
     plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
 
+    document = plan_document(plan)
     assert_texts(plan)
-    assert plan.plan_id == plan_id_of(plan_document(plan))
+    assert plan.plan_id == plan_id_of(document)
+    assert json.loads(plan_file_text(plan)) == document
+    assert document.pop("checksum") == fingerprint_of(document)
 
 
 @pytest.mark.parametrize(

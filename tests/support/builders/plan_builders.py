@@ -6,14 +6,28 @@ import json
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.plan.actions import Keep, Start, Wait
-from gpuplan.models.plan.plan import Base, JobCounts, Metrics, NodeState, Plan, SolutionSummary, Waiting
+from gpuplan.models.plan.plan import (
+    Base,
+    JobCounts,
+    Metrics,
+    NodeState,
+    Plan,
+    SolutionSummary,
+    Waiting,
+    plan_content,
+)
 from gpuplan.models.plan.precondition import Free, JobWaits
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.plan_file.plan_file import plan_id_of, with_id
+from gpuplan.planner.plan_file.plan_file import with_id
 from tests.support.builders.build import NOW
 
 ADMITTED = Reason(code=ReasonCode.ADMITTED, text="fits")
+
+
+def plan_id_of(document):
+    """Of the whole content at once."""
+    return fingerprint_of(plan_content(document))[:16]
 
 
 def start(id_, placement, *, fingerprint="", after=()):

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -283,3 +284,21 @@ def interrupt_own_group(report):
     os.killpg(os.getpgid(0), signal.SIGINT)
     time.sleep(0.2)
     return "still here"
+
+
+class Ids(NamedTuple):
+    """What the kernel calls a process and what it belongs to."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+
+
+def ids_of_process(report):
+    return Ids(os.getpid(), os.getppid(), os.getpgid(0), os.getsid(0))
+
+
+def end_at_once(report):
+    print("out of ideas", file=sys.stderr, flush=True)
+    os._exit(3)
