@@ -23,14 +23,14 @@ class PortfolioParams:
     """
     Reasons, actions, the plan file and the text on the screen take as long as building the problem this many
     times, at 10,000 and 100,000 GPUs alike, and so on a slow or busy host. The search ends that much earlier
-    (decision 0020).
+    (decision 0021).
     """
 
     bounds_per_problem: float = 3.0
     """
     To build and relax the block model takes as long as building the problem this many times (2.5 at 100,000
     GPUs, 3.3 at 10,000). Kept back from the search until a solver's process has reported its multipliers
-    (decision 0020).
+    (decision 0021).
     """
 
     many_nodes: int = 5_000

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpuplan.models.job import ResourceRequest
-    from gpuplan.planner.sources.slurm.accounts.limits import Limits
+    from gpuplan.planner.sources.slurm.accounts.limits import AccountLimits
     from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree
     from gpuplan.planner.sources.slurm.cluster.partitions import SlurmPartition
     from gpuplan.planner.sources.slurm.cluster.reservations import Reserved
@@ -83,7 +83,7 @@ class Around:
 
     partitions: Mapping[str, SlurmPartition]
     reserved: Reserved
-    limits: Limits
+    limits: AccountLimits
     quotas: QuotaTree
     weights: Mapping[tuple[int, int], float]
     """Weight of a job by the tier of its partition and its priority in Slurm."""

@@ -1,5 +1,5 @@
 """
-Limits that are no quotas: of the pending jobs, those beyond a limit are held.
+AccountLimits that are no quotas: of the pending jobs, those beyond a limit are held.
 
 In the order in which Slurm looks at them, each pending job may start if all its limits leave room for it
 beside the running jobs and those before it. So whatever a plan starts, no limit is exceeded while the running
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from gpuplan.models.job import Job
-    from gpuplan.planner.sources.slurm.accounts.limits import Limit, Limits
+    from gpuplan.planner.sources.slurm.accounts.limits import AccountLimits, Limit
     from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree
     from gpuplan.planner.sources.slurm.values import Record
 
@@ -29,7 +29,7 @@ Counts: TypeAlias = "list[tuple[Limit, int]]"
 
 def admitted(
     jobs: Collection[tuple[Job, Record]],
-    limits: Limits,
+    limits: AccountLimits,
     tree: QuotaTree,
     note: Callable[[str, str], None],
 ) -> list[Job]:
@@ -104,7 +104,7 @@ def _sum(all_counts: Iterable[Counts]) -> Counter[LimitId]:
     return total
 
 
-def without_limit(records: Collection[Record], limits: Limits) -> Mapping[LimitId, int]:
+def without_limit(records: Collection[Record], limits: AccountLimits) -> Mapping[LimitId, int]:
     """What running jobs take of limits that are not in force for them."""
     found = Counter[LimitId]()
     for record in records:
@@ -114,7 +114,7 @@ def without_limit(records: Collection[Record], limits: Limits) -> Mapping[LimitI
     return found
 
 
-def _counts(record: Record, limits: Limits, *, running: bool) -> Counts:
+def _counts(record: Record, limits: AccountLimits, *, running: bool) -> Counts:
     """The limits that a job counts for, with how much."""
     taken = taken_by(record, running=running)
     found = (limit for limit in limits.of(limits.payer(record)) if limit.together)

@@ -1,5 +1,5 @@
 """
-Limits of accounts, users and QOS: which of them hold for a job, and how much of each it takes.
+AccountLimits of accounts, users and QOS: which of them hold for a job, and how much of each it takes.
 
 A limit on what jobs have together becomes a quota of a queue (`quotas.py`), or decides how many jobs may
 start (`admission.py`). A limit on each job by itself is checked here.
@@ -66,7 +66,7 @@ TOGETHER: Final = frozenset({LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT}
 """Kinds of limits on what jobs have together."""
 _GROUP: Final = ("GrpTRES", "GrpJobs")
 _OF_USER: Final = ("MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall")
-"""Limits that a user has from the lowest account with one, if not an own one."""
+"""AccountLimits that a user has from the lowest account with one, if not an own one."""
 _ENFORCED: Final = frozenset({"limits", "safe", "all"})
 """Values of AccountingStorageEnforce with which Slurm keeps limits (man page of slurm.conf)."""
 
@@ -167,7 +167,7 @@ class Holder:
 
 
 @dataclass
-class Limits:
+class AccountLimits:
     """Associations and QOS of a cluster."""
 
     associations: Mapping[tuple[str, str, str], Holder] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class Limits:
             taken.update(limit.id[1:] for limit in limits)
 
     def _levels(self, payer: Payer) -> Iterator[tuple[Limit, ...]]:
-        """Limits of the QOS that comes first, of the other, and of the association with what is above it."""
+        """AccountLimits of the QOS that comes first, of the other, and of the association with what is above it."""
         names = [payer.partition_qos, payer.qos]
         flags = self.qos[payer.qos].row.get("Flags", "").upper() if payer.qos in self.qos else ""
         if "OVERPARTQOS" in flags or "OVERRIDE_PARTITION_QOS" in flags:
@@ -259,14 +259,14 @@ class Limits:
 
 
 def _of_groups(above: list[tuple[tuple[str, ...], Holder]]) -> Iterator[Limit]:
-    """Limits on what all jobs of an association and those below it have together."""
+    """AccountLimits on what all jobs of an association and those below it have together."""
     for scope, holder in above:
         for column in _GROUP:
             yield from _limits(scope, column, holder.amounts.get(column, {}))
 
 
 def _of_user(own: tuple[str, ...], above: list[Holder]) -> Iterator[Limit]:
-    """Limits of each user, which the nearest account with one sets."""
+    """AccountLimits of each user, which the nearest account with one sets."""
     for column in _OF_USER:
         nearest: dict[str, int] = {}
         for holder in above:
@@ -286,14 +286,14 @@ def limits_of(
     settings: Mapping[str, str],
     cluster: str,
     note: Callable[[str, str], None],
-) -> Limits:
+) -> AccountLimits:
     """
     The limits that Slurm keeps, from `sacctmgr --parsable2 show associations` and `show qos`.
 
     With settings that say that it keeps none, there are none.
     """
     if not keeps_limits(settings):
-        return Limits()
+        return AccountLimits()
     if not associations and "AccountingStorageEnforce" in settings:
         note("accounts", "Slurm keeps limits, and they were not read (association.txt, qos.txt): no quotas")
     rows = list(association_rows(associations))
@@ -305,7 +305,7 @@ def limits_of(
         _note_totals(f"user {account}/{user}" if user else f"account {account}", row, note)
     for name, row in by_name.items():
         _note_totals(f"QOS {name}", row, note)
-    return Limits(
+    return AccountLimits(
         {key: Holder.of(row) for key, row in found.items()},
         {name: Holder.of(row) for name, row in by_name.items()},
         partitions,

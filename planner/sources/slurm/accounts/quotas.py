@@ -1,8 +1,8 @@
 """
-Limits on GPUs as quotas of queues, as far as they fit into one tree.
+AccountLimits on GPUs as quotas of queues, as far as they fit into one tree.
 
 The jobs that a limit counts are a set. Sets of which any two are apart, or one within the other, are a tree
-of queues. Limits of accounts and of their users are; one of a QOS is, unless it cuts across another. Which
+of queues. AccountLimits of accounts and of their users are; one of a QOS is, unless it cuts across another. Which
 limits are in the tree depends on the limits only, not on the jobs that are there: the queue of a job stays
 the same.
 
@@ -23,7 +23,7 @@ from gpuplan.planner.sources.slurm.values import name_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuplan.planner.sources.slurm.accounts.limits import Limit, LimitId, Limits, Payer
+    from gpuplan.planner.sources.slurm.accounts.limits import AccountLimits, Limit, LimitId, Payer
 
 JobKind: TypeAlias = "tuple[LimitId, ...]"
 """The limits on GPUs that are in force for a job; jobs of one kind are in the same sets."""
@@ -38,7 +38,7 @@ _QOS: Final = "slurm/"
 class QuotaTree:
     """The queues of the jobs of a cluster."""
 
-    def __init__(self, limits: Limits, present: Iterable[Payer]) -> None:
+    def __init__(self, limits: AccountLimits, present: Iterable[Payer]) -> None:
         """Choose the limits that are quotas; `present` are the payers of the jobs that are there."""
         self._limits = limits
         self._most: dict[LimitId, int] = {}
@@ -127,7 +127,7 @@ def _members(kinds: Iterable[JobKind]) -> dict[LimitId, frozenset[JobKind]]:
 
 
 def _chosen(members: Mapping[LimitId, frozenset[JobKind]]) -> list[LimitId]:
-    """Limits of which no two cut across each other: those of accounts first, then those on the most jobs."""
+    """AccountLimits of which no two cut across each other: those of accounts first, then those on the most jobs."""
     chosen: dict[LimitId, None] = {}
     for limit in sorted(members, key=lambda each: (each.scope[0] == "qos", -len(members[each]), each)):
         shared = Counter(other for kind in members[limit] for other in kind if other in chosen)
