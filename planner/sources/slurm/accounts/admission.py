@@ -1,5 +1,5 @@
 """
-AccountLimits that are no quotas: of the pending jobs, those beyond a limit are held.
+Limits that are no quotas: of the pending jobs, those beyond a limit are held.
 
 In the order in which Slurm looks at them, each pending job may start if all its limits leave room for it
 beside the running jobs and those before it. So whatever a plan starts, no limit is exceeded while the running

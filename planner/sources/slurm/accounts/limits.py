@@ -1,5 +1,5 @@
 """
-AccountLimits of accounts, users and QOS: which of them hold for a job, and how much of each it takes.
+Limits of accounts, users and QOS: which of them hold for a job, and how much of each it takes.
 
 A limit on what jobs have together becomes a quota of a queue (`quotas.py`), or decides how many jobs may
 start (`admission.py`). A limit on each job by itself is checked here.
@@ -66,7 +66,7 @@ TOGETHER: Final = frozenset({LimitKind.GROUP, LimitKind.USER, LimitKind.ACCOUNT}
 """Kinds of limits on what jobs have together."""
 _GROUP: Final = ("GrpTRES", "GrpJobs")
 _OF_USER: Final = ("MaxJobs", "MaxTRES", "MaxTRESPerNode", "MaxTRESMins", "MaxWall")
-"""AccountLimits that a user has from the lowest account with one, if not an own one."""
+"""Limits that a user has from the lowest account with one, if not an own one."""
 _ENFORCED: Final = frozenset({"limits", "safe", "all"})
 """Values of AccountingStorageEnforce with which Slurm keeps limits (man page of slurm.conf)."""
 
@@ -214,7 +214,7 @@ class AccountLimits:
             taken.update(limit.id[1:] for limit in limits)
 
     def _levels(self, payer: Payer) -> Iterator[tuple[Limit, ...]]:
-        """AccountLimits of the QOS that comes first, of the other, and of the association with what is above it."""
+        """Limits of the QOS that comes first, of the other, and of the association with what is above it."""
         names = [payer.partition_qos, payer.qos]
         flags = self.qos[payer.qos].row.get("Flags", "").upper() if payer.qos in self.qos else ""
         if "OVERPARTQOS" in flags or "OVERRIDE_PARTITION_QOS" in flags:
@@ -259,14 +259,14 @@ class AccountLimits:
 
 
 def _of_groups(above: list[tuple[tuple[str, ...], Holder]]) -> Iterator[Limit]:
-    """AccountLimits on what all jobs of an association and those below it have together."""
+    """Limits on what all jobs of an association and those below it have together."""
     for scope, holder in above:
         for column in _GROUP:
             yield from _limits(scope, column, holder.amounts.get(column, {}))
 
 
 def _of_user(own: tuple[str, ...], above: list[Holder]) -> Iterator[Limit]:
-    """AccountLimits of each user, which the nearest account with one sets."""
+    """Limits of each user, which the nearest account with one sets."""
     for column in _OF_USER:
         nearest: dict[str, int] = {}
         for holder in above:

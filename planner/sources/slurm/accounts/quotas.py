@@ -1,8 +1,8 @@
 """
-AccountLimits on GPUs as quotas of queues, as far as they fit into one tree.
+Limits on GPUs as quotas of queues, as far as they fit into one tree.
 
 The jobs that a limit counts are a set. Sets of which any two are apart, or one within the other, are a tree
-of queues. AccountLimits of accounts and of their users are; one of a QOS is, unless it cuts across another. Which
+of queues. Limits of accounts and of their users are; one of a QOS is, unless it cuts across another. Which
 limits are in the tree depends on the limits only, not on the jobs that are there: the queue of a job stays
 the same.
 
@@ -127,7 +127,7 @@ def _members(kinds: Iterable[JobKind]) -> dict[LimitId, frozenset[JobKind]]:
 
 
 def _chosen(members: Mapping[LimitId, frozenset[JobKind]]) -> list[LimitId]:
-    """AccountLimits of which no two cut across each other: those of accounts first, then those on the most jobs."""
+    """Limits of which no two cut across each other: those of accounts first, then those on the most jobs."""
     chosen: dict[LimitId, None] = {}
     for limit in sorted(members, key=lambda each: (each.scope[0] == "qos", -len(members[each]), each)):
         shared = Counter(other for kind in members[limit] for other in kind if other in chosen)

@@ -1,7 +1,7 @@
 """
 Rows of associations and QOS, of `sacctmgr --parsable2` or slurmrestd, with sacctmgr's names of columns.
 
-Paths of slurmrestd: its schemas v0.0.38 (Slurm 22.05) to v0.0.46 (26.05). AccountLimits on submission are left out:
+Paths of slurmrestd: its schemas v0.0.38 (Slurm 22.05) to v0.0.46 (26.05). Limits on submission are left out:
 jobs in the queue have passed them.
 """
 
@@ -25,7 +25,7 @@ WALL: Final = "minutes"
 """What limits on the time limit of a job count."""
 
 TOTALS: Final = ("GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA")
-"""AccountLimits on what has been used, or is promised to running jobs, over time: they are not planned."""
+"""Limits on what has been used, or is promised to running jobs, over time: they are not planned."""
 
 _TEXTS: Final = {
     "cluster": "Cluster",

@@ -1,4 +1,4 @@
-"""AccountLimits that are no quotas: the jobs beyond them are held, in Slurm's order."""
+"""Limits that are no quotas: the jobs beyond them are held, in Slurm's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AccountLimits of accounts, users and QOS: read from each source, in force as Slurm has them, and never dropped."""
+"""Limits of accounts, users and QOS: read from each source, in force as Slurm has them, and never dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AccountLimits on what jobs have together: a plan within the quotas is within Slurm's limits, on random ones."""
+"""Limits on what jobs have together: a plan within the quotas is within Slurm's limits, on random ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def amounts(text):
 
 def slurms_rules(accounting, record):
     """
-    AccountLimits that count a job, as (what, resource, most, in force), from Slurm's page on resource limits.
+    Limits that count a job, as (what, resource, most, in force), from Slurm's page on resource limits.
 
     Those of the first QOS are in force, then those of the second, then those of the association and above.
     """
