@@ -143,6 +143,8 @@ def run() -> None:
                 stream.flush()
         os._exit(code)
 
+    # A command is one short computation over a large heap: garbage collection takes a sixth of its time.
+    gc.disable()
     # The first to be registered is the last to be called. To free millions of objects would take seconds.
     atexit.register(end_at_once)
     try:
@@ -158,8 +160,6 @@ def main(process_began: float | None = None) -> None:
 
     Time limits count from when the process began, if it is the command's own, or from reading the arguments.
     """
-    # A command is one short computation over a large heap: garbage collection takes a sixth of its time.
-    gc.disable()
     try:
         code = cli.main(standalone_mode=False, obj=process_began)
     except BaseException as error:  # noqa: BLE001 - the one place that reports every end of a command
