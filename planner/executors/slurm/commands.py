@@ -123,6 +123,7 @@ class NodeRow:
     states: frozenset[str]
     """In upper case."""
     reason: str
+    """Why it is drained or down; empty if Slurm gives none."""
     marks: Marks
 
 
@@ -258,7 +259,12 @@ def nodes_table() -> dict[str, NodeRow]:
     """All nodes by name."""
     text = call("sinfo", "--all", "--noheader", "--Node", f"--Format={_format(_NODE_FIELDS)}")
     return {
-        name: NodeRow(name, frozenset(state.upper().split("+")), reason, Marks.read(comment))
+        name: NodeRow(
+            name,
+            frozenset(state.upper().split("+")),
+            "" if reason == "none" else reason,
+            Marks.read(comment),
+        )
         for name, state, reason, comment in _rows(text, len(_NODE_FIELDS))
     }
 

@@ -60,7 +60,7 @@ def progress_of_node(mark: Mark | None, row: NodeRow | None) -> ActionProgress:
         case ActionKind.DRAIN:
             return ActionProgress(ActionPhase.UNDER_WAY, "jobs are on it") if states & _BUSY else LANDED
         case ActionKind.SCALE_UP:
-            return _of_power_up(states)
+            return _of_power_up(states, row.reason)
         case ActionKind.SCALE_DOWN:
             done = "POWERED_DOWN" in states and "POWER_UP" not in states
             return LANDED if done else ActionProgress(ActionPhase.UNDER_WAY, "it is powered down")
@@ -79,9 +79,12 @@ def unavailable(rows: Mapping[str, NodeRow], names: Iterable[str]) -> str:
     return ""
 
 
-def _of_power_up(states: set[str]) -> ActionProgress:
+def _of_power_up(states: set[str], reason: str) -> ActionProgress:
     if "DOWN" in states and not states & _BOOTS:
-        return ActionProgress(ActionPhase.FAILED, "it is down", retryable=True)
+        # Slurm gives its reason for a node that it gives up; while one boots, 24.11 shows DOWN without a reason.
+        if reason:
+            return ActionProgress(ActionPhase.FAILED, f"it is down: {reason}", retryable=True)
+        return ActionProgress(ActionPhase.UNDER_WAY, "it is down")
     if states & (_OFF | _BOOTS | {"NOT_RESPONDING"}):
         return ActionProgress(ActionPhase.UNDER_WAY, "it boots")
     return LANDED
