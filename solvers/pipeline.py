@@ -74,7 +74,7 @@ def solve_stage(
         search.submit_plan(*first)
     elif first is not None:
         offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
-    if problem.slots > 1 and not problem.bookings:
+    if problem.slots > 1 and not problem.firm_reservations:
         with search.phase("hold"):
             search.problem = reserve_promised_starts(problem, limits.params.placement)
     search.greedy_objective = search.objective
@@ -167,7 +167,7 @@ def _run_greedy(search: EpochSearch) -> None:
         # Fall back to promised starts, then to whatever fits: these hold whatever else went wrong.
         kept = Ledger(search.problem, params)
         start_firm_reservations(kept)
-        if search.problem.bookings:
+        if search.problem.firm_reservations:
             search.submit_plan(GREEDY, target_of(kept, search.running))
         fill_free_capacity(kept)
         search.submit_plan(GREEDY, target_of(kept, search.running))

@@ -32,7 +32,7 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
     Jobs with a firm reservation stay. Jobs that help to meet a guarantee of their queue stay too, but are
     worth nothing by themselves: guarantees are kept at every stage.
     """
-    booked = {booking.job_class for booking in problem.bookings}
+    reserved = {booking.job_class for booking in problem.firm_reservations}
     owed = {
         queue
         for guarantee in problem.guarantees
@@ -41,7 +41,7 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
     }
     kept: dict[int, JobClass] = {}
     for index, job_class in enumerate(problem.classes):
-        if job_class.role.replaces_incumbent or job_class.priority >= priority or index in booked:
+        if job_class.role.replaces_incumbent or job_class.priority >= priority or index in reserved:
             kept[index] = job_class
         elif job_class.role is ClassRole.START and job_class.queue in owed and job_class.shape.quota_milli:
             kept[index] = _without_points(job_class)
@@ -57,7 +57,9 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
             )
             for one in problem.incumbents
         ),
-        bookings=tuple(replace(each, job_class=place[each.job_class]) for each in problem.bookings),
+        firm_reservations=tuple(
+            replace(each, job_class=place[each.job_class]) for each in problem.firm_reservations
+        ),
         floors=tuple(each for each in problem.floors if each[0] > priority),
     )
 

@@ -262,10 +262,10 @@ class Problem:
     charges: Charges = Charges()
     edges: tuple[int, ...] = (0, 3600)
     """Seconds from now at which each slot begins, and the end of the last (see `time_slots.Slots`)."""
-    bookings: tuple[FirmReservation, ...] = ()
+    firm_reservations: tuple[FirmReservation, ...] = ()
     """Fixed starts, at most one per class; `solvers.holding` finds them."""
     depth: int | None = None
-    """Maximum number of pending jobs with a promised start, including `bookings`; None means all."""
+    """Maximum number of pending jobs with a promised start, including `firm_reservations`; None means all."""
     disruption_limits: tuple[DisruptionLimit, ...] = ()
     """What disruption budgets leave, of those that could bind."""
     floors: tuple[tuple[int, int], ...] = ()

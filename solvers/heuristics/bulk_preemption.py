@@ -224,9 +224,9 @@ class MarketPrices:
     def is_preemptible(self, index: int) -> bool:
         """True if a running job may be preempted, keeps its places so far, and some bidder may replace it."""
         incumbent = self._ledger.problem.incumbents[index]
-        if incumbent.stop_points is None or self._ledger.fates[index] is not None:
+        if incumbent.stop_points is None or self._ledger.disruptions[index] is not None:
             return False
-        if not self._ledger.fates.within_budgets(index, len(incumbent.holds)):
+        if not self._ledger.disruptions.within_budgets(index, len(incumbent.holds)):
             return False
         order = incumbent.rank, frozenset(incumbent.claims)
         return any(may_use_freed(taker, order) for taker in self._takers)

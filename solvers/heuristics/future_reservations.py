@@ -42,14 +42,14 @@ def reserve_start(
     option = job_class.options[position]
     span = slot, option.ends[slot]
     waits = job_class.role is ClassRole.START
-    lookout = ledger.feasible_nodes.of((job_class.shape, option.later_groups[slot], *span, waits))
-    usable = ledger.feasibility.admits_later(index, lookout.nodes)
+    feasible = ledger.feasible_nodes.of((job_class.shape, option.later_groups[slot], *span, waits))
+    usable = ledger.feasibility.admits_later(index, feasible.nodes)
     if nodes is not None:
-        usable &= np.isin(lookout.nodes, nodes)
-    room = np.where(usable, lookout.room, 0)
+        usable &= np.isin(feasible.nodes, nodes)
+    room = np.where(usable, feasible.room, 0)
     mark = ledger.undo.mark()
-    for near in _candidate_domains(ledger, index, lookout, room):
-        sites = _take(ledger, index, span, lookout, near, room)
+    for near in _candidate_domains(ledger, index, feasible, room):
+        sites = _take(ledger, index, span, feasible, near, room)
         if len(sites) == job_class.minimum:
             return ledger.record(FutureAssignment(index, position, slot, tuple(sites)))
         ledger.undo.rollback(mark)
@@ -57,7 +57,7 @@ def reserve_start(
 
 
 def _candidate_domains(
-    ledger: Ledger, index: int, lookout: FeasibleNodes, room: Ints
+    ledger: Ledger, index: int, feasible: FeasibleNodes, room: Ints
 ) -> Iterator[Bools | None]:
     """Nodes for all replicas of one job: everywhere (None), or one domain after the other, tightest first."""
     job_class = ledger.problem.classes[index]
@@ -67,10 +67,10 @@ def _candidate_domains(
     if rules.required is None:
         yield None
         return
-    of = ledger.domains.of(rules.required)[lookout.nodes]
+    of = ledger.domains.of(rules.required)[feasible.nodes]
     totals = np.bincount(of, weights=np.minimum(room, job_class.minimum))
     tightness = np.zeros(len(totals), dtype=np.int64)
-    np.add.at(tightness, of, lookout.tightness)
+    np.add.at(tightness, of, feasible.tightness)
     large = np.flatnonzero(totals >= job_class.minimum)
     for domain in large[np.argsort(tightness[large], kind="stable")].tolist():
         near: Bools = of == domain
@@ -81,14 +81,14 @@ def _take(
     ledger: Ledger,
     index: int,
     span: tuple[int, int],
-    lookout: FeasibleNodes,
+    feasible: FeasibleNodes,
     near: Bools | None,
     room: Ints,
 ) -> list[ReplicaSite]:
     """Reserve sites for one job, tightest nodes first; fewer than it needs if there is no room."""
     job_class, sites = ledger.problem.classes[index], list[ReplicaSite]()
     fitting = np.flatnonzero(room if near is None else np.where(near, room, 0))
-    tightness = lookout.tightness[fitting]
+    tightness = feasible.tightness[fitting]
     spread: Level | None = job_class.together.spread
     in_domain: dict[int, int] = {}
     tried = 0
@@ -100,12 +100,12 @@ def _take(
             if tried == 1:
                 fitting = fitting[np.argsort(tightness, kind="stable")]
             position = int(fitting[tried])
-        node = int(lookout.nodes[position])
+        node = int(feasible.nodes[position])
         domain = -1 if spread is None else int(ledger.domains.of(spread)[node])
         most = job_class.minimum if spread is None else job_class.together.most - in_domain.get(domain, 0)
         got = _take_here(ledger, index, span, node, min(most, job_class.minimum - len(sites)))
         if not got and most > 0:
-            lookout.shut(position)
+            feasible.shut(position)
         in_domain[domain] = in_domain.get(domain, 0) + len(got)
         sites += got
         tried += 1

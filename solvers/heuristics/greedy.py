@@ -234,7 +234,7 @@ def _finish(ledger: Ledger, deadline: float | None) -> bool:
 def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> None:
     """Place the jobs of the current turn."""
     problem = ledger.problem
-    if problem.bookings:
+    if problem.firm_reservations:
         pull_starts_forward(ledger, deadline=deadline)
     if way.gangs_first:
         place_gangs_first(ledger, deadline=deadline)

@@ -73,7 +73,7 @@ def cancel_broken_starts(ledger: Ledger) -> None:
     bound = [index for index, one in enumerate(problem.classes) if one.needed or one.co_start is not None]
     party_of = coscheduled_groups.groups_by_class(problem) if bound else {}
     while bound:
-        starts = {booked.job_class: booked.slot for booked in ledger.booked.values()}
+        starts = {reserved.job_class: reserved.slot for reserved in ledger.reserved.values()}
         starts |= {placed.job_class: _NOW for placed in ledger.placed.values()}
         broken = []
         for index in bound:
@@ -89,7 +89,7 @@ def cancel_broken_starts(ledger: Ledger) -> None:
 
 def cancel_starts(ledger: Ledger, index: int) -> None:
     """Cancel every placement and reservation of a class."""
-    for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
+    for number in [number for number, each in ledger.reserved.items() if each.job_class == index]:
         ledger.cancel_reservation(number)
     for number in [number for number, each in ledger.placed.items() if each.job_class == index]:
         ledger.remove(number)
@@ -193,7 +193,7 @@ class ListScheduler:
         ledger = self._ledger
         if self._now and coscheduled_groups.start_group(ledger, party):
             return
-        if self._most is not None and len(ledger.booked) + len(party) > self._most:
+        if self._most is not None and len(ledger.reserved) + len(party) > self._most:
             return
         if is_late(self._deadline):
             return
@@ -205,7 +205,7 @@ class ListScheduler:
 
     @property
     def _may_book(self) -> bool:
-        left = self._most is None or len(self._ledger.booked) < self._most
+        left = self._most is None or len(self._ledger.reserved) < self._most
         return left and not is_late(self._deadline)
 
 
@@ -256,27 +256,27 @@ def pull_starts_forward(ledger: Ledger, *, deadline: float | None = None) -> Non
     problem = ledger.problem
     hopeless: set[tuple[int, int]] = set()
     """(class, slot) without room; there will be none, as jobs pulled forward free later slots only."""
-    order = sorted(ledger.booked, key=lambda number: (ledger.booked[number].slot, number))
+    order = sorted(ledger.reserved, key=lambda number: (ledger.reserved[number].slot, number))
     for number in order:
         if is_late(deadline):
             return
-        booked = ledger.booked[number]
-        job_class = problem.classes[booked.job_class]
+        reserved = ledger.reserved[number]
+        job_class = problem.classes[reserved.job_class]
         if ledger.current_priority is not None and job_class.priority < ledger.current_priority:
             continue
-        if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.starts.awaited:
+        if job_class.co_start is not None or job_class.needed or reserved.job_class in ledger.starts.awaited:
             continue
-        for slot in range(job_class.earliest, booked.slot):
-            if (booked.job_class, slot) in hopeless:
+        for slot in range(job_class.earliest, reserved.slot):
+            if (reserved.job_class, slot) in hopeless:
                 continue
             if _move_to_slot(ledger, number, slot):
                 break
-            hopeless.add((booked.job_class, slot))
+            hopeless.add((reserved.job_class, slot))
 
 
 def _move_to_slot(ledger: Ledger, number: int, slot: int) -> bool:
     """Move a reservation to an earlier slot on the first option on which that costs nothing."""
-    index = ledger.booked[number].job_class
+    index = ledger.reserved[number].job_class
     mark, before = ledger.undo.mark(), ledger.objective
     for position, option in enumerate(ledger.problem.classes[index].options):
         ledger.cancel_reservation(number)

@@ -67,7 +67,7 @@ def place_single(ledger: Ledger, index: int) -> bool:
 
 def start_reserved(ledger: Ledger, number: int) -> bool:
     """Start a reserved job in slot 0 instead, on its best option; False if it fits nowhere."""
-    index, mark = ledger.booked[number].job_class, ledger.undo.mark()
+    index, mark = ledger.reserved[number].job_class, ledger.undo.mark()
     ledger.cancel_reservation(number)
     if any(place(ledger, index, option, jobs=1) for option in ledger.problem.classes[index].options):
         return True

@@ -79,8 +79,8 @@ class PreemptionSearch:
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
     def _sees_all(self) -> bool:
-        booked = self.ledger.timeline is not None and bool(self.ledger.timeline.bookings)
-        return not self.ledger.problem.power_caps and not booked
+        reserved = self.ledger.timeline is not None and bool(self.ledger.timeline.reservations)
+        return not self.ledger.problem.power_caps and not reserved
 
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
@@ -95,10 +95,12 @@ class PreemptionSearch:
         for option in job_class.options:
             for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.undo.mark(), ledger.objective
-                gone = set(ledger.fates.having(DisruptionKind.STOP)) if self._hopes else set()
+                gone = set(ledger.disruptions.having(DisruptionKind.STOP)) if self._hopes else set()
                 if self._place(index, option, offers, worth):
                     if self._hopes:
-                        reserve_resumptions(ledger, set(ledger.fates.having(DisruptionKind.STOP)) - gone)
+                        reserve_resumptions(
+                            ledger, set(ledger.disruptions.having(DisruptionKind.STOP)) - gone
+                        )
                         self._in_sight = self._sees_all()
                     if ledger.objective > before:
                         return True
@@ -111,7 +113,7 @@ class PreemptionSearch:
     def _expected_objective(self) -> int:
         """Objective, with the expected points of preempted jobs that have no reservation yet."""
         ledger, found = self.ledger, self.ledger.objective
-        for index in ledger.fates.having(DisruptionKind.STOP) if self._hopes else ():
+        for index in ledger.disruptions.having(DisruptionKind.STOP) if self._hopes else ():
             again = ledger.problem.incumbents[index].resume
             if again is not None and not ledger.is_placed(again):
                 found += self._hopes.get(index, 0)
@@ -260,7 +262,7 @@ class PreemptionSearch:
         """
         ledger, tenant = self.ledger, self.ledger.tenants[index]
         there = self.victims.there(node, tenant)
-        plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and not ledger.fates.budgets.any
+        plain = tenant.affinity == NO_AFFINITY and not tenant.shape.mig and not ledger.disruptions.budgets.any
         if not plain or any(each.shrinks for each in there):
             return self.loss_by_trial(index, node, there)
         if not self._in_sight and not self._is_in_sight(tenant, node):
@@ -275,7 +277,7 @@ class PreemptionSearch:
     def _is_in_sight(self, tenant: PlacementProfile, node: int) -> bool:
         """True if only free amounts decide what fits on this node, as later starts are reserved elsewhere."""
         ledger = self.ledger
-        if ledger.problem.power_caps or (ledger.timeline is not None and ledger.timeline.booked[node]):
+        if ledger.problem.power_caps or (ledger.timeline is not None and ledger.timeline.reserved[node]):
             return False
         return bool(ledger.feasibility.rank_admits(tenant, np.array([node], dtype=np.int64))[0])
 

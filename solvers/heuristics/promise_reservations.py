@@ -51,7 +51,7 @@ def reserve_promised_starts(problem: Problem, params: PlacementParams = Placemen
         _start_at_promised_sites,
     )
     _reserve_all(ledger, firm, _start_anywhere)
-    return replace(problem, bookings=tuple(_firm_reservations(ledger)))
+    return replace(problem, firm_reservations=tuple(_firm_reservations(ledger)))
 
 
 def start_firm_reservations(ledger: Ledger) -> None:
@@ -60,11 +60,11 @@ def start_firm_reservations(ledger: Ledger) -> None:
 
     A job that waits for one of them could not be reserved before, and is reserved now.
     """
-    for firm in ledger.problem.bookings:
+    for firm in ledger.problem.firm_reservations:
         if firm.slot == 0:
             sites = [site for hold in firm.holds if (site := ReplicaSite.of(hold)) is not None]
             _start_at(ledger, firm.job_class, firm.option, tuple(sites))
-    for firm in ledger.problem.bookings:
+    for firm in ledger.problem.firm_reservations:
         if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
             sites_later = sites_to_reserve(ledger.problem.classes[firm.job_class].shape, firm.holds)
             ledger.reserve_at(FutureAssignment(firm.job_class, firm.option, firm.slot, sites_later))
@@ -162,16 +162,16 @@ def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[ReplicaSit
 
 
 def _firm_reservations(ledger: Ledger) -> Iterator[FirmReservation]:
-    """Starts and reservations on the ledger as bookings, starts of now first."""
+    """Starts and reservations on the ledger as firm reservations, starts of now first."""
     classes = ledger.problem.classes
     for _, placed in sorted(ledger.placed.items()):
         position = classes[placed.job_class].options.index(placed.option)
         yield FirmReservation(
             placed.job_class, position, 0, tuple(_held_resources(site) for site in placed.sites)
         )
-    for _, booked in sorted(ledger.booked.items()):
-        holds = tuple(_held_resources(site) for site in booked.sites)
-        yield FirmReservation(booked.job_class, booked.option, booked.slot, holds)
+    for _, reserved in sorted(ledger.reserved.items()):
+        holds = tuple(_held_resources(site) for site in reserved.sites)
+        yield FirmReservation(reserved.job_class, reserved.option, reserved.slot, holds)
 
 
 def _held_resources(site: ReplicaSite) -> HeldResources:

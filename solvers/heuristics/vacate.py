@@ -23,10 +23,10 @@ def stop_incumbent(ledger: Ledger, index: int) -> bool:
     """Preempt a running job; False if that is not allowed, or no longer: a new job there has less rank."""
     if not may_stop_incumbent(ledger, index):
         return False
-    fate, everything = ledger.fates[index], _all_positions(ledger, index)
+    disruption, everything = ledger.disruptions[index], _all_positions(ledger, index)
     preempted = _preempted(ledger, index)
     # A job that left to migrate has not been preempted from any node yet.
-    moving = fate is not None and fate.leave is DisruptionKind.MOVE
+    moving = disruption is not None and disruption.kind is DisruptionKind.MOVE
     _vacate_positions(ledger, index, frozenset() if moving else preempted)
     if moving:
         ledger.sites.count_moved(index, _all_positions(ledger, index), -1)
@@ -37,14 +37,18 @@ def stop_incumbent(ledger: Ledger, index: int) -> bool:
 
 def may_stop_incumbent(ledger: Ledger, index: int) -> bool:
     """True if a running job may be preempted, given the new jobs where it runs."""
-    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    incumbent, disruption = ledger.problem.incumbents[index], ledger.disruptions[index]
     if incumbent.stop_points is None or _is_grown(ledger, index):
         return False
-    if fate is not None and fate.leave is DisruptionKind.STOP:
+    if disruption is not None and disruption.kind is DisruptionKind.STOP:
         return False
-    if fate is not None and fate.leave is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move):
+    if (
+        disruption is not None
+        and disruption.kind is DisruptionKind.MOVE
+        and _is_placed(ledger, incumbent.move)
+    ):
         return False
-    return _may_preempt(ledger, index, _preempted(ledger, index)) and ledger.fates.within_budgets(
+    return _may_preempt(ledger, index, _preempted(ledger, index)) and ledger.disruptions.within_budgets(
         index, len(incumbent.holds)
     )
 
@@ -55,17 +59,21 @@ def _all_positions(ledger: Ledger, index: int) -> frozenset[int]:
 
 def _preempted(ledger: Ledger, index: int) -> frozenset[int]:
     """Positions that are newly preempted if the whole running job is preempted."""
-    fate, everything = ledger.fates[index], _all_positions(ledger, index)
-    return everything if fate is None or fate.leave is DisruptionKind.MOVE else everything - fate.given_up
+    disruption, everything = ledger.disruptions[index], _all_positions(ledger, index)
+    return (
+        everything
+        if disruption is None or disruption.kind is DisruptionKind.MOVE
+        else everything - disruption.given_up
+    )
 
 
 def vacate_for_move(ledger: Ledger, index: int) -> bool:
     """Take a running job off its places so that it can migrate; False if it may not migrate."""
     incumbent = ledger.problem.incumbents[index]
-    if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
+    if incumbent.move is None or ledger.disruptions[index] is not None or _is_grown(ledger, index):
         return False
     everything = _all_positions(ledger, index)
-    if not ledger.fates.within_budgets(index, len(everything)):
+    if not ledger.disruptions.within_budgets(index, len(everything)):
         return False
     _vacate_positions(ledger, index, everything)
     ledger.sites.count_moved(index, everything, 1)
@@ -75,16 +83,16 @@ def vacate_for_move(ledger: Ledger, index: int) -> bool:
 
 def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
     """Give up replicas of a running job; False if it may not lose them."""
-    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
-    before = frozenset() if fate is None else fate.given_up
+    incumbent, disruption = ledger.problem.incumbents[index], ledger.disruptions[index]
+    before = frozenset() if disruption is None else disruption.given_up
     more = frozenset(positions) - before
-    if fate is not None and fate.leave is not DisruptionKind.SHRINK:
+    if disruption is not None and disruption.kind is not DisruptionKind.SHRINK:
         return False
     if not more or len(incumbent.holds) - len(before | more) < incumbent.min_replicas:
         return False
     if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
         return False
-    if not ledger.fates.within_budgets(index, len(before | more)):
+    if not ledger.disruptions.within_budgets(index, len(before | more)):
         return False
     _vacate_positions(ledger, index, more)
     ledger.sites.count_preempted(index, more, 1)
@@ -114,13 +122,13 @@ def cancel_resumption(ledger: Ledger, index: int) -> None:
 
 
 def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> bool:
-    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
-    if fate is None or (fate.leave is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move)):
+    incumbent, disruption = ledger.problem.incumbents[index], ledger.disruptions[index]
+    if disruption is None or (disruption.kind is DisruptionKind.MOVE and _is_placed(ledger, incumbent.move)):
         return False
-    back = fate.given_up if positions is None else fate.given_up & frozenset(positions)
-    still = fate.given_up - back
+    back = disruption.given_up if positions is None else disruption.given_up & frozenset(positions)
+    still = disruption.given_up - back
     if still and (
-        fate.leave is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
+        disruption.kind is DisruptionKind.MOVE or len(incumbent.holds) - len(still) < incumbent.min_replicas
     ):
         return False
     if not back or ledger.queues.return_headroom(incumbent) < len(back):
@@ -128,12 +136,12 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
     # Check each site by itself first: this decides most cases and is cheapest.
     if not all(_is_free(ledger, index, position) for position in back):
         return False
-    if fate.leave is DisruptionKind.MOVE:
+    if disruption.kind is DisruptionKind.MOVE:
         ledger.sites.count_moved(index, _all_positions(ledger, index), -1)
     else:
         ledger.sites.count_preempted(index, back, -1)
     ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.SHRINK, still) if still else None)
-    if not ledger.company.may_return(ledger.fates.standing(index)):
+    if not ledger.affinity.may_return(ledger.disruptions.standing(index)):
         return False
     for position in sorted(back):
         site = ReplicaSite.of(incumbent.holds[position])
@@ -147,8 +155,8 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
 
 def is_at_old_sites(ledger: Ledger, index: int, placed: JobAssignment) -> bool:
     """True if the new places of a migrating job are its old ones."""
-    fate, holds = ledger.fates[index], ledger.problem.incumbents[index].holds
-    if fate is None or fate.leave is not DisruptionKind.MOVE:
+    disruption, holds = ledger.disruptions[index], ledger.problem.incumbents[index].holds
+    if disruption is None or disruption.kind is not DisruptionKind.MOVE:
         return False
     old = [site for hold in holds if (site := ReplicaSite.of(hold)) is not None]
     return Counter(map(_site_key, old)) == Counter(map(_site_key, placed.sites))
@@ -213,8 +221,8 @@ def _conflicting_jobs(ledger: Ledger, index: int, there: dict[int, JobAssignment
 
 def restorable_replicas(ledger: Ledger, index: int) -> list[int]:
     """Positions given up that are free, each checked by itself."""
-    fate = ledger.fates[index]
-    positions = [] if fate is None else sorted(fate.given_up)
+    disruption = ledger.disruptions[index]
+    positions = [] if disruption is None else sorted(disruption.given_up)
     return [position for position in positions if _is_free(ledger, index, position)]
 
 
@@ -235,7 +243,7 @@ def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
     incumbent = ledger.problem.incumbents[index]
     nodes = {incumbent.holds[position].node for position in positions}
     return ledger.freed.allows(index) and all(
-        node is None or (node not in ledger.pools.closed and ledger.floors.allows(node, incumbent))
+        node is None or (node not in ledger.pools.closed and ledger.preemption_ranks.allows(node, incumbent))
         for node in nodes
     )
 
@@ -281,7 +289,7 @@ def restore_preempted(ledger: Ledger) -> None:
     """
     problem = ledger.problem
     _undo_moves(ledger)
-    gone = ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
+    gone = ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
     for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
         mark, before = ledger.undo.mark(), ledger.objective
         if restore_incumbent(ledger, index) and ledger.objective >= before:
@@ -293,7 +301,7 @@ def restore_preempted(ledger: Ledger) -> None:
             if ledger.objective < before:
                 ledger.undo.rollback(mark)
     least = _least_points_by_node(ledger)
-    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
+    for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
         worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
         if worths and min(worths) >= gained:
@@ -307,7 +315,7 @@ def _undo_moves(ledger: Ledger) -> None:
     """Let migrating jobs stay where their old places are free, if it costs nothing."""
     classes = ledger.problem.classes
     moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
-    for index in ledger.fates.having(DisruptionKind.MOVE):
+    for index in ledger.disruptions.having(DisruptionKind.MOVE):
         if index not in moving:
             continue
         mark, before = ledger.undo.mark(), ledger.objective
@@ -319,7 +327,7 @@ def _undo_moves(ledger: Ledger) -> None:
 def _most_gained(ledger: Ledger, index: int) -> int:
     """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
     incumbent = ledger.problem.incumbents[index]
-    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
+    gained = ledger.disruptions.loss(index) - min(0, ledger.affinity.points)
     if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
         gained -= min(0, ledger.capacity.points)
     owed = ledger.queues.quota.owed(incumbent.queue, incumbent.gpu_model)
@@ -347,11 +355,11 @@ def _restore_replicas(ledger: Ledger, index: int) -> None:
     """Restore as many replicas as find their places free."""
     for position in restorable_replicas(ledger, index):
         mark, before = ledger.undo.mark(), ledger.objective
-        fate = ledger.fates[index]
-        if fate is None or position not in fate.given_up:
+        disruption = ledger.disruptions[index]
+        if disruption is None or position not in disruption.given_up:
             continue
         back = [position]
-        if fate.leave is DisruptionKind.STOP:
+        if disruption.kind is DisruptionKind.STOP:
             back = restorable_replicas(ledger, index)[: ledger.problem.incumbents[index].min_replicas]
         if not restore_incumbent(ledger, index, back) or ledger.objective < before:
             ledger.undo.rollback(mark)

@@ -38,15 +38,15 @@ class DestroyedPart:
     """What a plan had on some nodes."""
 
     placed: tuple[JobAssignment, ...]
-    fates: tuple[tuple[int, JobDisruption], ...]
-    """(running job, its fate in the plan), of the jobs that were restored."""
+    disruptions: tuple[tuple[int, JobDisruption], ...]
+    """(running job, its disruption in the plan), of the jobs that were restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedPart:
     """Changes on the nodes of a neighbourhood, in the indices of the whole problem."""
 
-    fates: tuple[tuple[int, JobDisruption], ...]
+    disruptions: tuple[tuple[int, JobDisruption], ...]
     starts: tuple[tuple[int, tuple[ReplicaSite, ...]], ...]
     """(class, sites) of each job."""
 
@@ -78,18 +78,18 @@ def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     ]
     for number, _ in placed:
         ledger.remove(number)
-    fates = []
+    disruptions = []
     for index in incumbents_on(ledger, inside):
-        fate = ledger.fates[index]
+        disruption = ledger.disruptions[index]
         if (
-            fate is None
-            or fate.leave is DisruptionKind.MOVE
+            disruption is None
+            or disruption.kind is DisruptionKind.MOVE
             or not is_inside(ledger.problem.incumbents[index], inside)
         ):
             continue
         if vacate.restore_incumbent(ledger, index):
-            fates.append((index, fate))
-    return DestroyedPart(tuple(each for _, each in placed), tuple(fates))
+            disruptions.append((index, disruption))
+    return DestroyedPart(tuple(each for _, each in placed), tuple(disruptions))
 
 
 def incumbent_target(
@@ -101,8 +101,8 @@ def incumbent_target(
     class_of = {index: at for at, index in enumerate(asked.classes)}
     incumbent_of = {index: at for at, index in enumerate(asked.incumbents)}
     position = {node: at for at, node in enumerate(asked.nodes)}
-    for index, fate in lifted.fates:
-        if index not in incumbent_of or not _disrupt(ledger, incumbent_of[index], fate):
+    for index, disruption in lifted.disruptions:
+        if index not in incumbent_of or not _disrupt(ledger, incumbent_of[index], disruption):
             return None
     for placed in lifted.placed:
         at = class_of.get(placed.job_class)
@@ -129,12 +129,12 @@ def _running(problem: Problem, incumbent: Incumbent) -> Placement:
 
 def repaired_part(asked: Neighbourhood, answer: Ledger) -> RepairedPart:
     """Translate an answer to the indices of the whole problem."""
-    leaving_now = answer.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
+    leaving_now = answer.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK)
     return RepairedPart(
         tuple(
-            (asked.incumbents[index], fate)
+            (asked.incumbents[index], disruption)
             for index in leaving_now
-            if (fate := answer.fates[index]) is not None
+            if (disruption := answer.disruptions[index]) is not None
         ),
         tuple(
             (
@@ -148,12 +148,12 @@ def repaired_part(asked: Neighbourhood, answer: Ledger) -> RepairedPart:
 
 def apply_repair(ledger: Ledger, answer: RepairedPart) -> bool:
     """Apply an answer about some nodes to the plan; False if part of it is infeasible."""
-    return all(_disrupt(ledger, index, fate) for index, fate in answer.fates) and all(
+    return all(_disrupt(ledger, index, disruption) for index, disruption in answer.disruptions) and all(
         place_on_sites(ledger, index, sites) for index, sites in answer.starts
     )
 
 
-def _disrupt(ledger: Ledger, index: int, fate: JobDisruption) -> bool:
-    if fate.leave is DisruptionKind.STOP:
+def _disrupt(ledger: Ledger, index: int, disruption: JobDisruption) -> bool:
+    if disruption.kind is DisruptionKind.STOP:
         return vacate.stop_incumbent(ledger, index)
-    return vacate.shrink_incumbent(ledger, index, fate.given_up)
+    return vacate.shrink_incumbent(ledger, index, disruption.given_up)

@@ -38,7 +38,7 @@ def reserve_later_starts(
 ) -> tuple[int, int]:
     """Reserve all remaining starts and pull held ones forward; returns as `reserve_all_starts`."""
     wanted = list[StartRequest]()
-    ahead = Counter(each.job_class for each in ledger.booked.values())
+    ahead = Counter(each.job_class for each in ledger.reserved.values())
     for index, position, slot, jobs in later:
         if (number := firm_reservation_of(ledger, index)) is not None:
             _reserve_earlier(ledger, number, position, slot)
@@ -53,16 +53,16 @@ def firm_reservation_of(ledger: Ledger, index: int) -> int | None:
     """Number of the reservation held for the one job of a firm class; None if there is none."""
     if not ledger.problem.classes[index].firm:
         return None
-    return next((number for number, each in ledger.booked.items() if each.job_class == index), None)
+    return next((number for number, each in ledger.reserved.items() if each.job_class == index), None)
 
 
 def _reserve_earlier(ledger: Ledger, number: int, position: int, slot: int) -> None:
     """Start a job earlier than it is reserved for, if possible."""
-    booked = ledger.booked[number]
+    reserved = ledger.reserved[number]
     mark = ledger.undo.mark()
-    if slot < booked.slot:
+    if slot < reserved.slot:
         ledger.cancel_reservation(number)
-        if future_reservations.reserve_start(ledger, booked.job_class, position, slot) is None:
+        if future_reservations.reserve_start(ledger, reserved.job_class, position, slot) is None:
             ledger.undo.rollback(mark)
 
 

@@ -71,8 +71,8 @@ def is_freely_placed(ledger: Ledger, index: int) -> bool:
 
 
 def incumbents_on(ledger: Ledger, nodes: Iterable[int]) -> list[int]:
-    """Running jobs with places on some nodes, whatever their fate."""
-    on_node = ledger.fates.on_node
+    """Running jobs with places on some nodes, whatever their disruption."""
+    on_node = ledger.disruptions.on_node
     return sorted({index for node in nodes for index in on_node.get(node, ())})
 
 
@@ -94,7 +94,7 @@ class _SubproblemBuilder:
         incumbents = [
             index
             for index in incumbents_on(ledger, self.nodes)
-            if ledger.fates[index] is None and self._may_leave(problem.incumbents[index])
+            if ledger.disruptions[index] is None and self._may_leave(problem.incumbents[index])
         ]
         classes = self._classes()
         smaller = Problem(
@@ -116,7 +116,7 @@ class _SubproblemBuilder:
             domains=tuple((level, tuple(of[node] for node in self.nodes)) for level, of in problem.domains),
             charges=problem.charges,
             edges=problem.edges,
-            disruption_limits=ledger.fates.budgets.remaining(
+            disruption_limits=ledger.disruptions.budgets.remaining(
                 {index: position for position, index in enumerate(incumbents)},
                 1 if self.share is None else self.share.parts,
             ),
@@ -137,7 +137,9 @@ class _SubproblemBuilder:
         members: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for at, node in enumerate(self.nodes):
             # A job that may use one of these nodes may use all of them.
-            members[self.ledger.group_of[node], *self.ledger.floors.least[:, node].tolist()].append(at)
+            members[self.ledger.group_of[node], *self.ledger.preemption_ranks.least[:, node].tolist()].append(
+                at
+            )
         return [tuple(positions) for _, positions in sorted(members.items())]
 
     def _guarantees(self) -> Iterator[Guarantee]:
@@ -156,7 +158,7 @@ class _SubproblemBuilder:
             and not incumbent.shape.mig
             and is_inside(incumbent, self.position)
             and all(
-                ledger.floors.allows(hold.node, incumbent)
+                ledger.preemption_ranks.allows(hold.node, incumbent)
                 for hold in incumbent.holds
                 if hold.node is not None
             )

@@ -174,7 +174,7 @@ class _Rounding:
     def _make_way(self) -> None:
         """Take leaving jobs off, open and close nodes, and keep MIG instances for the jobs that need them."""
         ledger, aggregate = self.ledger, self._aggregate
-        if self._problem.bookings:
+        if self._problem.firm_reservations:
             start_firm_reservations(ledger)
         if not self._patient:
             reserve_gang_starts(self.ledger, aggregate.later)
@@ -390,7 +390,7 @@ class _Rounding:
             index = self._problem.classes[placed.job_class].incumbent
             if index is not None and vacate.is_at_old_sites(ledger, index, placed):
                 ledger.remove(number)
-        for index in ledger.fates.having(DisruptionKind.MOVE):
+        for index in ledger.disruptions.having(DisruptionKind.MOVE):
             job_class = self._problem.incumbents[index].move
             if job_class is None or ledger.is_placed(job_class):
                 continue

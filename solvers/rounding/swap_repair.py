@@ -108,7 +108,7 @@ class SwapRepair:
 
     def _relieve(self, node: int, heavy: list[int], lack: Ints) -> bool:
         """Exchange jobs on a node for one that frees what the node lacks; False if there is none."""
-        capacity, least = self._ledger.capacity, self._ledger.floors.least
+        capacity, least = self._ledger.capacity, self._ledger.preemption_ranks.least
         less = self._amounts[heavy].sum(axis=0) - self._amounts
         fitting = (
             (self._gpus == self._gpus[heavy].sum())

@@ -51,10 +51,10 @@ class Feasibility:
         self.problem, self.params = problem, params
         self.domains = Topology(problem)
         self.capacity = NodeCapacities(problem)
-        self.floors = PreemptionRanks(problem)
+        self.preemption_ranks = PreemptionRanks(problem)
         self.freed = FreedResources(problem)
-        self.company = AffinityIndex(problem, self.domains)
-        self.fates = Disruptions(problem, self.company)
+        self.affinity = AffinityIndex(problem, self.domains)
+        self.disruptions = Disruptions(problem, self.affinity)
         self.scarcity_cost = self._scarcity_cost()
         """Cost of a GPU's scarcity on each node, on the scale of `StrandedGpus`; None if no GPU is scarce."""
         self.group_of = [0] * len(problem.nodes)
@@ -63,7 +63,7 @@ class Feasibility:
                 self.group_of[node] = index
         self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
         self._nodes_of: dict[tuple[int, ...], Ints] = {}
-        self.tenants = tuple(PlacementProfile.of(problem, each, self.company) for each in problem.classes)
+        self.tenants = tuple(PlacementProfile.of(problem, each, self.affinity) for each in problem.classes)
         self.node_points = {
             tenant.node_points: self._by_node(tenant.node_points)
             for tenant in self.tenants
@@ -101,14 +101,16 @@ class Feasibility:
         """Replicas of a class that fit on each of the nodes if used for them alone; at most `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
-        freed = np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank)
+        freed = np.flatnonzero(self.preemption_ranks.least[tenant.claim, nodes] > tenant.rank)
         if len(freed):
-            room[freed] = np.minimum(room[freed], self.floors.room(self.capacity, tenant, nodes[freed]))
-        if self.timeline is not None and self.timeline.bookings:
+            room[freed] = np.minimum(
+                room[freed], self.preemption_ranks.room(self.capacity, tenant, nodes[freed])
+            )
+        if self.timeline is not None and self.timeline.reservations:
             room = np.minimum(room, self.beside(tenant, nodes, most))
             both = (
-                (self.floors.least[tenant.claim, nodes] > tenant.rank)
-                & (self.timeline.booked[nodes] > 0)
+                (self.preemption_ranks.least[tenant.claim, nodes] > tenant.rank)
+                & (self.timeline.reserved[nodes] > 0)
                 & (room > 0)
             )
             for position in np.flatnonzero(both).tolist():
@@ -127,13 +129,15 @@ class Feasibility:
 
     def rank_admits(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that exist and where tenants of this rank and claim may take all that is free."""
-        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
+        taken: Bools = self.capacity.usable[nodes] & (
+            self.preemption_ranks.least[tenant.claim, nodes] <= tenant.rank
+        )
         return taken
 
     def admits(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use, whatever room there is now, beside later reservations."""
         admitted = self.admits_now(tenant, nodes)
-        if self.timeline is not None and self.timeline.bookings:
+        if self.timeline is not None and self.timeline.reservations:
             admitted &= self.beside(tenant, nodes, 1) > 0
         return admitted
 
@@ -145,28 +149,28 @@ class Feasibility:
         are checked one at a time.
         """
         room: Ints = np.full(len(nodes), most, dtype=np.int64)
-        timetable, shape = self.timeline, tenant.shape
-        if timetable is None:
+        timeline, shape = self.timeline, tenant.shape
+        if timeline is None:
             return room
         ends = self.ends(tenant)[nodes]
         # A GPU switched to MIG mode stays in it, however short the job.
-        marked = np.flatnonzero((timetable.booked[nodes] > 0) & ((ends > 1) | bool(shape.mig)))
+        marked = np.flatnonzero((timeline.reserved[nodes] > 0) & ((ends > 1) | bool(shape.mig)))
         for end in np.unique(ends[marked]).tolist() if not shape.gpu_milli and not shape.mig else ():
             where = marked[ends[marked] == end]
-            room[where] = np.minimum(room[where], timetable.room(shape, nodes[where], 1, end))
-            for position in where[timetable.shared[nodes[where]].any(axis=1)].tolist() if shape.gpus else ():
+            room[where] = np.minimum(room[where], timeline.room(shape, nodes[where], 1, end))
+            for position in where[timeline.shared[nodes[where]].any(axis=1)].tolist() if shape.gpus else ():
                 node = int(nodes[position])
-                shut = timetable.shut(shape, node, end)
+                shut = timeline.shut(shape, node, end)
                 unshared = sum(gpu not in shut for gpu in self.capacity.whole_gpus(node))
                 room[position] = min(room[position], unshared // shape.gpus)
         if shape.gpu_milli or shape.mig:
-            easy = timetable.surely_fits_share(shape, nodes[marked])
+            easy = timeline.surely_fits_share(shape, nodes[marked])
             room[marked[easy]] = np.minimum(room[marked[easy]], 1)
             for position in marked[~easy].tolist():
                 room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
         if self.problem.power_caps and shape.quota_milli:
             for position, node in enumerate(nodes.tolist()):
-                if not timetable.has_power(shape.quota_milli, node, 1, int(ends[position])):
+                if not timeline.has_power(shape.quota_milli, node, 1, int(ends[position])):
                     room[position] = 0
         return room
 
@@ -189,19 +193,19 @@ class Feasibility:
     def _unavailable_gpus(self, tenant: PlacementProfile, node: int) -> frozenset[int]:
         """Indices of GPUs that reservations or preemption keep from a tenant in slot 0."""
         shut = frozenset[int]()
-        if self.timeline is not None and self.timeline.booked[node]:
+        if self.timeline is not None and self.timeline.reserved[node]:
             shut = self.timeline.shut(tenant.shape, node, int(self.ends(tenant)[node]))
-        return shut | self.floors.shut(self.capacity, tenant, node)
+        return shut | self.preemption_ranks.shut(self.capacity, tenant, node)
 
     def _one_beside(self, tenant: PlacementProfile, node: int) -> int:
         """1 if a share or MIG instances fit beside the reservations on a node."""
-        timetable, capacity, shape = self.timeline, self.capacity, tenant.shape
-        if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
+        timeline, capacity, shape = self.timeline, self.capacity, tenant.shape
+        if timeline is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
             return 0
         end = int(self.ends(tenant)[node])
         if shape.mig:
-            return int(timetable.fits(shape, capacity.find(shape, node), end))
-        shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
+            return int(timeline.fits(shape, capacity.find(shape, node), end))
+        shut, free = timeline.shut(shape, node, end), capacity.gpu_free[node].tolist()
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
     def admits_now(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
@@ -216,15 +220,15 @@ class Feasibility:
                 for node in nodes.tolist()
             )
             admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
-        own = [] if tenant.own is None else self.fates.standing(tenant.own)
-        barred = self.company.conflicting_nodes(tenant.affinity, own)
+        own = [] if tenant.own is None else self.disruptions.standing(tenant.own)
+        barred = self.affinity.conflicting_nodes(tenant.affinity, own)
         return admitted if barred is None else admitted & ~barred[nodes]
 
     def has_room_beside_freed(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True where a tenant may take one more place beside what preemption has freed on the nodes."""
-        room: Bools = self.floors.room(self.capacity, tenant, nodes) > 0
+        room: Bools = self.preemption_ranks.room(self.capacity, tenant, nodes) > 0
         if self.timeline is not None:
-            for position in np.flatnonzero(room & (self.timeline.booked[nodes] > 0)).tolist():
+            for position in np.flatnonzero(room & (self.timeline.reserved[nodes] > 0)).tolist():
                 room[position] = self._open(tenant, int(nodes[position])) > 0
         return room
 
@@ -242,7 +246,7 @@ class Feasibility:
     def admits_later(self, index: int, nodes: Ints) -> Bools:
         """True for nodes that exist and where anti-affinity lets jobs of a class start in a later slot."""
         allowed: Bools = self.capacity.usable[nodes].copy()
-        barred = self.company.conflicting_nodes(self.traits_before_start(index), [])
+        barred = self.affinity.conflicting_nodes(self.traits_before_start(index), [])
         return allowed if barred is None else allowed & ~barred[nodes]
 
     def unused_opened(self, nodes: Ints) -> Bools | None:
@@ -269,7 +273,7 @@ class Feasibility:
         price: Ints = np.zeros(len(nodes), dtype=np.int64)
         if tenant.node_points:
             price += self.node_points[tenant.node_points][nodes]
-        if (met := self.company.price(tenant.affinity)) is not None:
+        if (met := self.affinity.price(tenant.affinity)) is not None:
             price += met[nodes]
         if (waste := self.capacity.waste_points(tenant.shape, nodes)) is not None:
             price += waste

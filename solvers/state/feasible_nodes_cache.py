@@ -28,7 +28,7 @@ class FeasibleNodes:
 
     def __init__(
         self,
-        timetable: ResourceTimeline,
+        timeline: ResourceTimeline,
         undisturbed: ResourceTimeline | None,
         nodes: Ints,
         shape: Shape,
@@ -36,7 +36,7 @@ class FeasibleNodes:
     ) -> None:
         """Nodes with room on both timelines."""
         self.nodes = nodes
-        self._timetable = timetable
+        self._timetable = timeline
         self._undisturbed = undisturbed
         self._shape = shape
         self._span = span
@@ -48,15 +48,15 @@ class FeasibleNodes:
         GPUs of the worst slot count twice. GPUs right before and after the span count once: they should stay
         useful to other jobs.
         """
-        self._seen = timetable.version
+        self._seen = timeline.version
         self._look(np.arange(len(nodes)))
 
     def refresh(self) -> None:
         """Look again at the nodes that changed."""
-        timetable = self._timetable
-        if timetable.version > self._seen:
-            self._look(np.flatnonzero(timetable.changed_at[self.nodes] > self._seen))
-            self._seen = timetable.version
+        timeline = self._timetable
+        if timeline.version > self._seen:
+            self._look(np.flatnonzero(timeline.changed_at[self.nodes] > self._seen))
+            self._seen = timeline.version
 
     def shut(self, position: int) -> None:
         """Set the room on a node to 0 until the node changes, since nothing fits there."""
@@ -65,35 +65,35 @@ class FeasibleNodes:
     def _look(self, positions: Ints) -> None:
         if not len(positions):
             return
-        nodes, timetable, (first, until) = self.nodes[positions], self._timetable, self._span
-        room = timetable.room(self._shape, nodes, first, until)
+        nodes, timeline, (first, until) = self.nodes[positions], self._timetable, self._span
+        room = timeline.room(self._shape, nodes, first, until)
         if self._undisturbed is not None:
             room = np.minimum(room, self._undisturbed.room(self._shape, nodes, first, until))
         self.room[positions] = room
-        cores = timetable.left[first:until, nodes, 0].min(axis=0) if timetable.left.shape[2] else 0
+        cores = timeline.left[first:until, nodes, 0].min(axis=0) if timeline.left.shape[2] else 0
         if self._shape.quota_milli:
-            whole, slots = timetable.whole, len(timetable.whole)
+            whole, slots = timeline.whole, len(timeline.whole)
             around = whole[first - 1, nodes] + (whole[until, nodes] if until < slots else 0)
             self.tightness[positions] = (2 * whole[first:until, nodes].min(axis=0) + around) * 2**40 + cores
         else:
-            self.tightness[positions] = cores + np.where(timetable.has_gpus[nodes], _NODE_WITH_GPUS, 0)
+            self.tightness[positions] = cores + np.where(timeline.has_gpus[nodes], _NODE_WITH_GPUS, 0)
 
 
 class FeasibleNodesCache:
     """The lookouts of one ledger; recently used ones are kept."""
 
     def __init__(
-        self, problem: Problem, timetable: ResourceTimeline, undisturbed: ResourceTimeline | None, most: int
+        self, problem: Problem, timeline: ResourceTimeline, undisturbed: ResourceTimeline | None, most: int
     ) -> None:
         """At most `most` lookouts are kept."""
         self._problem = problem
-        self._timetable = timetable
+        self._timetable = timeline
         self._undisturbed = undisturbed
         self._most = most
         self._found: OrderedDict[Key, FeasibleNodes] = OrderedDict()
 
     def of(self, key: Key) -> FeasibleNodes:
-        """The lookout of a shape on the nodes of some groups over a span, up to date."""
+        """The feasible of a shape on the nodes of some groups over a span, up to date."""
         if (found := self._found.get(key)) is None:
             shape, groups, first, until, beside_all = key
             nodes = sorted(node for group in groups for node in self._problem.groups[group].nodes)

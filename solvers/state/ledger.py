@@ -48,10 +48,14 @@ class Ledger:
         self.undo = UndoLog()
         self.feasibility = rules = Feasibility(problem, params)
         self.capacity, self.timeline, self.domains = rules.capacity, rules.timeline, rules.domains
-        self.fates, self.floors, self.freed = rules.fates, rules.floors, rules.freed
-        self.company, self.tenants, self.group_of = rules.company, rules.tenants, rules.group_of
+        self.disruptions, self.preemption_ranks, self.freed = (
+            rules.disruptions,
+            rules.preemption_ranks,
+            rules.freed,
+        )
+        self.affinity, self.tenants, self.group_of = rules.affinity, rules.tenants, rules.group_of
         self.queues = QueueQuotas(problem, rules.freed, rules.timeline, self.undo)
-        self.pools = NodePools(problem, rules.capacity, rules.floors, self.undo)
+        self.pools = NodePools(problem, rules.capacity, rules.preemption_ranks, self.undo)
         self.starts = PlannedStarts(problem)
         self.sites = Sites(problem, rules, self.undo)
         self.feasible_nodes = (
@@ -61,7 +65,7 @@ class Ledger:
         )
         self.placed: dict[int, JobAssignment] = {}
         """Newly placed jobs, by number."""
-        self.booked: dict[int, FutureAssignment] = {}
+        self.reserved: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
         self.in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         """By class: True if all sites are equivalent for its jobs; many are then taken at once."""
@@ -78,7 +82,7 @@ class Ledger:
 
     def _reserve_firm(self) -> None:
         """Begin with the firm reservations of the problem; those of slot 0 are started later."""
-        for firm in self.problem.bookings:
+        for firm in self.problem.firm_reservations:
             if firm.slot > 0:
                 shape = self.problem.classes[firm.job_class].shape
                 sites = sites_to_reserve(shape, firm.holds)
@@ -93,9 +97,9 @@ class Ledger:
         return (
             self._earned
             + self.pools.points
-            + self.fates.points
+            + self.disruptions.points
             + self.queues.quota.points
-            + self.company.points
+            + self.affinity.points
             + self.capacity.points
         )
 
@@ -114,11 +118,11 @@ class Ledger:
             return 0
         if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
             return self._left[index]
-        fate = self.fates[job_class.incumbent]
+        disruption = self.disruptions[job_class.incumbent]
         if job_class.role is ClassRole.GROW:
-            return int(fate is None)
+            return int(disruption is None)
         leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
-        return int(fate is not None and fate.leave is leave)
+        return int(disruption is not None and disruption.kind is leave)
 
     def _ignores_priority(self, index: int) -> bool:
         """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
@@ -228,8 +232,8 @@ class Ledger:
     def node_scores(self, index: int, option: Option, nodes: Ints | None = None) -> NodeScores:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
         # How long a job runs makes a difference only beside reservations.
-        booked = self.timeline is not None and self.timeline.bookings
-        tenant = self.tenants[index] if booked else self._endless[index]
+        reserved = self.timeline is not None and self.timeline.reservations
+        tenant = self.tenants[index] if reserved else self._endless[index]
         if nodes is not None:
             return NodeScores(self.feasibility, tenant, self.feasibility.nodes_within(option, nodes))
         key = (tenant, option.groups)
@@ -271,11 +275,11 @@ class Ledger:
         if tenant.affinity == NO_AFFINITY:
             return
         nodes = frozenset(site.node for site in placed.sites)
-        self.company.count_new(tenant.affinity, nodes, times)
+        self.affinity.count_new(tenant.affinity, nodes, times)
         if tenant.own is not None:  # it is counted already on its current nodes
-            nodes -= self.fates.nodes(tenant.own)
-        self.company.count(tenant.affinity, nodes, times)
-        for concerned in self.company.affected_nodes(tenant.affinity, nodes):
+            nodes -= self.disruptions.nodes(tenant.own)
+        self.affinity.count(tenant.affinity, nodes, times)
+        for concerned in self.affinity.affected_nodes(tenant.affinity, nodes):
             self.capacity.touch(concerned)
 
     def _points(self, placed: JobAssignment) -> int:
@@ -360,7 +364,7 @@ class Ledger:
 
     def cancel_reservation(self, number: int) -> None:
         """Cancel a reservation."""
-        reservation = self.booked[number]
+        reservation = self.reserved[number]
         option = self.problem.classes[reservation.job_class].options[reservation.option]
         self.undo.step(self._set_reservation, (number, None), (number, reservation))
         self._count_reserved(reservation, -1)
@@ -373,24 +377,24 @@ class Ledger:
         replicas = times * len(reservation.sites)
         self.queues.count_reserved(job_class, option, replicas, (slot, option.ends[slot]))
 
-    def _set_reservation(self, number: int, booked: FutureAssignment | None) -> None:
+    def _set_reservation(self, number: int, reserved: FutureAssignment | None) -> None:
         """Set or remove (None) the reservation of a number; its sites are reserved already."""
-        if (old := self.booked.pop(number, None)) is not None:
+        if (old := self.reserved.pop(number, None)) is not None:
             self._account_reservation(old, -1)
-        if booked is not None:
-            self.booked[number] = booked
-            self._account_reservation(booked, 1)
+        if reserved is not None:
+            self.reserved[number] = reserved
+            self._account_reservation(reserved, 1)
 
-    def _account_reservation(self, booked: FutureAssignment, times: int) -> None:
-        option = self.problem.classes[booked.job_class].options[booked.option]
-        self._earned += times * (option.later[booked.slot] or 0)
-        self._count_points(booked.job_class, times * (option.later[booked.slot] or 0))
-        self._left[booked.job_class] -= times
-        self.starts.count(booked.job_class, booked.slot, option, times)
-        manners = self.feasibility.traits_before_start(booked.job_class)
-        if manners != NO_AFFINITY:
-            nodes = frozenset(site.node for site in booked.sites)
-            self.company.count_new(manners, nodes, times)
-            self.company.count(manners, nodes, times)
-            for concerned in self.company.affected_nodes(manners, nodes):
+    def _account_reservation(self, reserved: FutureAssignment, times: int) -> None:
+        option = self.problem.classes[reserved.job_class].options[reserved.option]
+        self._earned += times * (option.later[reserved.slot] or 0)
+        self._count_points(reserved.job_class, times * (option.later[reserved.slot] or 0))
+        self._left[reserved.job_class] -= times
+        self.starts.count(reserved.job_class, reserved.slot, option, times)
+        traits = self.feasibility.traits_before_start(reserved.job_class)
+        if traits != NO_AFFINITY:
+            nodes = frozenset(site.node for site in reserved.sites)
+            self.affinity.count_new(traits, nodes, times)
+            self.affinity.count(traits, nodes, times)
+            for concerned in self.affinity.affected_nodes(traits, nodes):
                 self.capacity.touch(concerned)

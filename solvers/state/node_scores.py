@@ -48,26 +48,26 @@ class NodeScores:
     Placing a replica changes one node; a board looks again only at nodes that changed since its last look.
     """
 
-    def __init__(self, openings: Feasibility, tenant: PlacementProfile, nodes: Ints) -> None:
+    def __init__(self, rules: Feasibility, tenant: PlacementProfile, nodes: Ints) -> None:
         self.tenant = tenant
         self.nodes = nodes
         self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
         """The node with the least is taken first: by cost, then tightness; `NO_ROOM` without room."""
         self.price: Ints | None = None
         """Points lost on each node; None if no node has a price."""
-        if openings.is_priced(tenant):
+        if rules.is_priced(tenant):
             self.price = np.zeros(len(nodes), dtype=np.int64)
         self._at: NDArray[np.int32] | None = None
         """Position of each node; computed once something has changed."""
-        self._plain = openings.is_unpriced_packing(tenant) and openings.unused_opened(nodes) is None
-        self._seen = len(openings.capacity.changes)
-        self._look(openings, np.arange(len(nodes)))
+        self._plain = rules.is_unpriced_packing(tenant) and rules.unused_opened(nodes) is None
+        self._seen = len(rules.capacity.changes)
+        self._look(rules, np.arange(len(nodes)))
 
-    def best(self, openings: Feasibility) -> int | None:
+    def best(self, rules: Feasibility) -> int | None:
         """The best node; None if none has room."""
         if not len(self.nodes):
             return None
-        self._refresh(openings)
+        self._refresh(rules)
         order = self.order
         if self.price is not None:
             room = order < NO_ROOM
@@ -83,30 +83,30 @@ class NodeScores:
         if self.price is not None:
             self.price = self.price[~shut]
 
-    def _refresh(self, openings: Feasibility) -> None:
-        changes = openings.capacity.changes
+    def _refresh(self, rules: Feasibility) -> None:
+        changes = rules.capacity.changes
         if len(changes) == self._seen:
             return
         if self._at is None:
-            self._at = np.full(len(openings.problem.nodes), -1, dtype=np.int32)
+            self._at = np.full(len(rules.problem.nodes), -1, dtype=np.int32)
             self._at[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
         if len(changes) == self._seen + 1:
             stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
         else:
             found = self._at[list(set(changes[self._seen :]))]
             stale = found[found >= 0].tolist()
-        if self._plain and len(stale) <= openings.params.ledger.few_changed_nodes:
+        if self._plain and len(stale) <= rules.params.ledger.few_changed_nodes:
             for position in stale:
-                self._look_at_one(openings, position)
+                self._look_at_one(rules, position)
         elif stale:
-            self._look(openings, np.array(stale, dtype=np.int64))
+            self._look(rules, np.array(stale, dtype=np.int64))
         self._seen = len(changes)
 
-    def _look(self, openings: Feasibility, positions: Ints) -> None:
-        nodes, shape, capacity = self.nodes[positions], self.tenant.shape, openings.capacity
+    def _look(self, rules: Feasibility, positions: Ints) -> None:
+        nodes, shape, capacity = self.nodes[positions], self.tenant.shape, rules.capacity
         gpus, free = capacity.gpu_left[nodes], capacity.free[nodes]
-        cost, tightness = self._preference(openings, nodes, gpus, free)
-        room = np.all(free >= np.array(shape.amounts), axis=1) & openings.admits(self.tenant, nodes)
+        cost, tightness = self._preference(rules, nodes, gpus, free)
+        room = np.all(free >= np.array(shape.amounts), axis=1) & rules.admits(self.tenant, nodes)
         if shape.gpus:
             room &= capacity.whole[nodes] >= shape.gpus
         elif shape.gpu_milli:
@@ -116,34 +116,34 @@ class NodeScores:
             shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
             cost += np.where(shared, 0.0, LAST_RESORT)
         elif shape.mig:
-            outlook = openings.capacity.mig_costs(shape.mig, nodes, room)
+            outlook = rules.capacity.mig_costs(shape.mig, nodes, room)
             room &= outlook.room
             cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
         else:
             # Jobs without GPUs use nodes with GPUs last.
             cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
-        if (untouched := openings.unused_opened(nodes)) is not None:
+        if (untouched := rules.unused_opened(nodes)) is not None:
             cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
         steps = np.where(room, cost, 0).astype(np.int64)
         self.order[positions] = np.where(room, steps * _TIGHTEST + tightness, NO_ROOM)
         if self.price is not None:
-            self.price[positions] = -openings.node_price(self.tenant, nodes)
+            self.price[positions] = -rules.node_price(self.tenant, nodes)
             if shape.mig:
                 self.price[positions] -= outlook.points
 
-    def _preference(self, openings: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
+    def _preference(self, rules: Feasibility, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
-        shape, stranding = self.tenant.shape, openings.capacity.stranded_gpus
-        tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
-        if openings.scorer is not None:
-            return np.floor(openings.scorer(shape, gpus, free, nodes) * COST_SCALE + 0.5), np.zeros_like(
+        shape, stranding = self.tenant.shape, rules.capacity.stranded_gpus
+        tightness = rules.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
+        if rules.scorer is not None:
+            return np.floor(rules.scorer(shape, gpus, free, nodes) * COST_SCALE + 0.5), np.zeros_like(
                 tightness
             )
         match self.tenant.profile:
             case Profile.PACK:
                 cost = stranding.added(shape, gpus, free, nodes)
-                if shape.quota_milli and openings.scarcity_cost is not None:
-                    cost += openings.scarcity_cost[nodes]
+                if shape.quota_milli and rules.scarcity_cost is not None:
+                    cost += rules.scarcity_cost[nodes]
                 return cost, tightness
             case Profile.SPREAD:
                 left = gpus if shape.quota_milli else free[:, 0]
@@ -151,16 +151,16 @@ class NodeScores:
             case Profile.BALANCED:
                 return stranding.imbalance(shape, gpus, free, nodes), tightness
 
-    def _look_at_one(self, openings: Feasibility, position: int) -> None:
+    def _look_at_one(self, rules: Feasibility, position: int) -> None:
         """As `_look` for one node in plain numbers; a test compares the two."""
-        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
+        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, rules.capacity
         free = capacity.free[node].tolist()
         cost = capacity.stranded_gpus.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
-        if shape.quota_milli and openings.scarcity_cost is not None:
-            cost += float(openings.scarcity_cost[node])
+        if shape.quota_milli and rules.scarcity_cost is not None:
+            cost += float(rules.scarcity_cost[node])
         welcome = bool(capacity.usable[node]) and (
-            bool(openings.floors.least[self.tenant.claim, node] <= self.tenant.rank)
-            or bool(openings.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
+            bool(rules.preemption_ranks.least[self.tenant.claim, node] <= self.tenant.rank)
+            or bool(rules.has_room_beside_freed(self.tenant, self.nodes[[position]])[0])
         )
         room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
         if shape.gpus:
@@ -172,7 +172,7 @@ class NodeScores:
                 cost += LAST_RESORT
         elif capacity.has_gpus[node]:
             cost += LAST_RESORT
-        if room and openings.timeline is not None and openings.timeline.booked[node]:
-            room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
+        if room and rules.timeline is not None and rules.timeline.reserved[node]:
+            room = bool(rules.beside(self.tenant, self.nodes[[position]], 1)[0])
         tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
         self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

@@ -32,19 +32,19 @@ class PlacementProfile:
     """(GPU model, slot before which it is gone if it starts in slot 0); empty with a single slot."""
 
     @classmethod
-    def of(cls, problem: Problem, job_class: JobClass, company: AffinityIndex) -> PlacementProfile:
+    def of(cls, problem: Problem, job_class: JobClass, affinity: AffinityIndex) -> PlacementProfile:
         """The tenant of a class, without what makes no difference in this problem."""
-        manners = company.relevant_traits(
+        traits = affinity.relevant_traits(
             AffinityTraits(job_class.workload, job_class.carries, job_class.avoids)
         )
-        grows = job_class.role is ClassRole.GROW and manners != NO_AFFINITY
+        grows = job_class.role is ClassRole.GROW and traits != NO_AFFINITY
         return cls(
             shape=job_class.shape,
             rank=job_class.rank if problem.incumbents else 0,
             claim=job_class.claim,
             node_points=job_class.node_points,
             profile=job_class.profile,
-            affinity=manners,
+            affinity=traits,
             own=job_class.incumbent if grows else None,
             ends=tuple((option.gpu_model, option.ends[0]) for option in job_class.options)
             if problem.slots > 1

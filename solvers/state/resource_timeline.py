@@ -66,9 +66,9 @@ class ResourceTimeline:
         """Shares reserved on each GPU, in any slot."""
         self._counted: Ints = np.zeros((slots, count), dtype=np.int64)
         """Whole GPUs reserved, shape (slots, nodes)."""
-        self.booked: Ints = np.zeros(count, dtype=np.int64)
+        self.reserved: Ints = np.zeros(count, dtype=np.int64)
         """Replicas reserved on each node, in any slot."""
-        self.bookings = 0
+        self.reservations = 0
         """Replicas reserved on all nodes."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
         self.has_mig: Bools = np.array([bool(node.mig) for node in problem.nodes], dtype=bool)
@@ -245,8 +245,8 @@ class ResourceTimeline:
         for gpu, profile, start in site.slices:
             self._use(node, gpu, (profile, start), range(first, until), times)
         self._take(shape, node, slice(first, until), times)
-        self.booked[node] += times
-        self.bookings += times
+        self.reserved[node] += times
+        self.reservations += times
         if shape.gpus or shape.gpu_milli:
             self._recount(node)
 

@@ -32,14 +32,14 @@ class Sites:
     def find(self, index: int, node: int) -> ReplicaSite:
         """The site that a replica of a class gets on a node with room for it."""
         rules, job_class = self._feasibility, self._problem.classes[index]
-        left = rules.fates.gpus_left_by_moves(node)
+        left = rules.disruptions.gpus_left_by_moves(node)
         # A starting job may wait for GPUs that others leave; migrating jobs should not wait for each other.
         first = (
             set(rules.capacity.whole_gpus(node)) - left if left and job_class.role is ClassRole.MOVE else left
         )
-        if rules.floors.had_preemption(node) and not first:
+        if rules.preemption_ranks.had_preemption(node) and not first:
             # Other free GPUs are open to every class, so those freed by preemption are taken first.
-            first = rules.floors.freed(node)
+            first = rules.preemption_ranks.freed(node)
         return rules.choose_site(index, node, first)
 
     def take(self, index: int, site: ReplicaSite) -> None:
@@ -52,7 +52,7 @@ class Sites:
         shape, until = job_class.shape, int(rules.ends(rules.tenants[index])[site.node])
         free = rules.capacity.fits(shape, site)
         free = free and rules.freed.has_power(shape.quota_milli, site.node, job_class)
-        free = free and rules.floors.fits(rules.capacity, job_class, site)
+        free = free and rules.preemption_ranks.fits(rules.capacity, job_class, site)
         return free and (rules.timeline is None or rules.timeline.fits(shape, site, until))
 
     def release(self, index: int, site: ReplicaSite) -> None:
@@ -67,7 +67,7 @@ class Sites:
             until = int(rules.ends(rules.tenants[index])[site.node])
             rules.timeline.occupy(job_class.shape, site, until, times)
         if self._problem.incumbents:
-            rules.floors.count_placed(index, site, times)
+            rules.preemption_ranks.count_placed(index, site, times)
             rules.freed.count_placed(job_class, site, times)
 
     # --- reservations in later slots -----------------------------------------------------------------------
@@ -144,9 +144,9 @@ class Sites:
             return False
         if not settled and not rules.freed.has_power(one.shape.quota_milli, site.node, one):
             return False
-        if not rules.floors.fits(rules.capacity, one, site):
+        if not rules.preemption_ranks.fits(rules.capacity, one, site):
             return False
-        if rules.timeline is None or not rules.timeline.bookings:
+        if rules.timeline is None or not rules.timeline.reservations:
             return True
         return rules.timeline.fits(one.shape, site, one.until)
 
@@ -158,7 +158,7 @@ class Sites:
         self._undo.step(freed.preempt, (index, positions, times), (index, positions, -times))
 
     def _count_preempted(self, index: int, position: int, times: int) -> None:
-        self._feasibility.floors.preempt(index, position, times)
+        self._feasibility.preemption_ranks.preempt(index, position, times)
         self._touch_hold(index, position)
 
     def count_moved(self, index: int, positions: frozenset[int], times: int) -> None:
@@ -169,7 +169,7 @@ class Sites:
         self._undo.step(freed.move, (index, positions, times), (index, positions, -times))
 
     def _count_moved(self, index: int, position: int, times: int) -> None:
-        self._feasibility.floors.move(index, position, times)
+        self._feasibility.preemption_ranks.move(index, position, times)
         self._touch_hold(index, position)
 
     def _touch_hold(self, index: int, position: int) -> None:
@@ -178,14 +178,14 @@ class Sites:
 
     def set_disruption(self, index: int, disruption: JobDisruption | None) -> None:
         """Set how a running job leaves its places, without these; None if it stays."""
-        before = self._feasibility.fates[index]
+        before = self._feasibility.disruptions[index]
         self._undo.step(self._set_disruption, (index, disruption), (index, before))
 
     def _set_disruption(self, index: int, disruption: JobDisruption | None) -> None:
         rules = self._feasibility
-        standing = rules.fates.standing(index)
-        for node in nodes_of(self._problem, rules.fates.set(index, disruption)):
+        standing = rules.disruptions.standing(index)
+        for node in nodes_of(self._problem, rules.disruptions.set(index, disruption)):
             rules.capacity.touch(node)
-        for traits, nodes in (*standing, *rules.fates.standing(index)):
-            for concerned in rules.company.affected_nodes(traits, nodes):
+        for traits, nodes in (*standing, *rules.disruptions.standing(index)):
+            for concerned in rules.affinity.affected_nodes(traits, nodes):
                 rules.capacity.touch(concerned)

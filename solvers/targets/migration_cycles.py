@@ -58,9 +58,9 @@ def _capacity_after_stops(ledger: Ledger) -> NodeCapacities:
     free = NodeCapacities(ledger.problem)
     for node in ledger.pools.opened:
         free.set_usable(node, usable=True)
-    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
-        fate, incumbent = ledger.fates[index], ledger.problem.incumbents[index]
-        for position in fate.given_up if fate is not None else ():
+    for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
+        disruption, incumbent = ledger.disruptions[index], ledger.problem.incumbents[index]
+        for position in disruption.given_up if disruption is not None else ():
             if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
                 free.charge(incumbent.shape, site, -1)
     return free

@@ -31,14 +31,14 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> DesiredState:
     """
     problem = ledger.problem
     by_job = {placement.job: placement for placement in running}
-    for index in ledger.fates.having(DisruptionKind.STOP, DisruptionKind.MOVE):
+    for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.MOVE):
         by_job.pop(problem.incumbents[index].job, None)
-    for index in ledger.fates.having(DisruptionKind.SHRINK):
-        job, fate = problem.incumbents[index].job, ledger.fates[index]
+    for index in ledger.disruptions.having(DisruptionKind.SHRINK):
+        job, disruption = problem.incumbents[index].job, ledger.disruptions[index]
         kept = (
             replica
             for position, replica in enumerate(by_job[job].replicas)
-            if fate is None or position not in fate.given_up
+            if disruption is None or position not in disruption.given_up
         )
         by_job[job] = Placement(job=job, replicas=tuple(kept))
     added = _added(ledger)
@@ -56,7 +56,7 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> DesiredState:
         placements=tuple(placement for _, placement in sorted(by_job.items())),
         added=tuple(node for _, node in sorted(added.items())),
         removed=tuple(sorted(problem.nodes[node].name for node in ledger.pools.closed)),
-        planned=_later_starts(ledger, names, next_job) if ledger.booked else (),
+        planned=_later_starts(ledger, names, next_job) if ledger.reserved else (),
     )
 
 
@@ -73,11 +73,11 @@ def _later_starts(
     promised = _promised_numbers(ledger)
     found = []
     # Within a class and slot the promised ones have the lower numbers, so that names follow the order.
-    for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
-        job_class = problem.classes[booked.job_class]
+    for number, reserved in sorted(ledger.reserved.items(), key=lambda each: (each[1].slot, each[0])):
+        job_class = problem.classes[reserved.job_class]
         replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in sites[number])
-        job = next(next_job[booked.job_class])
-        found.append(LaterStart(job, booked.slot, replicas, promised=number in promised))
+        job = next(next_job[reserved.job_class])
+        found.append(LaterStart(job, reserved.slot, replicas, promised=number in promised))
     return tuple(sorted(found, key=lambda planned: planned.job))
 
 
@@ -92,37 +92,37 @@ def _promised_numbers(ledger: Ledger) -> set[int]:
     """
     problem = ledger.problem
     if problem.depth is None:
-        return set(ledger.booked)
+        return set(ledger.reserved)
     party_of = coscheduled_groups.groups_by_class(problem)
-    number_of = {booked.job_class: number for number, booked in ledger.booked.items()}
-    company = {
+    number_of = {reserved.job_class: number for number, reserved in ledger.reserved.items()}
+    affinity = {
         number: {
             number_of[each]
-            for each in party_of.get(booked.job_class, (booked.job_class,))
+            for each in party_of.get(reserved.job_class, (reserved.job_class,))
             if each in number_of
         }
         | {number}
-        for number, booked in ledger.booked.items()
+        for number, reserved in ledger.reserved.items()
     }
     first = {
         number
-        for number, booked in ledger.booked.items()
-        if (job_class := problem.classes[booked.job_class]).firm or job_class.role is ClassRole.RESUME
+        for number, reserved in ledger.reserved.items()
+        if (job_class := problem.classes[reserved.job_class]).firm or job_class.role is ClassRole.RESUME
     }
-    promised = set[int]().union(*(company[number] for number in first))
+    promised = set[int]().union(*(affinity[number] for number in first))
     room = problem.depth - len(promised)
-    for number in sorted(ledger.booked):
-        if number in promised or len(company[number]) > room:
+    for number in sorted(ledger.reserved):
+        if number in promised or len(affinity[number]) > room:
             continue
         awaited = {
             number_of[each.job_class]
-            for member in company[number]
-            for each in problem.classes[ledger.booked[member].job_class].predecessors
+            for member in affinity[number]
+            for each in problem.classes[ledger.reserved[member].job_class].predecessors
             if each.job_class in number_of
         }
         if awaited <= promised:
-            promised |= company[number]
-            room -= len(company[number])
+            promised |= affinity[number]
+            room -= len(affinity[number])
     return promised
 
 
@@ -161,29 +161,29 @@ def color_intervals(ledger: Ledger) -> dict[int, tuple[ReplicaSite, ...]]:
     The sites of every reservation, by number, with the indices of all GPUs (interval colouring).
 
     In order of start, each reservation takes GPUs that are free then. A GPU of a running or newly placed job
-    becomes free once and stays free until the next reservation; the timetable ensures that there are enough.
+    becomes free once and stays free until the next reservation; the timeline ensures that there are enough.
     """
-    found: dict[int, list[ReplicaSite]] = {number: [] for number in ledger.booked}
+    found: dict[int, list[ReplicaSite]] = {number: [] for number in ledger.reserved}
     free_from: dict[int, list[int]] = {}
     classes = ledger.problem.classes
     on_node: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
-        for position, site in enumerate(booked.sites):
+    for number, reserved in sorted(ledger.reserved.items(), key=lambda each: (each[1].slot, each[0])):
+        for position, site in enumerate(reserved.sites):
             on_node[site.node].append((number, position))
     chosen: dict[tuple[int, int], ReplicaSite] = {}
     for node, replicas in on_node.items():
         free_from[node] = ledger.timeline.free_from(node) if ledger.timeline is not None else []
         for number, position in replicas:
-            booked = ledger.booked[number]
-            job_class, site = classes[booked.job_class], booked.sites[position]
+            reserved = ledger.reserved[number]
+            job_class, site = classes[reserved.job_class], reserved.sites[position]
             if job_class.shape.gpus:
-                end = job_class.options[booked.option].ends[booked.slot]
-                free = [gpu for gpu, slot in enumerate(free_from[node]) if slot <= booked.slot]
+                end = job_class.options[reserved.option].ends[reserved.slot]
+                free = [gpu for gpu, slot in enumerate(free_from[node]) if slot <= reserved.slot]
                 groups = ledger.problem.nodes[node].gpu_groups
                 site = ReplicaSite(node, choose_gpus(free, groups, job_class.shape.gpus))
                 for gpu in site.gpus:
                     free_from[node][gpu] = end
             chosen[number, position] = site
-    for number, booked in ledger.booked.items():
-        found[number] = [chosen[number, position] for position in range(len(booked.sites))]
+    for number, reserved in ledger.reserved.items():
+        found[number] = [chosen[number, position] for position in range(len(reserved.sites))]
     return {number: tuple(sites) for number, sites in found.items()}

@@ -24,7 +24,7 @@ JOBS, SLOTS = 40, 12
 
 
 class Clock:
-    """Stands still but while jobs are booked for later."""
+    """Stands still but while jobs are reserved for later."""
 
     def __init__(self):
         self.now = 1000.0
@@ -32,7 +32,7 @@ class Clock:
         self.seconds = 1.0
         """That each attempt to book a job takes."""
 
-    def booked(self, book):
+    def reserved(self, book):
         def slowly(*arguments):
             self.now += self.seconds
             self.bookings += 1
@@ -45,7 +45,7 @@ class Clock:
 def clock(monkeypatch):
     found = Clock()
     monkeypatch.setattr(time, "monotonic", lambda: found.now)
-    slowly = found.booked(future_reservations.reserve_start)
+    slowly = found.reserved(future_reservations.reserve_start)
     monkeypatch.setattr(future_reservations, "reserve_start", slowly)
     return found
 

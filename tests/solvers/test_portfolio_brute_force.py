@@ -41,7 +41,7 @@ def plain_optimum(snapshot, policy, problem):
 
 
 def worlds(chunk):
-    """(seed, snapshot, policy, fates)"""
+    """(seed, snapshot, policy, disruptions)"""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         instance = (instances.cpu_limited(instances.tiny) if seed % 4 == 1 else instances.tiny)(seed)
         problem = build_problem(instance.snapshot, instance.policy)

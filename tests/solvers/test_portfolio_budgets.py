@@ -33,7 +33,7 @@ def without_budgets(policy):
 
 
 def worlds(chunk):
-    """(seed, snapshot, policy, fates): what no budget forbids by itself is offered without budgets too."""
+    """(seed, snapshot, policy, disruptions that no budget forbids by itself), of one chunk of seeds."""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot, policy = budget_worlds.world(seed, nodes=2, most=4, waiting=2)
         yield seed, snapshot, policy, offered(build_problem(snapshot, without_budgets(policy)))

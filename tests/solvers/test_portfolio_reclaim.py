@@ -55,7 +55,7 @@ def pays_by_itself(plan):
 
 
 def worlds(chunk):
-    """(seed, snapshot, policy, fates)"""
+    """(seed, snapshot, policy, disruptions)"""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         snapshot, policy = reclaim_worlds.world(seed)
         yield seed, snapshot, policy, reclaim_worlds.stoppable(snapshot, policy)

@@ -58,7 +58,7 @@ def may_start(job):
 
 
 def worlds(chunk):
-    """(seed, snapshot, policy, fates)"""
+    """(seed, snapshot, policy, disruptions)"""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         instance = instances.tiny(seed)
         snapshot = with_failures(instance.snapshot, seed)

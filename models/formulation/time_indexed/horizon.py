@@ -80,7 +80,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _once(problem: Problem, x: Columns) -> Iterator[Row]:
-    booked = {booking.job_class: booking.slot for booking in problem.bookings}
+    booked = {booking.job_class: booking.slot for booking in problem.firm_reservations}
     for index, job_class in enumerate(problem.classes):
         starts = list(x.later.starts_of(index))
         if index in booked:

@@ -75,7 +75,7 @@ class LaterStarts:
         self._note_starts_of_now(x)
         if problem.slots == 1:
             return
-        last = {booking.job_class: booking.slot for booking in problem.bookings}
+        last = {booking.job_class: booking.slot for booking in problem.firm_reservations}
         for index, job_class in enumerate(problem.classes):
             for position, option in enumerate(job_class.options):
                 for slot in range(1, min(problem.slots, last.get(index, problem.slots) + 1)):

@@ -142,7 +142,7 @@ def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
     """
     among = range(len(ledger.problem.nodes)) if nodes is None else nodes.tolist()
     capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
-    usable, floors = ledger.capacity.usable, ledger.floors
+    usable, floors = ledger.capacity.usable, ledger.preemption_ranks
     return frozenset(
         node for node in among if usable[node] and node not in capped and not floors.had_preemption(node)
     )

@@ -67,25 +67,25 @@ class _TagCounts:
         self.carriers: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
         self.avoiders: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
 
-    def count(self, manners: AffinityTraits, nodes: Ints, times: int) -> None:
+    def count(self, traits: AffinityTraits, nodes: Ints, times: int) -> None:
         for index, (tag, level) in enumerate(self._pairs):
             touched = np.unique(self._domains.of(level)[nodes])
-            if tag in manners.carries:
+            if tag in traits.carries:
                 self.carriers[index][touched] += times
-            if (tag, level) in manners.avoids:
+            if (tag, level) in traits.avoids:
                 self.avoiders[index][touched] += times
 
-    def conflicting_nodes(self, manners: AffinityTraits, own: list[tuple[AffinityTraits, Ints]]) -> Bools:
+    def conflicting_nodes(self, traits: AffinityTraits, own: list[tuple[AffinityTraits, Ints]]) -> Bools:
         """Nodes on which another job avoids this one, or is avoided by it."""
         barred: Bools = np.zeros(len(self._domains.of(Level.NODE)), dtype=bool)
         for index, (tag, level) in enumerate(self._pairs):
             of = self._domains.of(level)
-            if (tag, level) in manners.avoids:
+            if (tag, level) in traits.avoids:
                 carriers = self.carriers[index].copy()
                 for each, nodes in own:
                     carriers[np.unique(of[nodes])] -= tag in each.carries
                 barred |= (carriers > 0)[of]
-            if tag in manners.carries:
+            if tag in traits.carries:
                 avoiders = self.avoiders[index].copy()
                 for each, nodes in own:
                     avoiders[np.unique(of[nodes])] -= (tag, level) in each.avoids
@@ -115,10 +115,10 @@ class AffinityIndex:
         self.points = 0
         """Points of interference that is new; never positive."""
 
-    def relevant_traits(self, manners: AffinityTraits) -> AffinityTraits:
+    def relevant_traits(self, traits: AffinityTraits) -> AffinityTraits:
         """The attributes of a job that matter to other jobs; jobs without any then compare equal."""
-        workload = manners.workload if manners.workload in self._present else ""
-        return AffinityTraits(workload, manners.carries, manners.avoids)
+        workload = traits.workload if traits.workload in self._present else ""
+        return AffinityTraits(workload, traits.carries, traits.avoids)
 
     def begin(self) -> None:
         """Take all jobs counted so far as present from the start."""
@@ -127,66 +127,66 @@ class AffinityIndex:
             meeting.before = meeting.now(self._present, everywhere)
         self.points = 0
 
-    def count(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
+    def count(self, traits: AffinityTraits, nodes: frozenset[int], times: int) -> None:
         """Count a job on nodes; `times` -1 removes it."""
         if not nodes:
             return
         where = np.array(sorted(nodes), dtype=np.int64)
-        self._all.count(manners, where, times)
-        if manners.workload in self._present:
-            concerned = [meeting for meeting in self._meetings if manners.workload in meeting.pair]
+        self._all.count(traits, where, times)
+        if traits.workload in self._present:
+            concerned = [meeting for meeting in self._meetings if traits.workload in meeting.pair]
             self.points += sum(self._paid(meeting, where) for meeting in concerned)
-            self._present[manners.workload][where] += times
+            self._present[traits.workload][where] += times
             self.points -= sum(self._paid(meeting, where) for meeting in concerned)
 
-    def count_new(self, manners: AffinityTraits, nodes: frozenset[int], times: int) -> None:
+    def count_new(self, traits: AffinityTraits, nodes: frozenset[int], times: int) -> None:
         """Count new replicas of a job, in addition to `count`; `times` -1 removes them."""
-        self._newcomers.count(manners, np.array(sorted(nodes), dtype=np.int64), times)
+        self._newcomers.count(traits, np.array(sorted(nodes), dtype=np.int64), times)
 
     def _paid(self, meeting: _InterferencePair, nodes: Ints) -> int:
         met = meeting.now(self._present, nodes) & ~meeting.before[nodes]
         return meeting.points * int(np.count_nonzero(met))
 
-    def affected_nodes(self, manners: AffinityTraits, nodes: Iterable[int]) -> list[Ints]:
+    def affected_nodes(self, traits: AffinityTraits, nodes: Iterable[int]) -> list[Ints]:
         """Nodes to which a job on these nodes makes a difference."""
         where = np.array(sorted(nodes), dtype=np.int64)
         levels = {
-            level for tag, level in self._pairs if tag in manners.carries or (tag, level) in manners.avoids
+            level for tag, level in self._pairs if tag in traits.carries or (tag, level) in traits.avoids
         }
         found = [
             self._domains.nodes(level, int(domain))
             for level in sorted(levels)
             for domain in np.unique(self._domains.of(level)[where])
         ]
-        return [*found, where] if manners.workload in self._present else found
+        return [*found, where] if traits.workload in self._present else found
 
-    def conflicting_nodes(self, manners: AffinityTraits, own: Iterable[TraitsOnNodes]) -> Bools | None:
+    def conflicting_nodes(self, traits: AffinityTraits, own: Iterable[TraitsOnNodes]) -> Bools | None:
         """Nodes that a job, counted as `own` so far, may not use; None if no rule concerns it."""
-        if not manners.carries and not manners.avoids:
+        if not traits.carries and not traits.avoids:
             return None
         return self._all.conflicting_nodes(
-            manners, [(each, np.array(sorted(nodes), dtype=np.int64)) for each, nodes in own]
+            traits, [(each, np.array(sorted(nodes), dtype=np.int64)) for each, nodes in own]
         )
 
     def may_return(self, residents: Iterable[TraitsOnNodes]) -> bool:
         """True if no new job conflicts with a restored running job; jobs that ran before do not count."""
-        for manners, nodes in residents:
-            if nodes and (manners.carries or manners.avoids):
-                barred = self._newcomers.conflicting_nodes(manners, [])
+        for traits, nodes in residents:
+            if nodes and (traits.carries or traits.avoids):
+                barred = self._newcomers.conflicting_nodes(traits, [])
                 if barred[sorted(nodes)].any():
                     return False
         return True
 
-    def price(self, manners: AffinityTraits) -> Ints | None:
+    def price(self, traits: AffinityTraits) -> Ints | None:
         """Points, never positive, of one more job on each node; None if none of it has a price."""
-        if manners.workload not in self._present:
+        if traits.workload not in self._present:
             return None
         everywhere = np.arange(self._count)
         price: Ints = np.zeros(self._count, dtype=np.int64)
         for meeting in self._meetings:
-            if manners.workload in meeting.pair:
+            if traits.workload in meeting.pair:
                 one, other = meeting.pair
-                partner = one if manners.workload == other else other
+                partner = one if traits.workload == other else other
                 new = (self._present[partner] > 0) & ~meeting.before & ~meeting.now(self._present, everywhere)
                 price -= meeting.points * new
         return price

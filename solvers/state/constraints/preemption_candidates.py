@@ -178,20 +178,22 @@ class PreemptionCandidates:
         self._seen = len(changes)
 
     def _stays(self, victim: PreemptionCandidate) -> bool:
-        fates = self._ledger.fates
-        fate = fates[victim.incumbent]
-        if fate is not None and not (
-            fate.leave is DisruptionKind.SHRINK and fate.given_up.isdisjoint(victim.positions)
+        disruptions = self._ledger.disruptions
+        disruption = disruptions[victim.incumbent]
+        if disruption is not None and not (
+            disruption.kind is DisruptionKind.SHRINK and disruption.given_up.isdisjoint(victim.positions)
         ):
             return False
-        return not fates.budgets.any or fates.within_budgets(victim.incumbent, self._given_up(victim))
+        return not disruptions.budgets.any or disruptions.within_budgets(
+            victim.incumbent, self._given_up(victim)
+        )
 
     def _given_up(self, victim: PreemptionCandidate) -> int:
         """Replicas that the running job gives up in total if the victim leaves as well."""
         if not victim.shrinks:
             return len(self._ledger.problem.incumbents[victim.incumbent].holds)
-        fate = self._ledger.fates[victim.incumbent]
-        return len(victim.positions) + (len(fate.given_up) if fate is not None else 0)
+        disruption = self._ledger.disruptions[victim.incumbent]
+        return len(victim.positions) + (len(disruption.given_up) if disruption is not None else 0)
 
 
 def resumption_points(problem: Problem) -> dict[int, int]:

@@ -117,7 +117,7 @@ class QueueQuotas:
 
     @property
     def _has_reservations(self) -> bool:
-        return self._timeline is not None and bool(self._timeline.bookings)
+        return self._timeline is not None and bool(self._timeline.reservations)
 
     def _count_now(self, queue: int, gpu_model: str | None, taken: QuotaAmounts, *, new: bool) -> None:
         change = partial(self.quota.change, new=new)

@@ -102,7 +102,7 @@ def test_as_many_give_way_as_a_guarantee_can_spare_and_those_worth_least_in_fron
 
     stop_below_market_price(ledger, market, [2999.0])
 
-    gone = {problem.incumbents[index].job for index in ledger.fates.having("stop")}
+    gone = {problem.incumbents[index].job for index in ledger.disruptions.having("stop")}
     assert gone == {"r6", "r7"}
 
 
@@ -134,7 +134,7 @@ def test_trades_break_no_rule_and_are_worth_what_the_ledger_says():
                 preempt_in_bulk(ledger)
                 realized(instance.snapshot, instance.policy, ledger)
                 done["placed"] += len(ledger.placed)
-                done["stopped"] += len(ledger.fates.having("stop"))
+                done["stopped"] += len(ledger.disruptions.having("stop"))
     assert min(done["placed"], done["stopped"]) >= 50
 
 
@@ -155,7 +155,7 @@ def test_a_job_stopped_for_nothing_comes_back_though_nothing_is_won():
 
     restore_preempted(ledger)
 
-    assert ledger.fates[0] is None
+    assert ledger.disruptions[0] is None
 
 
 @pytest.mark.parametrize("seed", range(10))

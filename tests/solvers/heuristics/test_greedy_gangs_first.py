@@ -70,7 +70,7 @@ def started(ledger):
     """Slot by job."""
     classes = ledger.problem.classes
     found = {classes[each.job_class].jobs[0]: 0 for each in ledger.placed.values()}
-    return found | {classes[each.job_class].jobs[0]: each.slot for each in ledger.booked.values()}
+    return found | {classes[each.job_class].jobs[0]: each.slot for each in ledger.reserved.values()}
 
 
 def test_gang_preempts_what_keeps_its_rack_from_coming_free_for_long():

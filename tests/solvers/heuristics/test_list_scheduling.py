@@ -148,14 +148,14 @@ def test_a_job_that_loses_its_predecessor_or_a_companion_is_given_up():
     ]
     ledger = Ledger(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=8))
     reserve_best_starts(ledger)
-    of = {ledger.problem.classes[each.job_class].jobs[0]: number for number, each in ledger.booked.items()}
+    of = {ledger.problem.classes[each.job_class].jobs[0]: number for number, each in ledger.reserved.items()}
     assert set(of) == {"first", "second", "pair", "other"}
 
     ledger.cancel_reservation(of["first"])
     ledger.cancel_reservation(of["pair"])
     cancel_broken_starts(ledger)
 
-    assert not ledger.booked
+    assert not ledger.reserved
     assert ledger.objective == 0
 
 
@@ -206,4 +206,4 @@ def test_a_plan_of_one_slot_books_nothing():
     jobs = [slot_problems.waiting("a", slots=1, gpus=1), slot_problems.waiting("b", slots=1, gpus=8)]
     ledger = greedy(slot_problems.problem([slot_problems.node("n0", 4)], jobs, slots=1))
 
-    assert (len(ledger.placed), ledger.booked, ledger.timeline) == (1, {}, None)
+    assert (len(ledger.placed), ledger.reserved, ledger.timeline) == (1, {}, None)

@@ -110,15 +110,17 @@ def test_what_resuming_brings_is_no_part_of_what_a_priority_is_served():
     ledger = greedy(problem)
 
     assert problem.priorities == (1,)
-    assert ledger.booked
+    assert ledger.reserved
     assert dict(ledger.served) == {1: ledger.objective - _of_incumbents(ledger)}
 
 
 def _of_incumbents(ledger):
     """What is lost by stopping, less what resuming brings."""
-    option = [ledger.problem.classes[each.job_class].options[each.option] for each in ledger.booked.values()]
-    again = [one.later[each.slot] for one, each in zip(option, ledger.booked.values(), strict=True)]
-    return ledger.fates.points + sum(again)
+    option = [
+        ledger.problem.classes[each.job_class].options[each.option] for each in ledger.reserved.values()
+    ]
+    again = [one.later[each.slot] for one, each in zip(option, ledger.reserved.values(), strict=True)]
+    return ledger.disruptions.points + sum(again)
 
 
 # --- the answer --------------------------------------------------------------------------------------------
@@ -182,11 +184,11 @@ def test_a_job_that_returns_to_its_places_gives_up_its_later_start():
     assert vacate.stop_incumbent(ledger, 0)
     reserve_resumptions(ledger, [0])
     stopped = ledger.objective
-    assert len(ledger.booked) == 1
+    assert len(ledger.reserved) == 1
 
     assert vacate.restore_incumbent(ledger, 0)
 
-    assert (ledger.booked, ledger.objective) == ({}, 0)
+    assert (ledger.reserved, ledger.objective) == ({}, 0)
     assert stopped < 0
 
 
@@ -195,7 +197,7 @@ def test_no_job_is_booked_that_is_not_stopped():
 
     reserve_resumptions(ledger, [0])
 
-    assert ledger.booked == {}
+    assert ledger.reserved == {}
 
 
 @pytest.mark.slow
@@ -208,7 +210,7 @@ def test_resumed_jobs_break_no_rule():
         ledger = Ledger(problem)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents)):
             vacate.stop_incumbent(ledger, index)
-        reserve_resumptions(ledger, ledger.fates.having(DisruptionKind.STOP))
+        reserve_resumptions(ledger, ledger.disruptions.having(DisruptionKind.STOP))
         for index in range(len(problem.incumbents)):
             if draw.random() < 0.3:
                 done["returned"] += vacate.restore_incumbent(ledger, index)

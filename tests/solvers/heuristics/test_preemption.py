@@ -258,10 +258,10 @@ def test_no_job_goes_once_the_deadline_has_passed_but_what_fits_starts():
     names = {job for each in problem.classes for job in each.jobs}
 
     assert {"large", "small"} <= names
-    assert [fate for fate in (greedy(problem).fates[0],) if fate] != []
+    assert [disruption for disruption in (greedy(problem).disruptions[0],) if disruption] != []
     late = greedy(problem, deadline=0.0)
     started = {problem.classes[placed.job_class].jobs[0] for placed in late.placed.values()}
-    assert (late.fates[0], started) == (None, {"small"})
+    assert (late.disruptions[0], started) == (None, {"small"})
 
 
 def test_quota_is_not_freed_for_a_job_that_does_not_outrank_the_running_one():

@@ -34,7 +34,7 @@ def held(question):
     """(slot, nodes) of each booking by job."""
     return {
         question.classes[each.job_class].jobs[0]: (each.slot, sorted(place.node for place in each.holds))
-        for each in reserve_promised_starts(question).bookings
+        for each in reserve_promised_starts(question).firm_reservations
     }
 
 

@@ -389,6 +389,6 @@ def test_gang_that_starts_later_keeps_the_rack_that_comes_free_for_it(once, foun
 
     ledger, missed = disaggregate(question.problem, aggregate, once=once)
 
-    booked = [[site.node for site in one.sites] for one in ledger.booked.values()]
-    assert booked == ([found] if found else [])
+    reserved = [[site.node for site in one.sites] for one in ledger.reserved.values()]
+    assert reserved == ([found] if found else [])
     assert (missed, len(ledger.placed)) == (found is None, 1)

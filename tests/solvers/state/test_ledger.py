@@ -44,19 +44,19 @@ def state(ledger):
         capacity.whole.tolist(),
         capacity.usable.tolist(),
         [dict(sorted(layouts.items())) for layouts in capacity.mig._layouts],
-        ledger.floors.least.tolist(),
+        ledger.preemption_ranks.least.tolist(),
         ledger.capacity.replicas.tolist(),
         ledger.queues.quota._usage,
         ledger.queues.quota._missing,
         [
             counts.tolist()
-            for tags in (ledger.company._all, ledger.company._newcomers)
+            for tags in (ledger.affinity._all, ledger.affinity._newcomers)
             for counts in (*tags.carriers, *tags.avoiders)
         ],
-        {name: counts.tolist() for name, counts in ledger.company._present.items()},
+        {name: counts.tolist() for name, counts in ledger.affinity._present.items()},
         ledger.pools.opened,
         ledger.pools.closed,
-        [ledger.fates[index] for index in range(len(ledger.problem.incumbents))],
+        [ledger.disruptions[index] for index in range(len(ledger.problem.incumbents))],
     )
 
 
@@ -109,7 +109,9 @@ def test_rollback_restores_everything(kind):
 def homeless(ledger):
     """Incumbents that left to be moved and have no new places."""
     incumbents = ledger.problem.incumbents
-    return [index for index in ledger.fates.having("move") if not ledger.is_placed(incumbents[index].move)]
+    return [
+        index for index in ledger.disruptions.having("move") if not ledger.is_placed(incumbents[index].move)
+    ]
 
 
 @pytest.mark.slow
@@ -129,9 +131,9 @@ def test_whatever_a_ledger_does_is_legal():
         nodes = {"added": target.added, "removed": target.removed}
         verification = verify(instance.snapshot, instance.policy, target.placements, **nodes)
         assert [each for each in verification.violations if each.rule != "order"] == [], seed
-        fates = [ledger.fates[index] for index in range(len(problem.incumbents))]
+        disruptions = [ledger.disruptions[index] for index in range(len(problem.incumbents))]
         done += Counter(problem.classes[placed.job_class].role for placed in ledger.placed.values())
-        done += Counter(fate.leave for fate in fates if fate)
+        done += Counter(disruption.kind for disruption in disruptions if disruption)
         done += Counter(opened=len(ledger.pools.opened), closed=len(ledger.pools.closed))
     roles = set(ClassRole) - {ClassRole.RESUME}  # there is no later slot
     assert min(done[what] for what in (*roles, "stop", "shrink", "move", "opened", "closed")) > 5
@@ -147,7 +149,7 @@ def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
         realized(instance.snapshot, instance.policy, ledger)
         assert 0 <= ledger.objective <= ledger.problem.ceiling, seed
         done["placed"] += len(ledger.placed)
-        done["stopped"] += len(ledger.fates.having("stop"))
+        done["stopped"] += len(ledger.disruptions.having("stop"))
     assert min(done["placed"], done["stopped"]) >= 10
 
 
@@ -229,7 +231,7 @@ def test_no_lower_rank_follows_and_no_higher_rank_leaves_after_one_has_come():
     visited = Ledger(problem)
     vacate.vacate_for_move(visited, 0)
     assert vacate.restore_incumbent(visited, 0) is False  # it may not be moved: nothing has happened
-    assert visited.fates[0] is None
+    assert visited.disruptions[0] is None
 
 
 def beside_a_victim():

@@ -1,4 +1,4 @@
-"""The timetable promises no more than a count of every GPU in every slot says is there; and takes it back."""
+"""The timeline promises no more than a count of every GPU in every slot says is there; and takes it back."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def disturb(ledger, draw, steps):
                 vacate.stop_incumbent(ledger, draw.randrange(len(problem.incumbents)))
             case 5 if problem.incumbents:
                 vacate.restore_incumbent(ledger, draw.randrange(len(problem.incumbents)))
-            case 6 if ledger.booked:
-                number = draw.choice(sorted(ledger.booked))
+            case 6 if ledger.reserved:
+                number = draw.choice(sorted(ledger.reserved))
                 placement.start_reserved(
                     ledger, number
                 ) if draw.random() < 0.4 else ledger.cancel_reservation(number)
@@ -141,11 +141,11 @@ def stays(ledger):
         shape = problem.classes[placed.job_class].shape
         for site in placed.sites:
             yield 0, placed.option.ends[0], shape, site, number
-    for number, booked in ledger.booked.items():
-        job_class = problem.classes[booked.job_class]
-        until = job_class.options[booked.option].ends[booked.slot]
+    for number, reserved in ledger.reserved.items():
+        job_class = problem.classes[reserved.job_class]
+        until = job_class.options[reserved.option].ends[reserved.slot]
         for site in sites[number]:
-            yield booked.slot, until, job_class.shape, site, number
+            yield reserved.slot, until, job_class.shape, site, number
 
 
 def overbooked(ledger):
@@ -185,7 +185,7 @@ def there(ledger, slot, index):
             free[gpu] += milli
         for gpu, instance in back.slices:
             used[gpu].remove((instance.profile, instance.start))
-    for one in (problem.incumbents[number] for number in ledger.fates.having("stop")):
+    for one in (problem.incumbents[number] for number in ledger.disruptions.having("stop")):
         if one.holds[0].node == index and slot < one.until:
             cpu += one.shape.amounts[0]
             free[one.holds[0].gpus[0]] += one.shape.gpu_milli or 1000
@@ -206,7 +206,7 @@ def broken(ledger):
                 if site.node in cap.nodes and first <= slot < until
             )
             left = cap.left
-            for one in (problem.incumbents[index] for index in ledger.fates.having("stop")):
+            for one in (problem.incumbents[index] for index in ledger.disruptions.having("stop")):
                 left += (
                     700 * one.shape.quota_milli if one.holds[0].node in cap.nodes and slot < one.until else 0
                 )
@@ -218,8 +218,8 @@ def broken(ledger):
             if held[0][0] <= slot < held[0][1]
         }
         for number, (racks, job_class) in here.items():
-            for other, (others, company) in here.items():
-                if number != other and job_class.avoids and company.carries and racks & others:
+            for other, (others, affinity) in here.items():
+                if number != other and job_class.avoids and affinity.carries and racks & others:
                     yield slot, number, other
     for number, held in jobs.items():
         rules, racks = class_of(ledger, number).together, [BOTH_RACKS[site.node] for *_, site in held]
@@ -230,25 +230,25 @@ def broken(ledger):
 
 
 def class_of(ledger, number):
-    found = ledger.placed.get(number) or ledger.booked[number]
+    found = ledger.placed.get(number) or ledger.reserved[number]
     return ledger.problem.classes[found.job_class]
 
 
 def state(ledger):
     """All that a ledger knows of later slots, and its points."""
-    timetable, ahead = ledger.timeline, ledger.queues.future
+    timeline, ahead = ledger.timeline, ledger.queues.future
     return (
         ledger.objective,
-        dict(sorted(ledger.booked.items())),
+        dict(sorted(ledger.reserved.items())),
         dict(sorted(ledger.placed.items())),
-        timetable.milli.tolist(),
-        timetable.left.tolist(),
-        timetable.shared.tolist(),
-        timetable.whole.tolist(),
-        timetable.booked.tolist(),
-        timetable.bookings,
-        {gpu: [sorted(places) for places in used] for gpu, used in timetable._used.items()},
-        timetable._power.tolist(),
+        timeline.milli.tolist(),
+        timeline.left.tolist(),
+        timeline.shared.tolist(),
+        timeline.whole.tolist(),
+        timeline.reserved.tolist(),
+        timeline.reservations,
+        {gpu: [sorted(places) for places in used] for gpu, used in timeline._used.items()},
+        timeline._power.tolist(),
         [usage.tolist() for usage in ahead._usage],
         ledger.capacity.replicas.tolist(),
         ledger._left,
@@ -266,13 +266,13 @@ def test_nothing_is_held_twice_in_any_slot():
         reserve_best_starts(ledger)
         assert list(overbooked(ledger)) == [], seed
         assert list(broken(ledger)) == [], seed
-        for booked in ledger.booked.values():
-            shape = ledger.problem.classes[booked.job_class].shape
+        for reserved in ledger.reserved.values():
+            shape = ledger.problem.classes[reserved.job_class].shape
             done[
                 "mig" if shape.mig else "share" if shape.gpu_milli else "whole" if shape.gpus else "cpu"
             ] += 1
         done["placed"] += len(ledger.placed)
-        done["stopped"] += len(ledger.fates.having("stop"))
+        done["stopped"] += len(ledger.disruptions.having("stop"))
     assert min(done[what] for what in ("mig", "share", "whole", "cpu", "placed", "stopped")) > 50
 
 
@@ -330,7 +330,7 @@ def test_what_is_held_beyond_what_there_is_is_paid_back_first():
 
 def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
     jobs = [
-        slot_problems.waiting("booked", slots=6, hours=2, gpus=4),
+        slot_problems.waiting("reserved", slots=6, hours=2, gpus=4),
         slot_problems.waiting("short", slots=6, hours=2, gpus=4),
         slot_problems.waiting("long", slots=6, hours=3, gpus=1),
     ]
@@ -343,7 +343,7 @@ def test_a_start_that_ends_before_a_booking_begins_is_not_in_its_way():
 
 def test_a_gpu_switched_to_mig_mode_is_gone_for_bookings_however_short_the_job():
     jobs = [
-        slot_problems.waiting("booked", slots=4, gpus=1, hours=2),
+        slot_problems.waiting("reserved", slots=4, gpus=1, hours=2),
         slot_problems.waiting("sliced", slots=4, gpus=0, mig=(("1g.10gb", 1),), hours=1),
     ]
     question = slot_problems.problem(

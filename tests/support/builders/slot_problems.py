@@ -95,6 +95,6 @@ def starts(ledger):
     names = [iter(job_class.jobs) for job_class in ledger.problem.classes]
     for _, placed in sorted(ledger.placed.items()):
         found[next(names[placed.job_class])] = 0
-    for _, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
+    for _, booked in sorted(ledger.reserved.items(), key=lambda each: (each[1].slot, each[0])):
         found[next(names[booked.job_class])] = booked.slot
     return found

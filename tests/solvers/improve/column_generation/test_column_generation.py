@@ -248,9 +248,9 @@ def held_directly(ledger, budget):
         each = job_class.shape.quota_on(placed.option.gpu_model, budget.resource)
         own[job_class.queue] += each * len(placed.sites)
     for index, incumbent in enumerate(problem.incumbents):
-        fate = ledger.fates[index]
-        if fate is not None:
-            own[incumbent.queue] -= incumbent.quota_of(budget.resource) * len(fate.given_up)
+        disruption = ledger.disruptions[index]
+        if disruption is not None:
+            own[incumbent.queue] -= incumbent.quota_of(budget.resource) * len(disruption.given_up)
     return own
 
 
