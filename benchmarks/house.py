@@ -37,7 +37,6 @@ EXACT: Final = frozenset(
         "solvers/exact/cpsat.py _NO_LIMIT",
         "solvers/heuristics/list_scheduling.py _NOW",
         "solvers/incumbent.py _VIOLATION_PENALTY",
-        "solvers/state/constraints/quota.py UNLIMITED",
         "solvers/state/feasible_nodes_cache.py _NODE_WITH_GPUS",
         "solvers/state/node_scores.py NO_ROOM",
         "solvers/state/node_scores.py _TIGHTEST",

@@ -13,7 +13,7 @@ from tests.support.strategies.snapshot_strategies import snapshots
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES, RUNS = 360, 12
+EXAMPLES, RUNS = 480, 16
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
     Rule.CAPABILITY,
@@ -29,6 +29,7 @@ RULES = set(Rule) - {
     Rule.PRIORITY,
     Rule.PROMISES,
     Rule.SPREAD,
+    Rule.UNDISTURBED,
     Rule.WINDOWS,
 }
 """Rules that these snapshots have something of; the others are for `instances` and `random_targets`."""

@@ -57,14 +57,15 @@ ALONE = ("assignment", "selection")
 
 NOT_ROWS = {
     "damage", "capability", "eviction", "order", "horizon", "windows", "dependencies", "deadlines",
-    "promises", "priority",
+    "promises", "priority", "undisturbed",
 }  # fmt: skip
 """
 What is damaged is no part of a problem, and what a cluster cannot do has no columns.
 
 Which jobs may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in
 which order moves can be made. What has to do with time is compared in
-`tests/models/formulation/time_indexed/test_horizon_agreement.py`, priorities in order in
+`tests/models/formulation/time_indexed/test_horizon_agreement.py` and, for later starts beside what is stopped,
+`test_undisturbed_agreement.py`, priorities in order in
 `tests/solvers/test_priority_stages.py`.
 """
 
