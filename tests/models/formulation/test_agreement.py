@@ -64,9 +64,8 @@ What is damaged is no part of a problem, and what a cluster cannot do has no col
 
 Which jobs may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in
 which order moves can be made. What has to do with time is compared in
-`tests/models/formulation/time_indexed/test_horizon_agreement.py` and, for later starts beside what is stopped,
-`test_undisturbed_agreement.py`, priorities in order in
-`tests/solvers/test_priority_stages.py`.
+`tests/models/formulation/time_indexed/test_horizon_agreement.py`, later starts beside what is stopped in
+`test_undisturbed_agreement.py` there, priorities in order in `tests/solvers/test_priority_stages.py`.
 """
 
 OF_ONE_SLOT = [family.__name__ for family in FAMILIES if family.__name__ not in ("horizon", "priority")]
