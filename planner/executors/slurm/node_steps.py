@@ -81,7 +81,7 @@ def unavailable(rows: Mapping[str, NodeRow], names: Iterable[str]) -> str:
 
 def _of_power_up(states: set[str], reason: str) -> ActionProgress:
     if "DOWN" in states and not states & _BOOTS:
-        # Slurm says why it gives a node up. 24.11 shows a node that boots as DOWN for a moment, without a reason.
+        # Slurm says why it gives a node up; 24.11 shows one that boots as DOWN for a moment, without reason.
         if reason:
             return ActionProgress(ActionPhase.FAILED, f"it is down: {reason}", retryable=True)
         return ActionProgress(ActionPhase.UNDER_WAY, "it is down")
