@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -15,6 +16,9 @@ from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.harness.private_prometheus import missing_prometheus
 from tests.support.harness.private_slurm import missing_slurm, private_slurm
 from tests.support.harness.slurm_accounts import missing_accounts, private_accounts
+
+# The tests of a process keep much and leave little in cycles, so collections would mostly cost time.
+gc.set_threshold(100_000, 50, 50)
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)

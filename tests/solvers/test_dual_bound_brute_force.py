@@ -68,7 +68,7 @@ def instant_world(seed, make=instances.tiny):
     instance = make(seed)
     snapshot, policy = instance.snapshot, instance.policy
     problem = build_problem(snapshot, policy)
-    best = best_of_all(snapshot, policy, disruptions=offered(problem)).objective
+    best = best_of_all(snapshot, policy, fates=offered(problem)).objective
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
     return best, nothing, problem.ceiling, formulate(problem, Columns(problem))
 
