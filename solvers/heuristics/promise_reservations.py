@@ -16,7 +16,12 @@ from gpuplan.models.cluster import MigInstance
 from gpuplan.models.problem.jobs import FirmReservation, HeldResources
 from gpuplan.solvers.heuristics import coscheduled_groups
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.assignment import FutureAssignment, ReplicaSite, sites_to_reserve
+from gpuplan.solvers.state.assignment import (
+    FutureAssignment,
+    ReplicaSite,
+    firm_assignment,
+    sites_to_reserve,
+)
 from gpuplan.solvers.state.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -66,8 +71,7 @@ def start_firm_reservations(ledger: Ledger) -> None:
             _start_at(ledger, firm.job_class, firm.option, tuple(sites))
     for firm in ledger.problem.firm_reservations:
         if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
-            sites_later = sites_to_reserve(ledger.problem.classes[firm.job_class].shape, firm.holds)
-            ledger.reserve_at(FutureAssignment(firm.job_class, firm.option, firm.slot, sites_later))
+            ledger.reserve_at(firm_assignment(ledger.problem, firm))
 
 
 def _urgency(job_class: JobClass) -> tuple[int, int, str]:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.problem.jobs import HeldResources, Option, Shape
+    from gpuplan.models.problem.jobs import FirmReservation, HeldResources, Option, Shape
+    from gpuplan.models.problem.problem import Problem
 
 Slice: TypeAlias = tuple[int, str, int]
 """(GPU index, profile, start) of a MIG instance."""
+
+Span: TypeAlias = tuple[int, int]
+"""First slot, and the slot after the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,12 @@ class FutureAssignment:
     """At least 1."""
     sites: tuple[ReplicaSite, ...]
     """Without indices of whole GPUs: these are chosen when it starts."""
+
+
+def firm_assignment(problem: Problem, firm: FirmReservation) -> FutureAssignment:
+    """A firm reservation of a problem, for a later slot."""
+    sites = sites_to_reserve(problem.classes[firm.job_class].shape, firm.holds)
+    return FutureAssignment(firm.job_class, firm.option, firm.slot, sites)
 
 
 @dataclass(frozen=True, slots=True)

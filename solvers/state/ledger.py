@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, sites_to_reserve
+from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, firm_assignment
 from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.constraints.pools import NodePools
 from gpuplan.solvers.state.constraints.predecessors import PlannedStarts
@@ -84,9 +84,7 @@ class Ledger:
         """Begin with the firm reservations of the problem; those of slot 0 are started later."""
         for firm in self.problem.firm_reservations:
             if firm.slot > 0:
-                shape = self.problem.classes[firm.job_class].shape
-                sites = sites_to_reserve(shape, firm.holds)
-                self.reserve_at(FutureAssignment(firm.job_class, firm.option, firm.slot, sites))
+                self.reserve_at(firm_assignment(self.problem, firm))
         self.undo.clear()
 
     # --- objective -----------------------------------------------------------------------------------------

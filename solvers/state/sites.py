@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.state.constraints.disruption_budgets import nodes_of
 
 if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.disruption_state import JobDisruption
     from gpuplan.solvers.state.feasibility import Feasibility
     from gpuplan.solvers.state.undo_log import UndoLog
-
-Span: TypeAlias = tuple[int, int]
-"""First slot, and the slot after the last."""
 
 
 class Sites:

@@ -56,17 +56,15 @@ class StrandedGpus:
     def of(cls, problem: Problem, gpu_left: Ints, free: Ints) -> StrandedGpus:
         """Of nodes with these thousandths of GPUs and amounts free (negative where a node is overdrawn)."""
         gpus, amounts = gpu_left.copy(), free.copy()
+        for group in problem.groups:
+            for index in group.nodes:
+                if capacity := problem.nodes[index].capacity:
+                    gpus[index], amounts[index] = group.gpus * MILLI, capacity
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
-                if hold.node is not None:
+                if hold.node is not None and not problem.nodes[hold.node].capacity:
                     gpus[hold.node] += incumbent.shape.quota_milli
                     amounts[hold.node] += incumbent.shape.amounts
-        for index, node in enumerate(problem.nodes):
-            if node.capacity:
-                amounts[index] = node.capacity
-        for group in problem.groups:
-            known = [node for node in group.nodes if problem.nodes[node].capacity]
-            gpus[known] = group.gpus * MILLI
         amounts = np.maximum(0, amounts)
         return cls(
             gpus, amounts, both_ways=_has_spare_gpus(problem, gpus - gpu_left, gpus, amounts - free, amounts)
@@ -116,12 +114,12 @@ def _has_spare_gpus(problem: Problem, gpus_used: Ints, gpus: Ints, used: Ints, a
     asked_gpus, asked = int(gpus_used[there].sum()), used[there].sum(axis=0)
     # Jobs without GPUs come to these nodes only if all others are full.
     overflow = (used - amounts)[~there].sum(axis=0)
-    for job_class in problem.classes:
-        if job_class.role is ClassRole.START:
-            replicas, shape = len(job_class.jobs) * job_class.minimum, job_class.shape
-            asked_gpus += replicas * shape.quota_milli
-            more = asked if shape.quota_milli else overflow
-            more += replicas * np.array(shape.amounts, dtype=np.int64)
+    if starts := [each for each in problem.classes if each.role is ClassRole.START]:
+        replicas = np.array([len(each.jobs) * each.minimum for each in starts], dtype=np.int64)
+        milli = np.array([each.shape.quota_milli for each in starts], dtype=np.int64)
+        wanted = replicas[:, None] * np.array([each.shape.amounts for each in starts], dtype=np.int64)
+        asked_gpus += int((replicas * milli).sum())
+        asked, overflow = asked + wanted[milli > 0].sum(axis=0), overflow + wanted[milli == 0].sum(axis=0)
     total = amounts[there].sum(axis=0)
     parts = (asked + np.maximum(0, overflow))[total > 0] / total[total > 0]
     return bool(parts.max(initial=0.0) > asked_gpus / max(1, int(gpus[there].sum())))

@@ -28,11 +28,6 @@ class PlannedStarts:
             else:
                 del self._begun[index]
 
-    def slot_of(self, index: int) -> int | None:
-        """The slot in which the job of an awaited class starts; None if it is not planned."""
-        begun = self._begun.get(index)
-        return begun[0] if begun else None
-
     def ready(self, index: int) -> int | None:
         """
         The first slot by which enough predecessors of a class have started or ended, as far as it is planned.

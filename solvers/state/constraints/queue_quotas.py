@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import UNLIMITED
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.models.queue import QuotaAmounts
+    from gpuplan.solvers.state.assignment import Span
     from gpuplan.solvers.state.constraints.freed_resources import FreedResources
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
     from gpuplan.solvers.state.undo_log import UndoLog
-
-Span: TypeAlias = tuple[int, int]
-"""First slot, and the slot after the last."""
 
 
 class QueueQuotas:
