@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gpuplan.models.policy.disruption_budget import BudgetUnit, DisruptionBudget, portion_of
+from gpuplan.models.policy.settings import BudgetUnit, DisruptionBudget, portion_of
 from gpuplan.models.timing.progress import working_since
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from gpuplan.models.plan.solution import (
     StopReason,
     Undo,
 )
-from gpuplan.models.policy.disruption_budget import BudgetUnit
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import BudgetUnit
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp, print_timestamp
 from gpuplan.models.validation.base import DamageFinding

@@ -12,9 +12,9 @@ from gpuplan.models.base import Noun
 from gpuplan.models.health.rules import HealthPolicy
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.policy.approval import Approval
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.settings import (
     ApplyPolicy,
+    DisruptionBudget,
     DurationPolicy,
     Goal,
     HorizonPolicy,

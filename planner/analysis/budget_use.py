@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.eligibility.disruption_budgets import budget_states
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.plan import BudgetUse
-from gpuplan.models.policy.disruption_budget import BudgetUnit
+from gpuplan.models.policy.settings import BudgetUnit
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.planner.text_format import format_count

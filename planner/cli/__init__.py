@@ -47,7 +47,7 @@ from gpuplan.planner.cli.commands.whatif import (
     sweep_command,
     whatif_command,
 )
-from gpuplan.planner.cli.console_log import LogLines, say, say_usage_error
+from gpuplan.planner.cli.outputs import LogLines, say, say_usage_error
 from gpuplan.planner.io.processes import began
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import shows_progress, spinner
+from gpuplan.planner.cli.outputs import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

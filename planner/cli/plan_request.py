@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     DurationType,
@@ -20,6 +19,7 @@ from gpuplan.planner.cli.options import (
     shows_progress,
     spinner,
 )
+from gpuplan.planner.cli.outputs import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

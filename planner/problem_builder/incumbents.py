@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.plan import LeftOut
-from gpuplan.models.policy.disruption_budget import BudgetUnit
+from gpuplan.models.policy.settings import BudgetUnit
 from gpuplan.models.problem.jobs import ClassRole, HeldResources, Incumbent
 from gpuplan.models.problem.problem import DisruptionLimit
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points

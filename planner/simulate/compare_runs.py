@@ -18,8 +18,7 @@ from gpuplan.planner.simulate.outcome import SimulatedRun, Simulation
 from gpuplan.planner.simulate.replay import Replayed, ReplayProgress, replay
 from gpuplan.planner.simulate.run_options import SOLVER_NAMES
 from gpuplan.planner.simulate.trace import Physics, make_trace
-from gpuplan.planner.sources.traces.arrivals import read_arrivals
-from gpuplan.planner.sources.traces.outages import read_outages
+from gpuplan.planner.sources.traces.arrivals import read_arrivals, read_outages
 from gpuplan.solvers.worker import run_in_child
 
 if TYPE_CHECKING:

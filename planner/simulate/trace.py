@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.traces.arrivals import Arrival
-    from gpuplan.planner.sources.traces.outages import Outage
+    from gpuplan.planner.sources.traces.arrivals import Arrival, Outage
 
 CHECKPOINT_EVERY: Final = 1800
 """Default seconds between two checkpoints of a job."""

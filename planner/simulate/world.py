@@ -24,7 +24,7 @@ from gpuplan.planner.simulate.simulated_job import (
     SimulatedJob,
     run_interval,
 )
-from gpuplan.planner.sources.traces.outages import NodeEvent
+from gpuplan.planner.sources.traces.arrivals import NodeEvent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.queue import Queue
     from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
-    from gpuplan.planner.sources.traces.outages import Outage
+    from gpuplan.planner.sources.traces.arrivals import Outage
 
 
 REMEMBERED: Final = 500

@@ -9,9 +9,8 @@ import pytest
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Migrate, Preempt
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.models.policy.settings import HorizonPolicy
+from gpuplan.models.policy.settings import DisruptionBudget, HorizonPolicy
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.planner.notices import (
     Notice,

@@ -11,7 +11,6 @@ import click
 
 from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,
@@ -22,7 +21,7 @@ from gpuplan.planner.cli.options import (
     stray_option,
     terminal_width,
 )
-from gpuplan.planner.cli.outputs import json_option, show_json, show_text
+from gpuplan.planner.cli.outputs import json_option, say, show_json, show_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

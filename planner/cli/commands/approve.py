@@ -11,9 +11,8 @@ import click
 
 from gpuplan.planner.cli.commands.apply import in_force_option
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import EXECUTORS, PlanFile, is_terminal
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, say, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

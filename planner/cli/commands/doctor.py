@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from gpuplan.planner.cli.console_log import say
-from gpuplan.planner.cli.outputs import json_option, show_json
+from gpuplan.planner.cli.outputs import json_option, say, show_json
 
 
 @click.command("doctor", epilog="Example: gpuplan doctor")

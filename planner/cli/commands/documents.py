@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     STATE,
@@ -17,7 +16,7 @@ from gpuplan.planner.cli.options import (
     stray_option,
     window_seconds,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, show_json
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, say, say_json, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gpuplan.planner.cli.commands.plan import EXIT_CHANGES
-from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, show_spinner
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, show_text
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say, say_json, show_text
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import DurationType, current_user, stray_option
-from gpuplan.planner.cli.outputs import json_option, show_json, show_text
+from gpuplan.planner.cli.outputs import json_option, say, show_json, show_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.commands.explain import is_saved_plan
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import ANY_PATH, PlanFile
-from gpuplan.planner.cli.outputs import json_option, show_json
+from gpuplan.planner.cli.outputs import json_option, say, show_json
 
 if TYPE_CHECKING:
     from gpuplan.planner.sources.mig_parted import Layout

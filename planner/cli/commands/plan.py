@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.console_log import say, say_json
 from gpuplan.planner.cli.live_search import plan_with_live_view
 from gpuplan.planner.cli.options import (
     ANY_PATH,
@@ -26,6 +25,8 @@ from gpuplan.planner.cli.outputs import (
     all_option,
     json_option,
     layout_options,
+    say,
+    say_json,
     show,
     show_json,
     show_text,

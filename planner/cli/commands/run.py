@@ -14,7 +14,6 @@ from gpuplan.planner.cli.commands.apply import audit_option, check_executor, dri
 from gpuplan.planner.cli.commands.documents import telemetry_reader
 from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
 from gpuplan.planner.cli.commands.simulated import state_option
-from gpuplan.planner.cli.console_log import say_json
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,
@@ -26,7 +25,7 @@ from gpuplan.planner.cli.options import (
     stray_option,
     window_seconds,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, show_text
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, say_json, show_text
 from gpuplan.planner.cli.plan_request import planning_options
 
 if TYPE_CHECKING:

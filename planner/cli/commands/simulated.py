@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuplan.planner.cli.console_log import say
 from gpuplan.planner.cli.options import ANY_PATH, STATE, DurationType, EntityName
-from gpuplan.planner.cli.outputs import json_option, show_json
+from gpuplan.planner.cli.outputs import json_option, say, show_json
 
 state_option = click.option(
     "--state",

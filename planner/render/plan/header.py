@@ -13,7 +13,7 @@ from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.render.plan.forecast import horizon_parts
-from gpuplan.planner.render.plan.rollback import undone_plan
+from gpuplan.planner.render.plan.warnings import undone_plan
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.text_format import format_count, format_gpu_hours, format_money
 

@@ -23,8 +23,7 @@ from gpuplan.planner.render.plan.header import (
     waiting_text,
 )
 from gpuplan.planner.render.plan.measured import health_lines, measured_figures
-from gpuplan.planner.render.plan.rollback import staying_lines
-from gpuplan.planner.render.plan.warnings import findings_lines, unmet_commitments
+from gpuplan.planner.render.plan.warnings import findings_lines, staying_lines, unmet_commitments
 from gpuplan.planner.render.style import Tone
 
 if TYPE_CHECKING:

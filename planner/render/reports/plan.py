@@ -12,6 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import print_timestamp
+from gpuplan.models.validation.input_warnings import oversized_jobs
+from gpuplan.planner.analysis.measured_use import measured_use
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg, gap_svg
@@ -44,9 +46,16 @@ from gpuplan.planner.render.plan.header import (
     shown_terms,
     waiting_text,
 )
+from gpuplan.planner.render.plan.measured import (
+    busy_text,
+    gpu_findings,
+    health_table,
+    memory_text,
+    queue_use_table,
+    scope_text,
+)
 from gpuplan.planner.render.plan.warnings import findings_table, unmet_commitments
 from gpuplan.planner.render.reports.cluster_map import cluster_blocks
-from gpuplan.planner.render.reports.measured import measured_blocks, measured_figure
 from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.page import (
     INDENT,
@@ -66,13 +75,7 @@ from gpuplan.planner.render.reports.page import (
     look_of,
 )
 from gpuplan.planner.render.table import Table, TableRow
-from gpuplan.planner.text_format import (
-    format_count,
-    format_gpus,
-    format_milli,
-    format_time,
-    hostlist,
-)
+from gpuplan.planner.text_format import format_count, format_gpus, format_milli, format_time, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -408,3 +411,27 @@ def _ticks(future: ProjectedSchedule, most: int = 12) -> Iterator[tuple[float, s
 
 def _percent(seconds: int, whole: int) -> float:
     return round(100 * seconds / whole, 2)
+
+
+# What was measured of GPUs, as a part of the page of a plan.
+
+
+def measured_blocks(plan: Plan) -> list[Block]:
+    """Use by queue, what the rules of health find, and jobs that could do with less; nothing unmeasured."""
+    if measured_use(plan.snapshot) is None:
+        return []
+    findings = gpu_findings(plan)
+    told = health_table(findings) if findings else Text("The rules of health find nothing.", "quiet")
+    small = [TableRow((text[0].upper() + text[1:],)) for text in oversized_jobs(plan.snapshot)]
+    sized = [Table(small, ("Jobs that could do with less",))] if small else []
+    queues = queue_use_table(plan)
+    return [told, *([queues] if queues.rows else []), *sized]
+
+
+def measured_figure(plan: Plan) -> list[HeadlineFigure]:
+    """The use of all measured GPUs; nothing unmeasured."""
+    use = measured_use(plan.snapshot)
+    if use is None:
+        return []
+    memory = f"{memory_text(use)} of memory in use, " if use.memory is not None else ""
+    return [HeadlineFigure("Busy, as measured", busy_text(use), f"{memory}{scope_text(use)}")]

@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.job import Progress
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text, budget_uses
 from tests.support.builders.build import NOW, by_value, job, placement, replica, snapshot
 from tests.support.builders.solution_builders import target

@@ -11,8 +11,8 @@ from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster

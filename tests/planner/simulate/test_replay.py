@@ -24,7 +24,7 @@ from gpuplan.planner.simulate.scorecard import ScoreKeeper
 from gpuplan.planner.simulate.simulated_job import JobEvent, JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import Elapsed, advance_world, initial_world
-from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
+from gpuplan.planner.sources.traces.arrivals import NodeEvent, Outage
 from tests.support.builders.build import NOW, by_value, job, node, pool, replica, snapshot
 from tests.support.strategies.random_traces import random_trace
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.trace import Trace
-from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
+from gpuplan.planner.sources.traces.arrivals import NodeEvent, Outage
 from tests.support.builders.build import NOW, job, pool, snapshot
 from tests.support.harness.baseline_runs import MINUTE, comes, epochs, trace
 

@@ -10,8 +10,7 @@ import pytest
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError
 from gpuplan.planner.simulate.trace import Estimates, TraceWindow, make_trace
-from gpuplan.planner.sources.traces.arrivals import Arrival, read_arrivals
-from gpuplan.planner.sources.traces.outages import NodeEvent, Outage, read_outages
+from gpuplan.planner.sources.traces.arrivals import Arrival, NodeEvent, Outage, read_arrivals, read_outages
 from tests.support.builders.build import NOW, job, node, queue, snapshot
 
 PROFILE = Path(__file__).parents[3] / "scenarios" / "arrivals" / "profile.yaml"

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.waiting import messages
 from tests.support.builders.build import (
     NOW,

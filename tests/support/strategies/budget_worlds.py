@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from gpuplan.models.calendar import Recurring
 from gpuplan.models.job import Progress
-from gpuplan.models.policy.disruption_budget import BudgetUnit, DisruptionBudget
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import BudgetUnit, DisruptionBudget
 from gpuplan.models.queue import Queue
 from tests.support.builders import build
 

@@ -11,7 +11,7 @@ from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.simulate.decide import apply_plan_to_world
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import Elapsed, SimulatedWorld, advance_world, initial_world
-from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
+from gpuplan.planner.sources.traces.arrivals import NodeEvent, Outage
 from tests.support.strategies import instances, job_strategies
 from tests.support.strategies.instance_sizes import Kit
 

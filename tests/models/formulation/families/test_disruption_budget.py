@@ -1,5 +1,5 @@
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved

@@ -4,7 +4,7 @@ from gpuplan.models.calendar import Recurring, Reservation
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.job import Progress
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
+from gpuplan.models.policy.settings import DisruptionBudget
 from tests.support.builders.build import NOW, job, node, placement, queue, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge, rules
 

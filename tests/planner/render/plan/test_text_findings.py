@@ -8,8 +8,8 @@ import pytest
 
 from gpuplan.models.plan.solution import Fallback, RejectedAnswer, SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.policy.disruption_budget import DisruptionBudget
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Disruption, Policy
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.diff.diff import diff
 from tests.support.builders.build import (
     by_value,

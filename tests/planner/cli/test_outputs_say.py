@@ -12,7 +12,7 @@ import pytest
 
 from gpuplan.models.plan.audit import AuditEntry, AuditKind
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.cli import console_log
+from gpuplan.planner.cli import outputs
 from gpuplan.planner.service.event_log import JsonLines, TextLines, log_event
 from gpuplan.planner.text_format import on_one_line, printable, printable_json
 from tests.support.builders.build import NOW
@@ -158,11 +158,11 @@ def test_lines_of_a_running_log_are_escaped(lines):
 
 def test_a_text_with_escapes_of_its_data_loses_its_colours(monkeypatch):
     shown = []
-    monkeypatch.setattr(console_log, "wants_colour", lambda: True)
+    monkeypatch.setattr(outputs, "wants_colour", lambda: True)
     monkeypatch.setattr(click, "echo", lambda text, **_: shown.append(text))
 
     for data in ("plain", "\x1b[31mred"):
-        console_log.say_in_colour(
+        outputs.say_in_colour(
             lambda colour, data=data: f"\x1b[1m{data}\x1b[0m\n" if colour else f"{data}\n"
         )
 
@@ -183,7 +183,7 @@ def test_everything_is_said_in_one_place():
     found = [
         f"{path.relative_to(root)}:{node.lineno}"
         for path in (root / "planner").rglob("*.py")
-        if path != Path(console_log.__file__).resolve()
+        if path != Path(outputs.__file__).resolve()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in _SPEAKING
     ]

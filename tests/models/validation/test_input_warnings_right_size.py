@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.health.measurement import Measurement
-from gpuplan.models.validation.right_size import RightSizeRules, oversized_jobs
+from gpuplan.models.validation.input_warnings import RightSizeRules, oversized_jobs
 from tests.support.builders.build import job, node, replica, snapshot
 from tests.support.output.golden import figures
 

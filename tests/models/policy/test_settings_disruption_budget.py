@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from gpuplan.models.calendar import Recurring
-from gpuplan.models.policy.disruption_budget import DisruptionBudget, portion_of
 from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.policy.settings import DisruptionBudget, portion_of
 from tests.support.builders.build import NOW
 
 
