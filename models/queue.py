@@ -18,7 +18,7 @@ from gpuplan.models.base import Noun
 from gpuplan.models.units import Mib, Milli, Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ALL_MODELS: Final = ""
 """Key of the quota over all GPU models; a GPU model is the key of its own quota."""
@@ -208,6 +208,34 @@ class Queue(Noun):
 _FIELDS: Final = {ALL_MODELS: "quota", CPUS: "cpus", MEMORY: "memory"}
 
 
+# The queue tree.
+
+
+def queue_and_above(queue: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield a queue and all queues above it, up to its root; `parents` has the queue above each."""
+    name: str | None = queue
+    while name is not None:
+        yield name
+        name = parents.get(name)
+
+
+def root_queue(queue: str, parents: Mapping[str, str | None]) -> str:
+    """The topmost of the queues above a queue; the queue itself if there is none."""
+    *_, root = queue_and_above(queue, parents)
+    return root
+
+
+def queue_and_below(queue: str, children: Mapping[str | None, Sequence[str]]) -> list[str]:
+    """A queue and all queues below it, parents first; `children` has the queues below each."""
+    found = [queue]
+    for name in found:  # the loop itself appends to the list
+        found += children.get(name, ())
+    return found
+
+
+# Quotas over the tree.
+
+
 def gpu_resources(queues: Iterable[Queue]) -> tuple[str, ...]:
     """`ALL_MODELS`, then each GPU model with a quota: these have guarantees and may be reclaimed."""
     return (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models}))
@@ -263,6 +291,19 @@ class QueueLimits:
             if (parent := self.parent[name]) is not None:
                 total[parent] += max(0, total[name] - self.kept[name])
         return total
+
+    def demand_above(self, queue: str, needed: int, usage: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        """
+        Yield each queue from `queue` upward with the part of a demand that counts there, while there is one.
+
+        Quota that a queue does not lend covers demand, which then does not count at its parent.
+        """
+        for name in queue_and_above(queue, self.parent):
+            if needed <= 0:
+                return
+            yield name, needed
+            used, kept = usage[name], self.kept[name]
+            needed = max(0, used + needed - kept) - max(0, used - kept)
 
 
 def queue_limits(queues: tuple[Queue, ...], resource: str) -> QueueLimits:

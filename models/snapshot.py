@@ -103,6 +103,19 @@ class Snapshot(Noun):
         return {job.name: job for job in self.jobs}
 
     @cached_property
+    def parent_queues(self) -> dict[str, str | None]:
+        """The queue above each queue, by name; None above a root."""
+        return {queue.name: queue.parent for queue in self.queues}
+
+    @cached_property
+    def child_queues(self) -> dict[str | None, list[str]]:
+        """The queues directly below each queue, in their order; those below None are the roots."""
+        children: dict[str | None, list[str]] = {}
+        for queue in self.queues:
+            children.setdefault(queue.parent, []).append(queue.name)
+        return children
+
+    @cached_property
     def stated(self) -> frozenset[str]:
         """Names of the fields that any job sets: all other fields have their default in every job."""
         # Jobs share the sets of field names, so few distinct ones exist.

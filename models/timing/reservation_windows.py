@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.starvation import hold_for_starving_job
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
@@ -53,7 +54,7 @@ class ReservationWindows:
         self._snapshot = snapshot
         self._policy = policy
         self._durations = durations
-        self._parents = {queue.name: queue.parent for queue in snapshot.queues}
+        self._parents = snapshot.parent_queues
         self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self._by_node: dict[str, list[ReservationWindow]] = defaultdict(list)
         self.all: tuple[ReservationWindow, ...] = ()
@@ -85,12 +86,7 @@ class ReservationWindows:
             return True
         if reservation.job_labels and reservation.job_labels.items() <= job.labels.items():
             return True
-        queue: str | None = job.queue
-        while queue is not None:
-            if queue in reservation.queues:
-                return True
-            queue = self._parents.get(queue)
-        return False
+        return any(name in reservation.queues for name in queue_and_above(job.queue, self._parents))
 
     def blocking_window(self, job: Job, node: str, start: int, seconds: int) -> ReservationWindow | None:
         """The first window that a job with this start and duration on a node would violate."""

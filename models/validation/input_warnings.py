@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry, profile_milli
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, quota_resources
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_and_above, quota_resources
 from gpuplan.models.units import MILLI, print_seconds
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ def _stated(queues: tuple[Queue, ...], resource: str) -> Iterator[tuple[str, int
     yield "nominal quotas", sum(each.nominal for each in limits if each is not None)
     quotas = [(queue, quota) for queue in queues if (quota := queue.quota_for(resource)) is not None]
     guaranteed = {queue.name for queue, quota in quotas if quota.guarantee}
-    parent = {queue.name: queue.parent for queue in queues}
-
-    def below_another(name: str) -> bool:
-        above = parent[name]
-        return above is not None and (above in guaranteed or below_another(above))
-
-    yield "guarantees", sum(quota.guarantee or 0 for queue, quota in quotas if not below_another(queue.name))
+    parents = {queue.name: queue.parent for queue in queues}
+    topmost = (
+        quota
+        for queue, quota in quotas
+        if not any(name in guaranteed for name in queue_and_above(queue.name, parents) if name != queue.name)
+    )
+    yield "guarantees", sum(quota.guarantee or 0 for quota in topmost)
 
 
 def _listed(models: set[str]) -> str:

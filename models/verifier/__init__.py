@@ -8,11 +8,11 @@ own: against cases computed by hand, tables of the manufacturer, or a plain seco
 
 Nouns, which hold data and no rule:
     base units affinity cluster calendar dependency gang job placement snapshot health.measurement
-    health.rules plan.action_kinds plan.solution plan.violation policy.approval policy.disruption_budget
+    health.rules plan.action_kinds plan.solution plan.violation policy.approval
     policy.policy policy.settings
 
 Arithmetic:
-    mig (geometry of MIG layouts), queue (limits up the queue tree), retry (retries left and back-off),
+    mig (geometry of MIG layouts), queue (limits up the queue tree), (retries left and back-off),
     timing.progress (work done and lost),
     timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
     value.disruption_cost, value.job_value, value.start_value

@@ -140,12 +140,8 @@ def _shortage(
     limits: QueueLimits, usage: Mapping[str, int], *, queue: str, needed: int, resource: str
 ) -> QuotaShortage | None:
     """Return the first limit up the tree that `needed` more would exceed; None if there is none."""
-    name: str | None = queue
-    while name is not None and needed > 0:
-        used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
-        if limit is not None and used + needed > limit:
-            return QuotaShortage(name, resource, used, limit, needed)
-        # Quota that a queue does not lend covers demand that then does not count at its parent.
-        needed = max(0, used + needed - kept) - max(0, used - kept)
-        name = limits.parent[name]
+    for name, counted in limits.demand_above(queue, needed, usage):
+        used, limit = usage[name], limits.limit[name]
+        if limit is not None and used + counted > limit:
+            return QuotaShortage(name, resource, used, limit, counted)
     return None

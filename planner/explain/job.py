@@ -13,6 +13,7 @@ from gpuplan.models.queue import (
     NOT_OF_GPUS,
     amount_index,
     is_gpu_model,
+    queue_and_below,
     queue_limits,
     resource_name,
 )
@@ -41,7 +42,7 @@ from gpuplan.planner.explain.explanation import (
 )
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.explain.queue import queue_order_key, queue_subtree
+from gpuplan.planner.explain.queue import queue_order_key
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.later_starts import deadline_outlook, overlap
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
@@ -266,9 +267,8 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLeve
         limits = queue_limits(question.queues, resource)
         usage = limits.usage(usage_of_resource(own, resource))
         needed = job.request.quota[amount_index(resource)] * job.gang.minimum
-        name: str | None = job.queue
-        while name is not None and needed > 0:
-            used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
+        for name, counted in limits.demand_above(job.queue, needed, usage):
+            used, limit = usage[name], limits.limit[name]
             if limit is not None:
                 yield QuotaLevel(
                     queue=name,
@@ -276,11 +276,9 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLeve
                     gpu_model=resource if is_gpu_model(resource) else "",
                     used_milli=quota_number(used, resource),
                     limit_milli=quota_number(limit, resource),
-                    needed_milli=quota_number(needed, resource),
-                    binds=used + needed > limit,
+                    needed_milli=quota_number(counted, resource),
+                    binds=used + counted > limit,
                 )
-            needed = max(0, used + needed - kept) - max(0, used - kept)
-            name = limits.parent[name]
 
 
 def _largest_free(matching: list[str], question: Hypothesis, ground: PlanFeasibility) -> FreeBlock | None:
@@ -364,7 +362,7 @@ def _holders(
 ) -> Iterator[ResourceHolder]:
     """Jobs that run once the plan is applied and hold the quota or the nodes, by expected end."""
     plan = ground.plan
-    family = queue_subtree(plan, short.queue) if short else frozenset[str]()
+    family = queue_and_below(short.queue, plan.snapshot.child_queues) if short else ()
     reclaiming = Reclaiming(plan.snapshot, plan.rules)
     future = ground.outlook.future
     rules = plan.rules.disruption

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ from gpuplan.models.queue import (
     ALL_MODELS,
     QuotaResource,
     is_gpu_model,
+    queue_and_below,
     queue_limits,
     quota_resources,
     resource_name,
@@ -137,7 +138,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     """Gather what a plan says about a queue of its snapshot."""
     ground = PlanFeasibility(plan)
     queue = next(each for each in plan.snapshot.queues if each.name == name)
-    family = queue_subtree(plan, name)
+    family = frozenset(queue_and_below(name, plan.snapshot.child_queues))
     reasons = {each.job: each.reason for each in plan.waiting}
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
@@ -181,19 +182,8 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     )
 
 
-def queue_subtree(plan: Plan, root: str) -> frozenset[str]:
-    """A queue and all queues below it."""
-    children: dict[str | None, list[str]] = defaultdict(list)
-    for queue in plan.snapshot.queues:
-        children[queue.parent].append(queue.name)
-    found = [root]
-    for name in found:  # the loop itself appends to the list
-        found += children[name]
-    return frozenset(found)
-
-
 def _quotas(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> Iterator[QueueQuotaUse]:
-    family = queue_subtree(ground.plan, queue.name)
+    family = queue_and_below(queue.name, ground.plan.snapshot.child_queues)
     for resource in quota_resources((queue,)):
         quota, gpu_quota = queue.limits_for(resource), queue.quota_for(resource)
         limits = queue_limits(ground.plan.snapshot.queues, resource)

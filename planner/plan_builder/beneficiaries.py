@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.queue import ALL_MODELS, QuotaAmounts, amount_index, is_gpu_model, resource_name
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    QuotaAmounts,
+    amount_index,
+    is_gpu_model,
+    queue_and_above,
+    resource_name,
+)
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
@@ -191,14 +198,12 @@ class ReleasedResources:
     @cached_property
     def _takers(self) -> dict[str, list[tuple[JobChange, Counter[str]]]]:
         """Jobs that take more than they release, with net amounts by resource, by queue and ancestor."""
-        parents = {queue.name: queue.parent for queue in self.changes.snapshot.queues}
+        parents = self.changes.snapshot.parent_queues
         found: dict[str, list[tuple[JobChange, Counter[str]]]] = defaultdict(list)
         for change in self.changes.jobs:
-            takes = self._counted(change.arriving) - self._counted(change.leaving)
-            name: str | None = change.job.queue if takes else None
-            while name is not None:
-                found[name].append((change, takes))
-                name = parents[name]
+            if takes := self._counted(change.arriving) - self._counted(change.leaving):
+                for name in queue_and_above(change.job.queue, parents):
+                    found[name].append((change, takes))
         return found
 
     def _power(self, change: JobChange) -> Iterator[ReleasedPart]:

@@ -12,6 +12,7 @@ from gpuplan.models.eligibility.free_resources import (
 )
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, quota_of_all
+from gpuplan.models.queue import queue_and_below
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
@@ -164,19 +165,12 @@ class PromiseDelays:
         queue = self._room.short_of_quota(job, promise.replicas, stays)
         if queue is None:
             return []
+        below = queue_and_below(queue, self._future.snapshot.child_queues)
         return [
             (stay, min(replica.node for replica in stay.replicas))
             for stay in stays
-            if any(replica.gpus for replica in stay.replicas) and self._is_below(stay.job.queue, queue)
+            if any(replica.gpus for replica in stay.replicas) and stay.job.queue in below
         ]
-
-    def _is_below(self, queue: str, other: str) -> bool:
-        """True if a queue is equal to another queue or below it."""
-        parents = {each.name: each.parent for each in self._future.snapshot.queues}
-        name: str | None = queue
-        while name is not None and name != other:
-            name = parents.get(name)
-        return name is not None
 
     def _of_quota(self, job: Job) -> str:
         """A queue limit that the job alone would exceed."""

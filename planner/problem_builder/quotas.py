@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.problem.problem import Guarantee, QueueBudget
-from gpuplan.models.queue import ALL_MODELS, gpu_resources, is_gpu_model, queue_limits, quota_resources
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    gpu_resources,
+    is_gpu_model,
+    queue_and_above,
+    queue_and_below,
+    queue_limits,
+    quota_resources,
+)
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 
@@ -34,7 +42,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
     from gpuplan.planner.problem_builder.releases import Releases
@@ -97,7 +104,7 @@ def queue_guarantees(
     levels = list(_levels(snapshot, policy))
     if not levels:
         return ()
-    below = _subtrees(snapshot.queues, {name for name, *_ in levels})
+    below = {name: queue_and_below(name, snapshot.child_queues) for name, *_ in levels}
     position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
     waiting, own = (
         list(waiting),
@@ -145,19 +152,6 @@ def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, i
     return asked
 
 
-def _subtrees(queues: tuple[Queue, ...], names: set[str]) -> dict[str, list[str]]:
-    """Each of the named queues with all queues below it."""
-    children: dict[str | None, list[str]] = defaultdict(list)
-    for queue in queues:
-        children[queue.parent].append(queue.name)
-    below: dict[str, list[str]] = {}
-    for top in names:
-        below[top] = found = [top]
-        for name in found:  # the list grows during the loop
-            found += children[name]
-    return below
-
-
 _Level: TypeAlias = tuple[str, bool]
 """A queue with all queues below it, or, if true, only the jobs directly in it."""
 
@@ -180,6 +174,7 @@ class Reclaiming:
     """Reclaim rules of one snapshot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot = snapshot
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage
         self._nominal = policy.disruption.reclaim
@@ -237,16 +232,8 @@ class Reclaiming:
         return share.held > share.entitled
 
     def _path(self, queue: str) -> list[_Level]:
-        path: list[_Level] = [(queue, True)] if queue in self._parents else []
-        above: str | None = queue
-        while above is not None:
-            path.append((above, False))
-            above = self._queues[above].parent
-        return path
-
-    @cached_property
-    def _parents(self) -> frozenset[str]:
-        return frozenset(queue.parent for queue in self._queues.values() if queue.parent is not None)
+        path: list[_Level] = [(queue, True)] if queue in self._snapshot.child_queues else []
+        return path + [(above, False) for above in queue_and_above(queue, self._snapshot.parent_queues)]
 
     @cached_property
     def _is_anything_owed(self) -> bool:
@@ -254,16 +241,6 @@ class Reclaiming:
             quota for queue in self._queues.values() for quota in (queue.quota, *queue.gpu_models.values())
         ]
         return any(quota and (quota.guarantee or (self._nominal and quota.nominal)) for quota in quotas)
-
-    @cached_property
-    def _leaves_first(self) -> list[Queue]:
-        children: dict[str | None, list[Queue]] = defaultdict(list)
-        for queue in self._queues.values():
-            children[queue.parent].append(queue)
-        found = list(children[None])
-        for queue in found:  # the list grows during the loop
-            found.extend(children[queue.name])
-        return found[::-1]
 
     def _shares_of(self, resource: str) -> dict[_Level, _Share]:
         if resource not in self._shares:
@@ -276,8 +253,12 @@ class Reclaiming:
         nominal: dict[str | None, int] = defaultdict(int)
         limited: set[str | None] = set()
         shares: dict[_Level, _Share] = {}
-        for queue in self._leaves_first:
-            name, quota = queue.name, queue.quota_for(resource)
+        roots = self._snapshot.child_queues.get(None, ())
+        for name in [below for root in roots for below in queue_and_below(root, self._snapshot.child_queues)][
+            ::-1
+        ]:
+            queue = self._queues[name]
+            quota = queue.quota_for(resource)
             direct, mine = own.get(name, 0), quota.nominal if quota else 0
             shares[name, True] = _Share(direct, mine, mine if self._nominal else 0, quota is not None)
             held[name] += direct

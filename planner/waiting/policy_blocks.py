@@ -16,6 +16,7 @@ from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.models.queue import root_queue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names, join_jobs
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
@@ -215,7 +216,7 @@ class FutureStarts:
     """Names the jobs of higher priority that one target starts or grows ahead of a waiting job."""
 
     def __init__(self, changes: PlanChanges, policy: Policy) -> None:
-        self._tree = {queue.name: queue.parent for queue in changes.snapshot.queues}
+        self._parents = changes.snapshot.parent_queues
         self._began: list[_Began] = []
         self._on_nodes: dict[int, tuple[FreeCapacity, list[_Began]]] = {}
         """Starts on the nodes of a pool, by the pool's `id`; the stored pool keeps its `id` from reuse."""
@@ -250,17 +251,12 @@ class FutureStarts:
         """Describe the starts of higher-priority jobs in queues under the same root as the job's queue."""
         if not self._began:
             return []
-        root = self._root(job.queue)
+        root = root_queue(job.queue, self._parents)
         if root not in self._in_queues:
-            self._in_queues[root] = [each for each in self._began if self._root(each[0].queue) == root]
+            self._in_queues[root] = [
+                each for each in self._began if root_queue(each[0].queue, self._parents) == root
+            ]
         return self._told(job, "queue", root, self._in_queues[root])
-
-    def _root(self, queue: str) -> str:
-        seen = {queue}
-        while (above := self._tree.get(queue)) is not None and above not in seen:
-            queue = above
-            seen.add(queue)
-        return queue
 
     def _told(self, job: Job, what: str, which: int | str, began: list[_Began]) -> list[str]:
         key = what, which, job.priority, job.request.needs_gpu
@@ -289,12 +285,12 @@ class BudgetBlocks:
         rules = policy.disruption
         if not rules.budgets or not rules.preempt:
             return
-        self._above = {queue.name: queue.parent for queue in snapshot.queues}
+        self._parents = snapshot.parent_queues
         keeper, jobs = BudgetKeeper(snapshot, policy, target), snapshot.job_by_name
         for placement in target.placements:
             job = jobs[placement.job]
             if rules.may_disturb(job, snapshot.taken_at) and (use := keeper.against(job)) is not None:
-                root, least = self._root(job.queue), job.priority + rules.priority_gap
+                root, least = root_queue(job.queue, self._parents), job.priority + rules.priority_gap
                 self._kept.append((least, placement.nodes, root, use))
 
     @property
@@ -314,13 +310,8 @@ class BudgetBlocks:
         if not self._kept:
             return []
         # Only jobs under the same root use quota that could be lent to this queue.
-        root = self._root(job.queue)
+        root = root_queue(job.queue, self._parents)
         return _distinct(use for least, _, top, use in self._kept if job.priority >= least and top == root)
-
-    def _root(self, queue: str) -> str:
-        while (above := self._above.get(queue)) is not None:
-            queue = above
-        return queue
 
 
 def _distinct(uses: Iterable[BudgetUse]) -> list[BudgetUse]:

@@ -162,9 +162,7 @@ def test_a_text_with_escapes_of_its_data_loses_its_colours(monkeypatch):
     monkeypatch.setattr(click, "echo", lambda text, **_: shown.append(text))
 
     for data in ("plain", "\x1b[31mred"):
-        outputs.say_in_colour(
-            lambda colour, data=data: f"\x1b[1m{data}\x1b[0m\n" if colour else f"{data}\n"
-        )
+        outputs.say_in_colour(lambda colour, data=data: f"\x1b[1m{data}\x1b[0m\n" if colour else f"{data}\n")
 
     assert shown == ["\x1b[1mplain\x1b[0m\n", "\\x1b[31mred\n"]
 
