@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.job import RetryWhen
+from gpuplan.models.retry import RetryWhen
 from gpuplan.models.timing.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices

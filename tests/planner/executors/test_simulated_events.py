@@ -9,7 +9,8 @@ import pytest
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.job import Progress, Retry
+from gpuplan.models.job import Progress
+from gpuplan.models.retry import Retry
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot
