@@ -8,10 +8,10 @@ from collections import UserDict
 import pytest
 
 from gpuplan.models.policy.policy import Policy
-from gpuplan.models.queue import QueueLimits
+from gpuplan.models.queue import QueueLimits, queue_and_below
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.explain.queue import explain_queue, queue_subtree
+from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.problem_builder.quotas import limited_trees
 from gpuplan.planner.render.plan.text import diff_text, plan_text
 from gpuplan.planner.render.plan.warnings import missed_guarantees
@@ -37,7 +37,7 @@ def test_a_deep_tree_is_planned_shown_and_explained(plan):
     assert [action.job for action in plan.actions if action.type == "start"] == ["b"]
     assert missed_guarantees(plan) == []
     assert "Plan: 1 to start" in plan_text(plan, LAYOUT, verbose=False)
-    assert len(queue_subtree(plan, "q1")) == DEPTH - 1
+    assert len(queue_and_below("q1", plan.snapshot.child_queues)) == DEPTH - 1
     assert explain_queue(plan, "q0").running == 2
 
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import JobOutcome
-from gpuplan.models.job import Retry
 from gpuplan.models.placement import Running
+from gpuplan.models.retry import Retry
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import REMEMBERED, advance_world, initial_world
