@@ -18,9 +18,10 @@ from gpuplan.models.placement import Placement
 from gpuplan.models.queue import NOT_OF_GPUS
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.analysis.power_use import replicas_within_rack_power
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.explain.hypothesis import Hypothesis
-from gpuplan.planner.explain.replica_counts import ReplicaCounts, replicas_within_rack_power
+from gpuplan.planner.explain.replica_counts import ReplicaCounts
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
 from gpuplan.planner.waiting.time_blockers import TimeBlockers
 
@@ -203,7 +204,7 @@ class PlanFeasibility:
             domains = self._by_domain(question, counts, job.spread.level).values()
             replicas = sum(min(most, sum(counts[name] for name in names)) for names in domains)
         if question.rack_power and replicas >= job.gang.minimum:
-            left = self.counting.power.of_racks(question.rack_power, question.gone)
+            left = self.counting.power.left_of_racks(question.rack_power, question.gone)
             nodes = {name: self._node(name, question) for name in counts}
             replicas = min(
                 replicas, replicas_within_rack_power(nodes, counts, job.request.total_gpu_milli, left)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.cluster import rack_of
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI, Count, Mib, Milli, Name, Timestamp, print_milli
@@ -180,13 +179,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
 def _place(name: str, question: Hypothesis, ground: PlanFeasibility) -> NodeRoom:
     """Free capacity of the node, limited by its rack's power cap too."""
     place = ground.counting.place(name, question)
-    left = ground.counting.power.of_racks(question.rack_power, ()).get(rack_of(place.node))
-    watts = place.node.gpus.watts if place.node.gpus else 0
-    if left is None or not watts:
-        return place
-    # Thousandths of watts by watts of a GPU: thousandths of GPUs, as the other capacities are counted.
-    milli = left // watts
-    return place._replace(power_milli=milli if place.power_milli is None else min(milli, place.power_milli))
+    return place._replace(power_milli=ground.counting.power.left_by_node.get(name))
 
 
 def _state(node: Node, plan: Plan, *, gone: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ from gpuplan.models.queue import (
 )
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import count_usage
+from gpuplan.planner.analysis.power_use import drawn_by_rack
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
 from gpuplan.planner.text_format import format_quota, quota_number
@@ -230,20 +231,13 @@ class ReleasedResources:
 
     def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:
         """Thousandths of watts that replicas draw on a rack."""
-        return self._drawn_byrack_of(replicas)[rack_of(cap)]
+        return drawn_by_rack(replicas, self.changes.nodes)[rack_of(cap)]
 
     @cached_property
     def _drawn_in_all(self) -> Counter[Rack]:
         placements = self.changes.target.placements
-        return self._drawn_byrack_of(replica for placement in placements for replica in placement.replicas)
-
-    def _drawn_byrack_of(self, replicas: Iterable[Replica]) -> Counter[Rack]:
-        drawn: Counter[Rack] = Counter()
-        for replica in replicas:
-            node = self.changes.nodes[replica.node]
-            if node.gpus:
-                drawn[rack_of(node)] += node.gpus.watts * replica.quota_milli
-        return drawn
+        replicas = (replica for placement in placements for replica in placement.replicas)
+        return drawn_by_rack(replicas, self.changes.nodes)
 
     @cached_property
     def _room(self) -> QuotaHeadroom:

@@ -14,10 +14,10 @@ from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, quota_of_all
 from gpuplan.models.queue import queue_and_below
 from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
-from gpuplan.planner.waiting.blocked_nodes import power_left
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class PromiseDelayRoom:
             others = tuple(replica for replica in replicas if replica.node != name)
             mine = [Placement(job=job.name, replicas=others)] if others else []
             needed = sum(replica.quota_milli for replica in replicas if replica.node == name)
-            if power_left(self._cluster, [*around, *mine]).by_node.get(name, needed) < needed:
+            if PowerUse(self._cluster, [*around, *mine]).left_by_node.get(name, needed) < needed:
                 found.append(name)
         return found
 

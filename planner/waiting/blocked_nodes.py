@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import rack_of
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuplan.models.cluster import Cluster, Level, Node, Rack
+    from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import PlanChanges
     from gpuplan.planner.problem_builder.quotas import Holding
@@ -113,23 +112,7 @@ class BlockedNodes:
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Names of nodes that share a domain with a job excluded by anti-affinity, in either direction."""
-        levels: dict[Level, set[object]] = defaultdict(set)
-        for level, places in self._apart_from(job):
-            levels[level].update(_domain(node, level) for node in places)
-        if not levels:
-            return set()
-        return {
-            node.name
-            for node in nodes
-            if any(_domain(node, level) in domains for level, domains in levels.items())
-        }
-
-    def _apart_from(self, job: Job) -> Iterator[tuple[Level, list[Node]]]:
-        for other, places in self._standing:
-            for avoiding, avoided in ((job, other), (other, job)):
-                for term in avoiding.anti_affinity:
-                    if term.labels.items() <= avoided.labels.items():
-                        yield term.level, places
+        return avoided_nodes(job, nodes, self._standing)
 
 
 def _left_by(changes: PlanChanges) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
@@ -151,47 +134,29 @@ def _taken(replicas: Iterable[Replica]) -> Iterator[tuple[tuple[str, int | None]
     )
 
 
-def _domain(node: Node, level: Level) -> object:
+def avoided_nodes(
+    job: Job, nodes: Iterable[Node], standing: Iterable[tuple[Job, Sequence[Node]]]
+) -> set[str]:
+    """
+    Names of nodes that share a domain with a job excluded by anti-affinity, in either direction.
+
+    `standing` has the other jobs with their nodes.
+    """
+    levels: dict[Level, set[object]] = defaultdict(set)
+    for other, places in standing:
+        for avoiding, avoided in ((job, other), (other, job)):
+            for term in avoiding.anti_affinity:
+                if term.labels.items() <= avoided.labels.items():
+                    levels[term.level].update(domain_of(node, term.level) for node in places)
+    if not levels:
+        return set()
+    return {
+        node.name
+        for node in nodes
+        if any(domain_of(node, level) in domains for level, domains in levels.items())
+    }
+
+
+def domain_of(node: Node, level: Level) -> object:
     """Domain of a node; a node without a domain of the level is a domain of its own."""
     return node.domain(level) or node.name
-
-
-class PowerLeft(NamedTuple):
-    """Power that the caps still allow."""
-
-    by_node: dict[str, int]
-    """Thousandths of a node's GPUs that its own and its rack's cap allow; only nodes under a cap."""
-    by_rack: dict[Rack, int]
-    """Thousandths of watts, for all nodes of a rack together."""
-
-
-def power_left(cluster: Cluster, placements: Iterable[Placement]) -> PowerLeft:
-    """Compute the power that the caps still allow beside these placements."""
-    if not cluster.rack_power and not any(node.power_cap_watts for node in cluster.nodes):
-        return PowerLeft({}, {})
-    nodes = cluster.node_by_name
-    drawn: dict[str, int] = defaultdict(int)
-    for placement in placements:
-        for replica in placement.replicas:
-            if (node := nodes.get(replica.node)) and node.gpus:
-                drawn[replica.node] += replica.quota_milli * node.gpus.watts
-    rack_drawn: dict[Rack, int] = defaultdict(int)
-    for name, amount in drawn.items():
-        rack_drawn[rack_of(nodes[name])] += amount
-    racks: dict[Rack, int] = {}
-    for cap in cluster.rack_power:
-        key = rack_of(cap)
-        room = max(0, cap.watts * MILLI - rack_drawn[key])
-        racks[key] = min(room, racks.get(key, room))
-    left = {}
-    for node in cluster.nodes:
-        if node.gpus is None or not node.gpus.watts:
-            continue
-        rooms = []
-        if node.power_cap_watts:
-            rooms.append(node.power_cap_watts * MILLI - drawn[node.name])
-        if (room_there := racks.get(rack_of(node))) is not None:
-            rooms.append(room_there)
-        if rooms:
-            left[node.name] = max(0, min(rooms)) // node.gpus.watts
-    return PowerLeft(left, racks)

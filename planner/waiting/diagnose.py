@@ -20,9 +20,10 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.value.disruption_cost import currency_points, node_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.job_changes import PlanChanges
+from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages
-from gpuplan.planner.waiting.blocked_nodes import BlockedNodes, power_left
+from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import (
     ClusterFreeCapacity,
@@ -103,20 +104,21 @@ class _Examiner:
         snapshot, target, free = changes.snapshot, changes.target, changes.free
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
         self._cluster = cluster = changes.cluster
-        power = power_left(cluster, target.placements)
+        power = PowerUse(cluster, target.placements)
+        left, of_racks = power.left_by_node, power.left_of_racks(cluster.rack_power)
         in_use = MigCapacity(target.placements, policy.mig, changes.switched)
         places = [
             NodeRoom(
                 node,
                 free[node.name],
                 in_use,
-                power.by_node.get(node.name),
-                power.by_rack.get(rack_of(node)) if power.by_rack else None,
+                left.get(node.name),
+                of_racks.get(rack_of(node)) if of_racks else None,
             )
             for node in cluster.nodes
         ]
         self._growing = self._pools()
-        self._capped = bool(power.by_node)
+        self._capped = bool(left)
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]

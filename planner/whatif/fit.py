@@ -12,10 +12,11 @@ from gpuplan.models.base import Noun
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.units import Count, Name
+from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.text_format import gang_size
-from gpuplan.planner.waiting.blocked_nodes import power_left
+from gpuplan.planner.waiting.blocked_nodes import avoided_nodes, domain_of
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import MIG, FreeCapacity, NodeRoom, profiles_in, replica_needs
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
@@ -147,7 +148,13 @@ def count_upper_bound(snapshot: Snapshot, policy: Policy, job: Job, most: int) -
     """Upper bound on the copies of a job that fit, counted up to `most`; the job may be a new one."""
     match = EligibilityIndex(snapshot.cluster.nodes, [job]).match(job)
     nodes = [snapshot.cluster.nodes[index] for index in match.nodes]
-    nodes = _without_those_it_avoids(snapshot, job, nodes)
+    running = (
+        (other, [snapshot.cluster.node_by_name[name] for name in other.placement.nodes])
+        for other in snapshot.jobs
+        if other.placement
+    )
+    avoided = avoided_nodes(job, nodes, running)
+    nodes = [node for node in nodes if node.name not in avoided]
     replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
     rooms = QuotaHeadroom(snapshot, snapshot.running_placements)
     each = job.request.quota.times(job.gang.minimum)
@@ -175,27 +182,13 @@ def _apart(job: Job, nodes: Iterable[Node], replicas: dict[str, int], most: int)
     return most
 
 
-def _without_those_it_avoids(snapshot: Snapshot, job: Job, nodes: list[Node]) -> list[Node]:
-    """Nodes that share no domain with a running job excluded by anti-affinity, in either direction."""
-    shut: set[tuple[Level, object]] = set()
-    for other in snapshot.jobs:
-        there = other.running.replicas if other.running else ()
-        for avoiding, avoided in ((job, other), (other, job)):
-            for term in avoiding.anti_affinity if there else ():
-                if term.labels.items() <= avoided.labels.items():
-                    on = (snapshot.cluster.node_by_name[replica.node] for replica in there)
-                    shut.update((term.level, _domain(node, term.level)) for node in on)
-    levels = {level for level, _ in shut}
-    return [node for node in nodes if not any((level, _domain(node, level)) in shut for level in levels)]
-
-
 def _replicas(
     snapshot: Snapshot, policy: Policy, job: Job, nodes: Iterable[Node], most: int
 ) -> dict[str, int]:
     """Number of replicas that each node alone can take, by name."""
     cluster = snapshot.cluster
     free = free_resources_by_node(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
-    power = power_left(cluster, snapshot.running_placements).by_node
+    power = PowerUse(cluster, snapshot.running_placements).left_by_node
     mig = MigCapacity(snapshot.running_placements, policy.mig)
     needs = replica_needs(job, cluster, capped=bool(power))
     # Placing instances of several profiles is a packing problem, where counting gives no bound.
@@ -222,7 +215,7 @@ def _spread_out(job: Job, nodes: list[Node], replicas: dict[str, int], size: int
     rooms = Counter[object]()
     spread = job.spread
     for node in nodes:
-        rooms[_domain(node, spread.level) if spread else node.name] += replicas[node.name]
+        rooms[domain_of(node, spread.level) if spread else node.name] += replicas[node.name]
     each = size if spread is None else min(size, spread.most)
     # What k copies may put into a domain is concave in k, so every k below a possible one is possible.
     return _largest(
@@ -235,12 +228,8 @@ def _domains(nodes: Iterable[Node], level: Level | None) -> list[list[Node]]:
     """Nodes by domain; one domain if there is no level, and a node without a domain alone."""
     found: dict[object, list[Node]] = defaultdict(list)
     for node in nodes:
-        found[None if level is None else _domain(node, level)].append(node)
+        found[None if level is None else domain_of(node, level)].append(node)
     return list(found.values())
-
-
-def _domain(node: Node, level: Level) -> object:
-    return node.domain(level) or node.name
 
 
 def _largest(most: int, possible: Callable[[int], bool]) -> int:
