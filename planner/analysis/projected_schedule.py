@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import DependencyKind, JobOutcome
-from gpuplan.models.placement import unmatched
+from gpuplan.models.placement import Placement, unmatched
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
@@ -44,6 +44,16 @@ class JobInterval:
     def end(self) -> int:
         """Expected end in seconds after the snapshot."""
         return self.start + self.seconds
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of its nodes, sorted."""
+        return sorted({replica.node for replica in self.replicas})
+
+    @property
+    def placement(self) -> Placement:
+        """Its places as a placement that counts now."""
+        return Placement(job=self.job.name, replicas=self.replicas)
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,7 @@ class ProjectedSchedule:
         """Stays on each node at any time, sorted by job."""
         found: dict[str, list[JobInterval]] = defaultdict(list)
         for _, stay in sorted(self.stays.items()):
-            for name in sorted({replica.node for replica in stay.replicas}):
+            for name in stay.nodes:
                 found[name].append(stay)
         return found
 

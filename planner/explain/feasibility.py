@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.gang import Gang
-from gpuplan.models.placement import Placement
 from gpuplan.models.queue import NOT_OF_GPUS
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.power_use import replicas_within_rack_power
-from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.replica_counts import ReplicaCounts
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
     from gpuplan.planner.analysis.quota_headroom import QuotaAnswer, QuotaShortage
 
 
@@ -58,13 +56,13 @@ class PlanFeasibility:
         self.plan = plan
         self.cluster = self._changes.cluster
         self.nodes = self.cluster.node_by_name
-        self.outlook = TimeBlockers(snapshot, plan.rules, plan.target)
+        self.outlook = TimeBlockers(self._changes, plan.rules)
         self.counting = ReplicaCounts(self._changes, plan.rules, self.outlook.future)
         self.placed = self.counting.placed
         self.on_node = self.counting.on_node
         self._company = any(job.anti_affinity for job in snapshot.jobs)
         self._barriers = BlockedNodes(self._changes, plan.rules)
-        self.quotas = QuotaBySlot(self._changes, self.counting, self.outlook.future)
+        self.quotas = QuotaBySlot(self.counting, self.outlook)
 
     def question(self, job: Job) -> Hypothesis:
         """Ask whether a job may start, together with all jobs that have to start with it."""
@@ -218,12 +216,9 @@ class PlanFeasibility:
 class QuotaBySlot:
     """Usage and limits of the queues of a plan in each time slot."""
 
-    def __init__(self, changes: PlanChanges, counting: ReplicaCounts, future: ProjectedSchedule) -> None:
-        self._snapshot, self._added = changes.snapshot, changes.target.added
-        self._counting, self._future = counting, future
+    def __init__(self, counting: ReplicaCounts, outlook: TimeBlockers) -> None:
+        self._counting, self._future, self._holds = counting, outlook.future, outlook.holds
         self._model_of = counting.cluster.gpu_model_by_node
-        self._held = {0: changes.allocations_after.usage}
-        self._rooms: dict[int, QuotaHeadroom] = {}
         self._usable: dict[Any, frozenset[str]] = {}
 
     def answer(self, question: Hypothesis) -> QuotaAnswer:
@@ -254,9 +249,10 @@ class QuotaBySlot:
         """Usage and limits in a slot, with the jobs that start together with the job counted in."""
         planned = question.names & self._future.planned.keys() if slot else frozenset[str]()
         same = not (question.gone or question.begun or question.others or planned)
-        if same and question.queues is self._snapshot.queues:
-            return self._as_planned(slot)
-        own = defaultdict(Counter, {queue: Counter(held) for queue, held in self.own(slot).items()})
+        if same and question.queues is self._future.snapshot.queues:
+            return self._holds.room(slot)
+        usage = self._holds.usage(slot)
+        own = defaultdict(Counter, {queue: Counter(held) for queue, held in usage.items()})
         stays = self._future.stays
         for name in question.gone | planned:
             stay = stays[name]
@@ -273,24 +269,6 @@ class QuotaBySlot:
             asked = other.request.quota.times(other.gang.minimum)
             own[other.queue].update(dict(zip((model, *NOT_OF_GPUS), asked, strict=True)))
         return QuotaHeadroom.holding(question.queues, own)
-
-    def _as_planned(self, slot: int) -> QuotaHeadroom:
-        """Usage and limits in a slot of the unchanged plan."""
-        if slot not in self._rooms:
-            self._rooms[slot] = QuotaHeadroom.holding(self._snapshot.queues, self.own(slot))
-        return self._rooms[slot]
-
-    def own(self, slot: int) -> dict[str, Counter[str]]:
-        """Usage of the jobs directly in each queue in a slot, as `usage_by_queue`."""
-        if slot not in self._held:
-            stays = self._future.stays.values()
-            there = [
-                Placement(job=stay.job.name, replicas=stay.replicas)
-                for stay in stays
-                if stay.slot <= slot < stay.until
-            ]
-            self._held[slot] = usage_by_queue(self._snapshot, there, added=self._added)
-        return self._held[slot]
 
 
 def _models(job: Job, nodes: Iterable[Node]) -> frozenset[str]:

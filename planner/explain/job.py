@@ -93,8 +93,8 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         duration=_duration(job, stay, future, JobValue(plan.snapshot, plan.policy, future.durations)),
         depends_on=tuple(_awaited(job, future)),
         depends_on_at_least=job.depends_on_at_least,
-        nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
-        nodes_before=_nodes_before(action),
+        nodes=tuple(stay.nodes) if stay else (),
+        nodes_before=tuple(sorted(action.before.nodes)) if isinstance(action, _LEAVING_PLACES) else (),
         exchange=tuple(_exchange(action, plan)),
         horizon_end=future.instant_at(future.slots.end) if future.slots.count > 1 else None,
         projected_start=waiting.projected_start if waiting else None,
@@ -111,10 +111,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     )
 
 
-def _nodes_before(action: JobAction) -> tuple[str, ...]:
-    if not isinstance(action, Preempt | Shrink | Grow | Migrate):
-        return ()
-    return tuple(sorted({replica.node for replica in action.before.replicas}))
+_LEAVING_PLACES: Final = (Preempt, Shrink, Grow, Migrate)
 
 
 def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
@@ -201,7 +198,7 @@ def _key(foreseen: SatisfactionEstimate) -> tuple[str, str]:
 
 def _neighbours(stay: JobInterval, future: ProjectedSchedule) -> Iterator[Neighbour]:
     """Jobs on the nodes of a stay at some time before its start, by node and end."""
-    for node in sorted({replica.node for replica in stay.replicas}):
+    for node in stay.nodes:
         there = [other for other in future.on_node.get(node, ()) if other.job.name != stay.job.name]
         for other in sorted(there, key=lambda each: (each.end, each.job.name)):
             if other.slot < stay.slot:
@@ -260,7 +257,7 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLeve
     cores and memory.
     """
     job = question.job
-    own = ground.quotas.own(0)
+    own = ground.outlook.holds.usage(0)
     there = {model for held in own.values() for model in held}
     models = sorted(job.gpu_models or filter(is_gpu_model, there))
     for resource in (ALL_MODELS, *models, *NOT_OF_GPUS):

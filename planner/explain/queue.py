@@ -187,7 +187,7 @@ def _quotas(queue: Queue, waiting: list[Job], ground: PlanFeasibility) -> Iterat
     for resource in quota_resources((queue,)):
         quota, gpu_quota = queue.limits_for(resource), queue.quota_for(resource)
         limits = queue_limits(ground.plan.snapshot.queues, resource)
-        own = usage_of_resource(ground.quotas.own(0), resource)
+        own = usage_of_resource(ground.outlook.holds.usage(0), resource)
         used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
         # A limit is the quota of the subtree plus what it may borrow; a root borrows nothing.
         borrowing = quota.borrowing_limit if quota and queue.parent else 0

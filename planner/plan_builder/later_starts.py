@@ -128,7 +128,7 @@ class PlanPromises:
         stay = self.future.stays[name]
         found = {
             other.job.name: other
-            for node in {replica.node for replica in stay.replicas}
+            for node in stay.nodes
             for other in self.future.on_node.get(node, ())
             if (planned := self.future.planned.get(other.job.name)) is not None
             and planned.promised
@@ -182,12 +182,12 @@ class StartBlockers:
     def _on_its_nodes(self, stay: JobInterval) -> str:
         """Nodes that become ready only then, or that a window would close for a start one slot earlier."""
         now = self._future.snapshot.taken_at
-        for name in _nodes(stay.replicas):
+        for name in stay.nodes:
             node = self._future.nodes.get(name)
             if node and not node.ready and node.ready_at and self._is_first_after(node.ready_at, stay):
                 return f"for node {name}, ready at {format_time(node.ready_at, now)}"
         earlier = self._slots.edges[stay.slot - 1]
-        for name in _nodes(stay.replicas):
+        for name in stay.nodes:
             window = self._future.windows.blocking_window(stay.job, name, earlier, stay.seconds)
             if window is not None:
                 return f"until {window_text(window, self._future)} is over"
@@ -197,7 +197,7 @@ class StartBlockers:
         """Jobs that end in that slot on its GPUs, or anywhere on its nodes."""
         ending = {
             other.job.name
-            for name in _nodes(stay.replicas)
+            for name in stay.nodes
             for other in self._future.on_node.get(name, ())
             if other.until == stay.slot
             and other.job.name != stay.job.name
@@ -257,10 +257,6 @@ def _collide(mine: GpuShare | MigSlice, theirs: GpuShare | MigSlice) -> bool:
         return mine.milli + theirs.milli > MILLI
     # MIG instances of one GPU may overlap or not; the ending job is reported in both cases.
     return True
-
-
-def _nodes(replicas: Iterable[Replica]) -> list[str]:
-    return sorted({replica.node for replica in replicas})
 
 
 def _end(names: Sequence[str]) -> str:

@@ -167,7 +167,7 @@ class PromiseDelays:
             return []
         below = queue_and_below(queue, self._future.snapshot.child_queues)
         return [
-            (stay, min(replica.node for replica in stay.replicas))
+            (stay, stay.nodes[0])
             for stay in stays
             if any(replica.gpus for replica in stay.replicas) and stay.job.queue in below
         ]
@@ -206,11 +206,7 @@ class PromiseDelays:
 
 def _on(stays: Iterable[JobInterval], nodes: Collection[str]) -> list[tuple[JobInterval, str]]:
     """The jobs that are on one of the nodes, each with the first such node."""
-    return [
-        (stay, min(here))
-        for stay in stays
-        if (here := {replica.node for replica in stay.replicas}.intersection(nodes))
-    ]
+    return [(stay, here[0]) for stay in stays if (here := [name for name in stay.nodes if name in nodes])]
 
 
 # Capacity for a promised start next to given jobs: on its nodes, under power caps, in the quotas.
@@ -229,14 +225,16 @@ class PromiseDelayRoom:
         """Nodes with too few free resources for a job's replicas next to the other jobs, sorted."""
         wanted = sorted({replica.node for replica in replicas} & self._future.nodes.keys())
         nodes = [self._future.nodes[name] for name in wanted]
-        free = free_resources_by_node(nodes, _placements(stays), snapshot=self._future.snapshot)
+        free = free_resources_by_node(
+            nodes, [stay.placement for stay in stays], snapshot=self._future.snapshot
+        )
         return [name for name in wanted if not self._fits(job, replicas, name, free[name])]
 
     def short_of_power(
         self, job: Job, replicas: Sequence[Replica], stays: Iterable[JobInterval]
     ) -> list[str]:
         """Nodes where the job would exceed the power cap of the node or rack next to the others, sorted."""
-        around, found = _placements(stays), []
+        around, found = [stay.placement for stay in stays], []
         for name in sorted({replica.node for replica in replicas}):
             # The job's other replicas may draw from the same rack.
             others = tuple(replica for replica in replicas if replica.node != name)
@@ -252,7 +250,8 @@ class PromiseDelayRoom:
         """The queue in which a job would exceed a limit next to the other jobs; None if there is none."""
         model = self._future.gpu_model(job, replicas)
         needed = quota_of_all(replicas)
-        room = QuotaHeadroom(self._future.snapshot, _placements(stays), added=self._future.target.added)
+        around = (stay.placement for stay in stays)
+        room = QuotaHeadroom(self._future.snapshot, around, added=self._future.target.added)
         found = room.now(job.queue, needed, (model,) if model else ()).shortage
         return found.queue if found else None
 
@@ -293,7 +292,3 @@ class PromiseDelayRoom:
                 for resource, amount in request.resources.items()
             )
         )
-
-
-def _placements(stays: Iterable[JobInterval]) -> list[Placement]:
-    return [Placement(job=stay.job.name, replicas=stay.replicas) for stay in stays]

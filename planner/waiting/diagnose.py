@@ -129,7 +129,7 @@ class _Examiner:
         self._barriers = BlockedNodes(changes, policy)
         self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
         self._budgets = BudgetBlocks(snapshot, policy, target)
-        self._outlook = TimeBlockers(snapshot, policy, target)
+        self._outlook = TimeBlockers(changes, policy)
         self._ahead = FutureStarts(changes, policy)
         self._free_pools: dict[Any, list[FreeCapacity]] = {}
 

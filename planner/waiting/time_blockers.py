@@ -6,10 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
-from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.waiting import time_messages
 
 if TYPE_CHECKING:
@@ -18,20 +17,21 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.reason import Reason
-    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import ReservationWindow
+    from gpuplan.planner.analysis.allocations import Usage
+    from gpuplan.planner.analysis.job_changes import PlanChanges
     from gpuplan.planner.analysis.projected_schedule import JobInterval
 
 
 class TimeBlockers:
     """Finds time-related reasons for one target."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:
-        self.future = ProjectedSchedule(snapshot, policy, target)
+    def __init__(self, changes: PlanChanges, policy: Policy) -> None:
+        snapshot = changes.snapshot
+        self.future = ProjectedSchedule(snapshot, policy, changes.target)
         self._prerequisites = Prerequisites(self.future)
-        self._held = FutureHolds(self.future)
+        self.holds = FutureHolds(self.future, changes.allocations_after.usage)
         self._closing = bool(self.future.windows.all)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
@@ -138,11 +138,11 @@ class TimeBlockers:
         until = self.future.slots.until(0, self.future.shortest_run_seconds(job))
         for slot in range(1, until):
             asked = job.request.quota.times(job.gang.minimum)
-            found = self._held.room(slot).now(job.queue, asked, models).shortage
+            found = self.holds.room(slot).now(job.queue, asked, models).shortage
             if found is not None:
                 return time_messages.quota_promised(found, self.future, slot)
-        if needed and self._held.places(nodes, needed, until) < job.gang.minimum:
-            return time_messages.room_promised(self._held.promised(nodes, until), self.future)
+        if needed and self.holds.places(nodes, needed, until) < job.gang.minimum:
+            return time_messages.room_promised(self.holds.promised(nodes, until), self.future)
         return None
 
     def co_start_jobs(self, job: Job) -> tuple[str, ...]:
@@ -158,20 +158,25 @@ class TimeBlockers:
 class FutureHolds:
     """Holdings of one plan in later slots; a job counts in the whole slot in which it ends."""
 
-    def __init__(self, future: ProjectedSchedule) -> None:
+    def __init__(self, future: ProjectedSchedule, now: Usage | None = None) -> None:
+        """Hold the usage of the queues in slot 0, if it is known already."""
         self._future = future
+        self._usage = {} if now is None else {0: now}
         self._rooms: dict[int, QuotaHeadroom] = {}
         self._free: dict[tuple[str, int], int] = {}
+
+    def usage(self, slot: int) -> Usage:
+        """Usage of the jobs directly in each queue in a slot, as `usage_by_queue`."""
+        if slot not in self._usage:
+            future = self._future
+            there = (stay.placement for stay in future.stays.values() if stay.slot <= slot < stay.until)
+            self._usage[slot] = usage_by_queue(future.snapshot, there, added=future.target.added)
+        return self._usage[slot]
 
     def room(self, slot: int) -> QuotaHeadroom:
         """Return usage and limits of the queues in a slot."""
         if slot not in self._rooms:
-            there = [
-                Placement(job=name, replicas=stay.replicas)
-                for name, stay in sorted(self._future.stays.items())
-                if stay.slot <= slot < stay.until
-            ]
-            self._rooms[slot] = QuotaHeadroom(self._future.snapshot, there, added=self._future.target.added)
+            self._rooms[slot] = QuotaHeadroom.holding(self._future.snapshot.queues, self.usage(slot))
         return self._rooms[slot]
 
     def places(self, nodes: Iterable[Node], need: int, until: int) -> int:

@@ -76,7 +76,7 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
             if not needed:
                 continue
             # Running jobs may hold more than the limit, if the limit was lowered after they started.
-            held = ground.quotas.own(0)
+            held = ground.outlook.holds.usage(0)
             all_alike = ALL_MODELS if is_gpu_model(resource) else resource
             lever = _quota(queue, resource, needed + sum(usage_of_resource(held, all_alike).values()))
             levers.append(lever)

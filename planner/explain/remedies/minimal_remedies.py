@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.placement import Placement
 from gpuplan.planner.explain.explanation import ImmediateStart, Remedies, Remedy, RemedyKind, RemedyPart
 from gpuplan.planner.explain.remedies.cluster_relaxations import new_node_points, relaxations_of_cluster
 from gpuplan.planner.explain.remedies.preempt_remedy import (
@@ -163,8 +162,8 @@ class _RemedySearch:
     def _wait(self) -> None:
         """Remedy without a change: the plan's later start, or the first start found after the horizon."""
         future, name = self.ground.outlook.future, self.question.job.name
-        if (planned := future.planned.get(name)) is not None:
-            nodes = tuple(sorted({replica.node for replica in planned.replicas}))
+        if name in future.planned:
+            nodes = tuple(future.stays[name].nodes)
             part = planned_start_part(name, future)
             self.found.append(Remedy(parts=(part,), points=0, nodes=nodes, **_when(part, future)))
         elif (later := WaitMoments(self.question, self.ground).first()) is not None:
@@ -279,11 +278,7 @@ class WaitMoments:
         """The question at that second: later starts have begun, and jobs not in `going_on` have ended."""
         ended = (stay.job.name for stay in self._stays if stay.end <= second)
         over = frozenset(name for name in ended if name not in going_on)
-        begun = tuple(
-            Placement(job=stay.job.name, replicas=stay.replicas)
-            for stay in self._stays
-            if stay.slot and stay.job.name not in over
-        )
+        begun = tuple(stay.placement for stay in self._stays if stay.slot and stay.job.name not in over)
         return replace(
             self.question,
             second=second,
