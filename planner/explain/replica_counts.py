@@ -17,7 +17,15 @@ from gpuplan.models.placement import Placement
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import HeldReplica
 from gpuplan.planner.analysis.power_use import PowerUse, left_under_own_cap
-from gpuplan.planner.waiting.free_capacity import CPU, GPUS, MEMORY, SHARE, NodeRoom, column_of, replica_needs
+from gpuplan.planner.waiting.free_capacity import (
+    CPU,
+    GPUS,
+    MEMORY,
+    SHARE,
+    FreeCapacity,
+    NodeRoom,
+    replica_needs,
+)
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
@@ -167,10 +175,8 @@ class ReplicaCounts:
             for place in places
             if ineligibility(job, place.node) is None and not self._is_too_good(place.node, job)
         ]
-        counts = [job.gang.minimum] * len(open_)
-        for dimension, need in needs.items():
-            counts = list(map(min, counts, _times(open_, dimension, need)))
-        return {place.node.name: count for place, count in zip(open_, counts, strict=True) if count}
+        counts = FreeCapacity(open_).replicas_by_node(needs, job.gang.minimum)
+        return {name: count for name, count in counts.items() if count}
 
     def _is_too_good(self, node: Node, job: Job) -> bool:
         """True for a job without GPUs on a new node with GPUs."""
@@ -205,13 +211,6 @@ class ReplicaCounts:
         changed = [self.placed[name] for name in question.gone & self.placed.keys()]
         nodes = (replica.node for each in (*changed, *question.begun) for replica in each.replicas)
         return {*question.node_by_name, *nodes}
-
-
-def _times(places: list[NodeRoom], dimension: str, need: int) -> list[int]:
-    """How often each node's free amount of one dimension contains `need`."""
-    if dimension == SHARE:
-        return [sum(milli // need for milli in place.free.gpu_milli if milli > 0) for place in places]
-    return [int(free) // need for free in column_of(places, dimension)]
 
 
 def _placements(there: Iterable[HeldReplica]) -> list[Placement]:

@@ -206,7 +206,8 @@ class PromiseDelays:
 
 def _on(stays: Iterable[JobInterval], nodes: Collection[str]) -> list[tuple[JobInterval, str]]:
     """The jobs that are on one of the nodes, each with the first such node."""
-    return [(stay, here[0]) for stay in stays if (here := [name for name in stay.nodes if name in nodes])]
+    wanted = set(nodes)
+    return [(stay, here[0]) for stay in stays if (here := [name for name in stay.nodes if name in wanted])]
 
 
 # Capacity for a promised start next to given jobs: on its nodes, under power caps, in the quotas.

@@ -176,6 +176,14 @@ class FreeCapacity:
         times = np.minimum.reduce([self._times(nodes, name, need) for name, need in needs.items()])
         return min(enough, self._within_racks(nodes, times, power) if power else int(times.sum()))
 
+    def replicas_by_node(self, needs: Mapping[str, int], most: int) -> dict[str, int]:
+        """Number of replicas with these needs that each node alone can take, up to `most`, by name."""
+        counts = np.full(len(self), most, dtype=np.int64)
+        every = np.arange(len(self))
+        for dimension, need in needs.items():
+            counts = np.minimum(counts, self._times(every, dimension, need))
+        return {place.node.name: count for place, count in zip(self.places, counts.tolist(), strict=True)}
+
     def _within_racks(self, nodes: Ints, counts: Ints, need: int) -> int:
         """Sum of counts over some nodes, limited in each rack by its power cap."""
         racks = self.column(_RACK)[nodes]

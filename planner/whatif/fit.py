@@ -193,12 +193,8 @@ def _replicas(
     needs = replica_needs(job, cluster, capped=bool(power))
     # Placing instances of several profiles is a packing problem, where counting gives no bound.
     needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
-    return {
-        node.name: FreeCapacity([NodeRoom(node, free[node.name], mig, power.get(node.name))]).count_replicas(
-            needs, most
-        )
-        for node in nodes
-    }
+    rooms = [NodeRoom(node, free[node.name], mig, power.get(node.name)) for node in nodes]
+    return FreeCapacity(rooms).replicas_by_node(needs, most)
 
 
 def _alike(dimension: str) -> bool:
