@@ -197,6 +197,22 @@ def check_executor(executor: str | None) -> None:
         raise click.UsageError(f"{stray} is for --executor local.")
 
 
+@contextmanager
+def open_cluster(executor: str, state: Path, *, allow_mig: bool = False) -> Iterator[Executor]:
+    """Open a cluster that is there."""
+    if executor == "slurm":
+        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
+
+        yield SlurmCluster()
+    elif executor == "local":
+        yield open_host(state, allow_mig=allow_mig)
+    else:
+        from gpuplan.planner.executors.simulated import SimulatedCluster
+
+        with SimulatedCluster(state) as cluster:
+            yield cluster
+
+
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """Summary of what this run did by kind of change, and how much was done before."""
     from gpuplan.models.plan.actions import changes_of
@@ -275,17 +291,9 @@ def _cluster(executor: str, state: Path, plan: Plan, *, allow_mig: bool) -> Iter
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
 
-    if executor == "slurm":
-        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-
-        yield SlurmCluster()
-        return
-    if executor == "local":
-        yield open_host(state, allow_mig=allow_mig)
-        return
-    if state.exists():
-        with SimulatedCluster(state) as cluster:
-            yield cluster
+    if executor != "simulated" or state.exists():
+        with open_cluster(executor, state, allow_mig=allow_mig) as there:
+            yield there
         return
     say(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
     make_directory(state.parent)

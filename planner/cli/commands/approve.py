@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import in_force_option
+from gpuplan.planner.cli.commands.apply import in_force_option, open_cluster
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.options import EXECUTORS, PlanFile, is_terminal
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, say, show_json
@@ -109,21 +108,11 @@ def _write(text: bytes, out: Path | None) -> None:
 
 
 def _identity(executor: str, state: Path) -> str:
-    if executor == "slurm":
-        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-
-        return SlurmCluster().identity
-    if executor == "local":
-        from gpuplan.planner.cli.commands.local import open_host
-
-        return open_host(state).identity
-    from gpuplan.planner.executors.simulated import SimulatedCluster
-
-    if not state.exists():
+    if executor == "simulated" and not state.exists():
         raise click.UsageError(
             f"no cluster is at {state}: expected its --state, or its identity in --cluster."
         )
-    with closing(SimulatedCluster(state)) as cluster:
+    with open_cluster(executor, state) as cluster:
         return cluster.identity
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, check_executor
-from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
+from gpuplan.planner.cli.commands.apply import audit_option, check_executor, open_cluster
+from gpuplan.planner.cli.commands.local import allow_mig_option
 from gpuplan.planner.cli.commands.plan import EXIT_CHANGES, print_plan
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.options import (
@@ -22,13 +21,11 @@ from gpuplan.planner.cli.options import (
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, all_option, layout_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.applied import AppliedPart
     from gpuplan.planner.apply.audit_log import AuditLog
-    from gpuplan.planner.executors.interface import Executor
 
 
 @click.command("rollback", cls=WritingCommand, epilog="Example: gpuplan rollback plan.json -o back.json")
@@ -114,21 +111,5 @@ def _applied(
 
     if source is not None:
         return applied_by_log(plan, load_snapshot(source), audit)
-    with _cluster(executor, state, allow_mig=allow_mig) as cluster:
+    with open_cluster(executor, state, allow_mig=allow_mig) as cluster:
         return applied_on(plan, cluster, audit)
-
-
-@contextmanager
-def _cluster(executor: str, state: Path, *, allow_mig: bool) -> Iterator[Executor]:
-    """Open a cluster that is there."""
-    from gpuplan.planner.executors.simulated import SimulatedCluster
-
-    if executor == "slurm":
-        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-
-        yield SlurmCluster()
-    elif executor == "local":
-        yield open_host(state, allow_mig=allow_mig)
-    else:
-        with SimulatedCluster(state) as cluster:
-            yield cluster

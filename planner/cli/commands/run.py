@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, check_executor, drift_option
+from gpuplan.planner.cli.commands.apply import audit_option, check_executor, drift_option, open_cluster
 from gpuplan.planner.cli.commands.documents import telemetry_reader
-from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
+from gpuplan.planner.cli.commands.local import allow_mig_option
 from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.options import (
     ANY_PATH,
@@ -256,23 +256,15 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
 @contextmanager
 def _cluster(executor: str, source: str, state: Path, *, allow_mig: bool) -> Iterator[Executor]:
     """Open the cluster; a simulated one is created from the source if it does not exist."""
-    if executor == "slurm":
-        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-
-        yield SlurmCluster()
-        return
-    if executor == "local":
-        yield open_host(state, allow_mig=allow_mig)
-        return
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot
 
-    if created := not state.exists():
+    if created := executor == "simulated" and not state.exists():
         make_directory(state.parent)
         SimulatedCluster.create(state, load_snapshot(source)).close()
-    with SimulatedCluster(state) as cluster:
-        if not created:
+    with open_cluster(executor, state, allow_mig=allow_mig) as cluster:
+        if executor == "simulated" and not created:
             _refuse_other_source(source, state, cluster.snapshot().cluster)
         yield cluster
 
