@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import Field
 
 from gpuplan.models.base import Noun
 from gpuplan.models.units import Count, Seconds
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 _MOST_DOUBLINGS: Final = 32
 """After so many doublings any back-off is longer than the longest duration of a document."""

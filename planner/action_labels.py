@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.actions import (
     ACTIONS,
+    Change,
     Grow,
     Migrate,
     NodeAction,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import Change
 
 
 def action_subject(change: Change) -> str:

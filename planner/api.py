@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
-    from typing import Literal
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone

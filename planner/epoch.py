@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.health.findings import with_exclusions
 from gpuplan.models.plan.solution import DRAFT_STAGE
-from gpuplan.models.policy.policy import BudgetMode
+from gpuplan.models.policy.policy import BudgetMode, Policy
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import Verifier, unnamed_damage
 from gpuplan.planner.epoch_cache import EpochCache
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.violation import Violation
-    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.incumbent import Watch
 

@@ -8,7 +8,7 @@ and nothing starts there that would not end in time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,6 @@ from gpuplan.planner.epoch import plan_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from gpuplan.models.plan.plan import Plan
 from gpuplan.models.policy.policy import Policy
@@ -15,7 +15,6 @@ from gpuplan.planner.whatif.patch.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
     from gpuplan.models.base import Noun

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from datetime import UTC
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, is_gpu_model
 from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from gpuplan.models.cluster import MigInstance, Node
-    from gpuplan.models.placement import Placement
 
 
 _MIB_PER_GIB: Final = 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.settings import BudgetUnit, DisruptionBudget, portion_of
@@ -11,7 +11,6 @@ from gpuplan.models.timing.progress import working_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy

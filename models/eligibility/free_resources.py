@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import QosClass
+from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node, QosClass
 from gpuplan.models.mig import MEDIA_EXTENSIONS, MigGeometry, mig_geometry
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node
     from gpuplan.models.job import ResourceRequest
-    from gpuplan.models.placement import MigSlice, Placement, Replica
     from gpuplan.models.snapshot import Snapshot
 
 

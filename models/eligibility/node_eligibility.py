@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.affinity import MatchOperator
+from gpuplan.models.affinity import MatchOperator, NodeMatch
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from gpuplan.models.affinity import NodeMatch
     from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.job import Job, ResourceRequest
 

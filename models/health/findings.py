@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.health.measurement import RowRemap
-from gpuplan.models.health.rules import FATAL_XIDS, HealthAction
+from gpuplan.models.health.measurement import Measurement, RowRemap
+from gpuplan.models.health.rules import FATAL_XIDS, HealthAction, HealthPolicy
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import print_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import TypeAlias
 
     from gpuplan.models.cluster import Node, NodeGpus
-    from gpuplan.models.health.measurement import Measurement
-    from gpuplan.models.health.rules import HealthPolicy
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
 

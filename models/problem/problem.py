@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuplan.models.cluster import Level, MigInstance, Node
-    from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.problem.jobs import FirmReservation, HeldResources, Incumbent, JobClass
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.job import Progress
+from gpuplan.models.job import Job, Progress
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.job import Job
     from gpuplan.models.placement import Running
 
 

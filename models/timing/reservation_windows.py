@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.calendar import Reservation, ReservationKind, Span
 from gpuplan.models.queue import queue_and_above
-from gpuplan.models.timing.starvation import hold_for_starving_job
+from gpuplan.models.timing.starvation import NodeHold, hold_for_starving_job
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
@@ -16,13 +16,11 @@ from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.calendar import Span
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
-    from gpuplan.models.timing.starvation import NodeHold
 
 
 _NOT_TO_BE_MOVED: Final = 10**12

@@ -15,7 +15,7 @@ from gpuplan.models.errors import truncated_names
 from gpuplan.models.timing.progress import working_since
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation import entities, running_jobs
-from gpuplan.models.validation.base import POOLS, Inconsistency, SnapshotView
+from gpuplan.models.validation.base import POOLS, Inconsistency, Location, SnapshotView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Running
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.validation.base import Location
 
 
 # Consistency of dependencies: they exist, and no job waits for itself.

@@ -17,7 +17,7 @@ from gpuplan.models.cluster import rack_path
 from gpuplan.models.errors import Suggestions
 from gpuplan.models.placement import Placement
 from gpuplan.models.timing.progress import job_after_stop, running_speed_milli
-from gpuplan.models.validation.base import RESERVATIONS, DamageKind, SnapshotView
+from gpuplan.models.validation.base import RESERVATIONS, Damage, DamageKind, Location, SnapshotView
 from gpuplan.models.validation.checks import DAMAGE_CHECKS
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.validation.base import Damage, Location
 
 
 @dataclass(frozen=True, slots=True)

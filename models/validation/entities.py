@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.cluster import rack_of, rack_path
+from gpuplan.models.cluster import Cluster, Node, NodeGpus, Rack, rack_of, rack_path
 from gpuplan.models.errors import truncated_names
 from gpuplan.models.mig import is_profile, mig_geometry
 from gpuplan.models.queue import ALL_MODELS, queue_limits
@@ -20,6 +20,8 @@ from gpuplan.models.validation.base import (
     Damage,
     DamageKind,
     Inconsistency,
+    Location,
+    SnapshotView,
     gpu_indices,
 )
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.calendar import Reservation
-    from gpuplan.models.cluster import Cluster, Node, NodeGpus, Rack
-    from gpuplan.models.validation.base import Location, SnapshotView
 
 
 def names_are_unique(view: SnapshotView) -> Iterator[Inconsistency]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry, profile_milli
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_and_above, quota_resources
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, Queue, queue_and_above, quota_resources
 from gpuplan.models.units import MILLI, print_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.health.measurement import Measurement
     from gpuplan.models.job import Job, ResourceRequest
-    from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.errors import truncated_names
 from gpuplan.models.mig import is_profile
-from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.validation.base import NODES, Damage, DamageKind, Inconsistency, gpu_indices
+from gpuplan.models.validation.base import (
+    NODES,
+    Damage,
+    DamageKind,
+    Inconsistency,
+    Location,
+    SnapshotView,
+    gpu_indices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import Gpu
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
-    from gpuplan.models.validation.base import Location, SnapshotView
 
 _Spot: TypeAlias = tuple[int, int]
 """(index of a running job, index of its replica): thousands are checked, few are reported."""

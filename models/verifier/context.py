@@ -14,11 +14,11 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuplan.models.placement import Placement
-from gpuplan.models.plan.solution import NOTHING_UNDONE, Undo
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.plan.solution import NOTHING_UNDONE, LaterStart, Undo
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
-from gpuplan.models.units import print_timestamp
+from gpuplan.models.units import Timestamp, print_timestamp
 from gpuplan.models.verifier.job_changes import (
     JUDGED,
     KEPT,
@@ -36,12 +36,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level, Node, NodePool
     from gpuplan.models.dependency import JobOutcome
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import GpuShare, MigSlice, Replica
-    from gpuplan.models.plan.solution import LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
-    from gpuplan.models.units import Timestamp
     from gpuplan.models.value.start_value import StartValue
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.placement import holding, same_holdings, unmatched
+from gpuplan.models.placement import Holding, Placement, Replica, holding, same_holdings, unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Holding, Placement, Replica
 
 
 class Change(StrEnum):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.cluster import MigInstance
+from gpuplan.models.cluster import MigInstance, Node, NodeGpus
 from gpuplan.models.placement import MigSlice
-from gpuplan.models.plan.violation import Rule
-from gpuplan.models.verifier.context import Context
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.verifier.context import Context, Interval
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.rules import capacity as capacity_rules
 from gpuplan.models.verifier.rules import gang as job_rules
@@ -20,9 +20,6 @@ from gpuplan.models.verifier.rules.quota import quota_limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from gpuplan.models.cluster import Node, NodeGpus
-    from gpuplan.models.plan.violation import Violation
-    from gpuplan.models.verifier.context import Interval
 
 INSTANT_RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.GANG: job_rules.gang,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import MigInstance
-    from gpuplan.models.placement import MigSlice, Replica
 
 CORES: Final = "CPU cores"
 MEMORY: Final = "MiB of memory"

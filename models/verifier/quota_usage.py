@@ -10,16 +10,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.mig import profile_milli
-from gpuplan.models.placement import GpuShare
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, Queue
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import MigSlice, Placement, Replica
-    from gpuplan.models.queue import Queue
 
 
 def quota_milli(held: GpuShare | MigSlice) -> int:

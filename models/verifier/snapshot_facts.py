@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuplan.models.placement import GpuShare, holding
+from gpuplan.models.placement import GpuShare, Holding, MigSlice, Replica, holding
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Gpu, Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Holding, MigSlice, Replica
     from gpuplan.models.policy.policy import Disruption, Policy
     from gpuplan.models.snapshot import Snapshot
 

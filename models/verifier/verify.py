@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.solution import NOTHING_UNDONE, Undo
+from gpuplan.models.plan.solution import NOTHING_UNDONE, DesiredState, LaterStart, Undo
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.context import Context
 from gpuplan.models.verifier.later_slots import INSTANT_RULES, later_violations
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.solution import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.disruption_budgets import budget_states
+from gpuplan.models.eligibility.disruption_budgets import BudgetState, budget_states
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.plan import BudgetUse
 from gpuplan.models.policy.settings import BudgetUnit
@@ -15,7 +15,6 @@ from gpuplan.planner.text_format import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.eligibility.disruption_budgets import BudgetState
     from gpuplan.models.job import Job
     from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy

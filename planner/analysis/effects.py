@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import Running, same_holdings
+from gpuplan.models.placement import Placement, Running, same_holdings
 from gpuplan.models.plan.actions import (
+    Change,
     Cordon,
     Drain,
     Grow,
+    JobChangeAction,
     Migrate,
     NodeAction,
+    PoolAction,
     Preempt,
     Release,
     Repartition,
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import Cluster, MigInstance, Node, NodePool
-    from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import Change, JobChangeAction, PoolAction
     from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.snapshot import Snapshot
 

@@ -11,14 +11,14 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.free_resources import charged_cpu_memory
-from gpuplan.models.placement import unmatched
-from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, unmatched
+from gpuplan.models.plan.actions import Action, ActionKind
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.timing.progress import unsaved_seconds
 from gpuplan.models.units import print_milli
-from gpuplan.planner.analysis.allocations import HeldReplica, allocations_of
+from gpuplan.planner.analysis.allocations import Allocations, HeldReplica, allocations_of
 from gpuplan.planner.analysis.effects import LayoutChange, cluster_after, target_layouts
 
 if TYPE_CHECKING:
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import Cluster, Node
-    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-    from gpuplan.models.plan.actions import Action
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.analysis.allocations import Allocations
 
 
 @dataclass(frozen=True, slots=True)

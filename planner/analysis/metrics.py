@@ -7,19 +7,23 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
-from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.plan import JobCounts, Metrics
-from gpuplan.planner.analysis.allocations import REFERENCE_GPUS, allocations_of, gpus_startable, gpus_used
+from gpuplan.planner.analysis.allocations import (
+    REFERENCE_GPUS,
+    Allocations,
+    allocations_of,
+    gpus_startable,
+    gpus_used,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.analysis.allocations import Allocations
     from gpuplan.planner.analysis.job_changes import PlanChanges
 
 

@@ -6,13 +6,12 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import rack_of
+from gpuplan.models.cluster import Cluster, Node, Rack, RackPower, rack_of
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.models.cluster import Cluster, Node, Rack, RackPower
     from gpuplan.models.placement import Placement, Replica
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import DependencyKind, JobOutcome
-from gpuplan.models.placement import Placement, unmatched
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
+from gpuplan.models.placement import Placement, Replica, unmatched
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.dependency import Dependency, FinishedJob
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
     from gpuplan.models.plan.solution import DesiredState, LaterStart
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot

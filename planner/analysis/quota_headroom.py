@@ -10,7 +10,9 @@ from gpuplan.models.queue import (
     ALL_MODELS,
     NOT_OF_GPUS,
     RESOURCES,
+    Queue,
     QueueLimits,
+    QuotaAmounts,
     amount_index,
     queue_limits,
     quota_resources,
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
-    from gpuplan.models.queue import Queue, QuotaAmounts
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.placement import GpuShare, MigSlice, same_holdings
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, same_holdings
 from gpuplan.models.plan.actions import NodeAction, changes_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 

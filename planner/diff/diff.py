@@ -18,8 +18,8 @@ from gpuplan.models.plan.diff import (
     PromiseDiff,
     QueueDiff,
 )
-from gpuplan.models.plan.plan import NodeChange
-from gpuplan.models.queue import ALL_MODELS, is_gpu_model, queue_limits, quota_resources, resource_name
+from gpuplan.models.plan.plan import NodeChange, Plan
+from gpuplan.models.queue import ALL_MODELS, Queue, is_gpu_model, queue_limits, quota_resources, resource_name
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.analysis.effects import cluster_after, nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gpuplan.models.base import Noun
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.plan import Plan
-    from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
 
 

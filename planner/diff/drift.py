@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import truncated_names
-from gpuplan.models.plan.actions import NodeAction, PoolAction, Preempt, Release, ScaleUp, changes_of
+from gpuplan.models.plan.actions import Change, NodeAction, PoolAction, Preempt, Release, ScaleUp, changes_of
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_touched
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement, Promise, Replica
-    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 

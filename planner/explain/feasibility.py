@@ -18,7 +18,7 @@ from gpuplan.models.queue import NOT_OF_GPUS
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.power_use import replicas_within_rack_power
-from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.analysis.quota_headroom import QuotaAnswer, QuotaHeadroom, QuotaShortage
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.replica_counts import ReplicaCounts
 from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.quota_headroom import QuotaAnswer, QuotaShortage
 
 
 @dataclass(frozen=True, slots=True)

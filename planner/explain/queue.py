@@ -13,6 +13,8 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.queue import (
     ALL_MODELS,
+    Queue,
+    Quota,
     QuotaResource,
     is_gpu_model,
     queue_and_below,
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.models.queue import Queue, Quota
 
 
 class QueueQuotaUse(Noun):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.placement import Placement
+from gpuplan.models.placement import Placement, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import HeldReplica
 from gpuplan.planner.analysis.power_use import PowerUse, left_under_own_cap
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import PlanChanges
     from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule

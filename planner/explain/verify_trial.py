@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuplan.models.cluster import rack_of
-from gpuplan.models.job import HIGHEST_PRIORITY
-from gpuplan.models.placement import GpuShare, Replica, Running
+from gpuplan.models.cluster import Node, RackPower, rack_of
+from gpuplan.models.job import HIGHEST_PRIORITY, Job
+from gpuplan.models.placement import GpuShare, Placement, Replica, Running
 from gpuplan.models.plan.actions import Keep, Repartition, Wait
 from gpuplan.models.plan.actions import Start as Starting
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.verify import verify, verify_target
+from gpuplan.models.verifier.verify import Verification, verify, verify_target
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
@@ -24,11 +24,7 @@ from gpuplan.solvers.targets.to_target import target_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.cluster import Node, RackPower
-    from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.verifier.verify import Verification
     from gpuplan.planner.explain.feasibility import CandidateNodes, PlanFeasibility
 
 

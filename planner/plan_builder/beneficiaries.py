@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import rack_of
+from gpuplan.models.cluster import Rack, RackPower, rack_of
 from gpuplan.models.queue import (
     ALL_MODELS,
     QuotaAmounts,
@@ -20,16 +20,14 @@ from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.power_use import drawn_by_rack
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, Step
 from gpuplan.planner.text_format import format_quota, quota_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.cluster import Rack, RackPower
     from gpuplan.models.placement import Replica
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
-    from gpuplan.planner.plan_builder.step_order import Step
 
 
 class Beneficiaries:

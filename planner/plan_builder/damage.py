@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.actions import Grow, NodeAction, Release, Start
+from gpuplan.models.plan.actions import Change, Grow, JobAction, NodeAction, Release, Start
 from gpuplan.models.plan.precondition import JobDamaged
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI
-from gpuplan.models.validation.base import DamageFinding, FindingOutcome
+from gpuplan.models.validation.base import Damage, DamageFinding, FindingOutcome
 from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.text_format import format_gpu_hours
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from gpuplan.models.plan.actions import Change, JobAction
-    from gpuplan.models.validation.base import Damage
     from gpuplan.models.validation.damage import DamageSurvey, LostReplicas
 
 _SECONDS_PER_HOUR = 3600

@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuplan.models.base import hash_of
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.plan.actions import (
     ActionKind,
+    Change,
     Grow,
     JobAction,
     Keep,
@@ -27,19 +28,21 @@ from gpuplan.models.plan.actions import (
 from gpuplan.models.plan.plan import (
     Base,
     FallbackSummary,
+    LeftOut,
     NodeChange,
     NodeState,
     Plan,
     SolutionSummary,
     StageSummary,
+    Waiting,
 )
-from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits
-from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits, Precondition
+from gpuplan.models.plan.solution import Solution, SolveStatus
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.validation.damage import survey_damage
+from gpuplan.models.validation.damage import DamageSurvey, survey_damage
 from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.planner.analysis.budget_use import budget_uses
-from gpuplan.planner.analysis.job_changes import PlanChanges, free_preconditions
+from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges, free_preconditions
 from gpuplan.planner.analysis.metrics import compute_metrics
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.epoch_cache import EpochCache
@@ -49,7 +52,7 @@ from gpuplan.planner.plan_builder.damage import after_releases, damage_findings,
 from gpuplan.planner.plan_builder.later_starts import PlanPromises, deadline_outlooks
 from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
 from gpuplan.planner.plan_builder.reasons import UNCHANGED, ActionValue, Reasons
-from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, order_steps
+from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, Step, order_steps
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.problem_builder.incumbents import left_out
 from gpuplan.planner.waiting.diagnose import waiting_reasons
@@ -61,17 +64,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import Change
-    from gpuplan.models.plan.plan import LeftOut, Waiting
-    from gpuplan.models.plan.precondition import Precondition
     from gpuplan.models.plan.reason import Reason
-    from gpuplan.models.plan.solution import Solution
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.validation.damage import DamageSurvey
-    from gpuplan.planner.analysis.job_changes import JobChange
-    from gpuplan.planner.plan_builder.step_order import Step
 
 
 def draft(

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.placement import GpuShare, quota_of_all
+from gpuplan.models.placement import GpuShare, MigSlice, Replica, quota_of_all
 from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
-from gpuplan.planner.analysis.projected_schedule import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import JobInterval, Prerequisites, ProjectedSchedule
 from gpuplan.planner.plan_builder.promise_delays import PromiseDelays
 from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.time_blockers import FutureHolds
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import MigSlice, Replica
     from gpuplan.models.plan.reason import Reason
-    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,22 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.plan.actions import ACTIONS, ActionKind, Cordon, Drain, ScaleDown, ScaleUp, Uncordon
+from gpuplan.models.plan.actions import (
+    ACTIONS,
+    ActionKind,
+    Cordon,
+    Drain,
+    NodeAction,
+    ScaleDown,
+    ScaleUp,
+    Uncordon,
+)
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.planner.text_format import format_count, format_duration, format_money, join_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuplan.models.plan.actions import NodeAction
     from gpuplan.models.plan.precondition import Precondition
     from gpuplan.planner.analysis.job_changes import PlanChanges
 

@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.cluster import rack_of
-from gpuplan.models.placement import unmatched
-from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.cluster import Level, Node, rack_of
+from gpuplan.models.placement import Replica, unmatched
+from gpuplan.models.plan.actions import ActionKind, Release
 from gpuplan.models.queue import queue_limits, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
@@ -23,10 +23,7 @@ from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
-    from gpuplan.models.plan.actions import Release
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 

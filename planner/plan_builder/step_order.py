@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.plan.actions import ActionKind, Release
 from gpuplan.planner.plan_builder.node_steps import NodeStep, Phase, node_steps
 from gpuplan.planner.plan_builder.shared_limits import SharedLimits
 from gpuplan.planner.plan_builder.step_resources import StepResources
@@ -21,7 +21,6 @@ from gpuplan.planner.plan_builder.step_resources import StepResources
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.models.plan.actions import Release
     from gpuplan.planner.analysis.effects import LayoutChange
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.cluster import Gpu, MigInstance, Node
 from gpuplan.models.eligibility.free_resources import charged_cpu_memory, layout_after, memory_slices
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.effects import LayoutChange
@@ -16,9 +16,7 @@ from gpuplan.planner.analysis.effects import LayoutChange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
 
 _Part: TypeAlias = tuple[str, str, int, int]

@@ -22,21 +22,19 @@ from gpuplan.models.plan.actions import (
     Wait,
     info_of,
 )
-from gpuplan.models.plan.plan import DeadlineState, NodeChange
+from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState, NodeChange, Plan
 from gpuplan.models.plan.precondition import Free, GpuLayout, JobDamaged, JobRuns, JobWaits, NodeAbsent
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.base import FindingOutcome
 from gpuplan.planner.analysis.budget_use import budget_uses
 from gpuplan.planner.analysis.effects import target_layouts
-from gpuplan.planner.analysis.job_changes import free_preconditions, job_change
+from gpuplan.planner.analysis.job_changes import JobChange, free_preconditions, job_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.cluster import MigInstance, Node
-    from gpuplan.models.plan.plan import DeadlineOutlook, Plan
-    from gpuplan.planner.analysis.job_changes import JobChange
 
 
 def contradictions(plan: Plan) -> Iterator[str]:

@@ -25,8 +25,8 @@ from gpuplan.models.base import (
     hash_of,
 )
 from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
-from gpuplan.models.plan.actions import Keep, Wait
-from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
+from gpuplan.models.plan.actions import Action, Keep, Wait
+from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, Waiting, plan_content
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.plan_file.integrity import contradictions
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from gpuplan.models.plan.actions import Action
-    from gpuplan.models.plan.plan import Waiting
     from gpuplan.models.plan.reason import PlanBase
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.disruption_budgets import budget_states
-from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.problem.problem import Charges, Problem
+from gpuplan.models.problem.jobs import ClassRole, Incumbent, JobClass
+from gpuplan.models.problem.problem import AffinityNeighbour, Charges, Problem
 from gpuplan.models.queue import NOT_OF_GPUS, quota_resources
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.epoch_cache import EpochCache
@@ -14,6 +14,7 @@ from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
 from gpuplan.planner.problem_builder.free_nodes import (
+    PoolScaling,
     free_nodes,
     held_milli,
     pool_options,
@@ -45,10 +46,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.problem.jobs import Incumbent, JobClass
-    from gpuplan.models.problem.problem import AffinityNeighbour
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.free_nodes import PoolScaling
 
 _THIS_INSTANT: Final = (0, 3600)
 """Slot edges of a problem without later slots; the length of the single slot has no effect."""

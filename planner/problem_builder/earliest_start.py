@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.dependency import DependencyKind, JobOutcome
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuplan.models.dependency import Dependency, FinishedJob
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.start_values import StartValues

@@ -11,10 +11,10 @@ from itertools import count as numbers
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.cluster import rack_of
+from gpuplan.models.cluster import MigInstance, Node, NodeGpus, NodePool, Rack, rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.problem.problem import FreeNode, MigGpu, PoolOption, PowerCap
+from gpuplan.models.problem.problem import FreeNode, MigGpu, PoolOption, PowerCap, ReplicaRelease
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.analysis.allocations import allocations_of
@@ -22,11 +22,9 @@ from gpuplan.planner.analysis.allocations import allocations_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpuplan.models.cluster import MigInstance, Node, NodeGpus, NodePool, Rack
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import Incumbent
-    from gpuplan.models.problem.problem import ReplicaRelease
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate
     from gpuplan.planner.problem_builder.node_groups import NodeGroups

@@ -7,29 +7,27 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.policy.policy import PriorityOrder, Profile
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.policy.policy import Policy, PriorityOrder, Profile
 from gpuplan.models.problem.jobs import (
     ClassRole,
     HeldResources,
     JobClass,
     LocalityRule,
+    Option,
     Predecessor,
     PromisedStart,
 )
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import resize_points
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
-from gpuplan.planner.problem_builder.start_values import from_slot, has_start_slot, start_slots
+from gpuplan.planner.problem_builder.start_values import StartValues, from_slot, has_start_slot, start_slots
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuplan.models.cluster import NodeGpus
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
-    from gpuplan.models.policy.policy import Policy
-    from gpuplan.models.problem.jobs import Option
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.affinity import AffinityTags
     from gpuplan.planner.problem_builder.candidates import JobCandidate
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
     from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
-    from gpuplan.planner.problem_builder.start_values import StartValues
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ nominal quota. Queues without a common ancestor have the cluster in common.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -37,7 +37,6 @@ from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.job import Job

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import rack_of
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.cluster import Node, NodeGpus, Rack, rack_of
+from gpuplan.models.placement import GpuShare, Replica
 from gpuplan.models.problem.problem import ReplicaRelease
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuplan.models.cluster import Node, NodeGpus, Rack
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Replica
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.node_groups import NodeGroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.free_resources import charged_cpu_memory
+from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.models.problem.jobs import Shape
 from gpuplan.models.units import MILLI
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import Cluster, Node
-    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job, ResourceRequest
     from gpuplan.models.placement import Replica
     from gpuplan.planner.problem_builder.candidates import RunningCandidate

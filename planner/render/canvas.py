@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import re
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
     from matplotlib.axes import Axes
 

@@ -13,6 +13,7 @@ from gpuplan.planner.render.canvas import (
     DASHES,
     PAGE,
     PAPER,
+    Palette,
     figure_in,
     figure_of_page,
     file_bytes,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import SolutionSummary
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.io.search_log import SearchFinished, SearchRecord
-    from gpuplan.planner.render.canvas import Palette
     from gpuplan.planner.simulate.outcome import Distribution, ScoreValue
     from gpuplan.planner.whatif.sweep import Sweep, SweepPoint
 

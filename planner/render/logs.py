@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.solution import DRAFT_STAGE, StopReason
+from gpuplan.models.plan.solution import DRAFT_STAGE, Milestone, StopReason
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.render.plan.header import format_gap, gap_or_unknown, percent, short_id
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
-from gpuplan.planner.service.history import TROUBLE, EpochOutcome
+from gpuplan.planner.service.history import TROUBLE, EpochOutcome, EpochRecord
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.io.search_log import SearchFinished, SearchRecord, SearchStarted
-    from gpuplan.planner.render.style import Style
-    from gpuplan.planner.service.history import EpochRecord
 
 _DOING: Final = {"place": "placing", "repack": "repacking", DRAFT_STAGE: "writing the plan"}
 """Stages shown by their activity; the others are shown by their names."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.planner.render.plan.header import percent
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration, format_money, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import TypeAlias
 
-    from gpuplan.planner.render.style import Style
     from gpuplan.planner.simulate.outcome import Distribution, Scorecard, ScoreValue, SimulatedRun, Simulation
 
     Shown: TypeAlias = Callable[[Scorecard], str]

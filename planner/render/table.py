@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from gpuplan.planner.render.style import Style
 
 _GAP: Final = "  "
 _NARROWEST: Final = 6

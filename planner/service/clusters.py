@@ -6,15 +6,15 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.actions import changes_of
-from gpuplan.models.plan.audit import ActionOutcome
+from gpuplan.models.plan.actions import Change, changes_of
+from gpuplan.models.plan.audit import ActionOutcome, AuditRecord
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.apply_hooks import ApplyHooks
-from gpuplan.planner.apply.audit_log import verify_log
+from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of, landed_steps, records_of
 from gpuplan.planner.approval.conditions import approval_reason
-from gpuplan.planner.executors.interface import ActionPhase
+from gpuplan.planner.executors.interface import ActionPhase, Executor
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.warm_start import has_same_rules
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
-    from gpuplan.models.plan.actions import Change
-    from gpuplan.models.plan.audit import AuditRecord
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Drift, Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome
-    from gpuplan.planner.executors.interface import Executor
 
 
 _LOG: Final = logging.getLogger(__name__)

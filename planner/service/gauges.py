@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.free_resources import free_resources_by_node
+from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
 from gpuplan.models.plan.actions import Start
-from gpuplan.models.plan.plan import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState, Plan
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Plan
 
 GANG_SIZES: Final = (1, 2, 4, 8)
 """Replica sizes, in whole GPUs on one node, for which fragmentation is reported."""

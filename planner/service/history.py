@@ -11,7 +11,7 @@ import json
 import sqlite3
 from contextlib import closing, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import Field, ValidationError
 
@@ -25,7 +25,6 @@ from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
-    from typing import Self
 
 
 # EpochRecord: the outcome of one epoch of a periodic run, as stored in the history.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.errors import BadInputError, PlannerError
-from gpuplan.models.health.measurement import joined
+from gpuplan.models.health.measurement import Measurement, joined
 from gpuplan.models.units import print_seconds
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.sources.dcgm.merge import merge_telemetry
@@ -18,10 +18,8 @@ from gpuplan.planner.sources.nvml.merge import merge_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from pathlib import Path
 
-    from gpuplan.models.health.measurement import Measurement
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.gauges import epoch_gauges
-from gpuplan.planner.service.history import TROUBLE, EpochOutcome
-from gpuplan.planner.service.run_epoch import RunningEpoch
+from gpuplan.planner.service.history import TROUBLE, EpochOutcome, EpochRecord, History
+from gpuplan.planner.service.run_epoch import Applier, RunContext, RunningEpoch
 
 if TYPE_CHECKING:
     import random
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.service.history import EpochRecord, History
     from gpuplan.planner.service.prometheus import MetricsRegistry
-    from gpuplan.planner.service.run_epoch import Applier, RunContext
 
 
 # Schedule of the epochs: at fixed ticks, and with exponential backoff after a failure.

@@ -18,22 +18,20 @@ from prometheus_client.core import GaugeMetricFamily
 
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
+from gpuplan.models.plan.actions import Change, Migrate, Preempt, Start, changes_of
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.history import EpochOutcome
+from gpuplan.planner.service.history import EpochOutcome, EpochRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
-    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.service.gauges import EpochGauges
-    from gpuplan.planner.service.history import EpochRecord
 
 _LOG: Final = logging.getLogger(__name__)
 _PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)

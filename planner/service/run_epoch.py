@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpuplan.models.errors import PlannerError, StalePlanError
-from gpuplan.models.plan.actions import changes_of
+from gpuplan.models.plan.actions import Change, changes_of
 from gpuplan.planner.apply.left_alone import left_alone
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.approval.conditions import approval_reason
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.epoch_cache import EpochCache
-from gpuplan.planner.service.clusters import resume_refusal
+from gpuplan.planner.service.clusters import AppliedSteps, resume_refusal
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord
 
@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.service.clusters import AppliedSteps
     from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore
     from gpuplan.planner.service.shutdown import StopSignal
 

@@ -12,13 +12,11 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.solution import DRAFT_STAGE
+from gpuplan.models.plan.solution import DRAFT_STAGE, Milestone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
-
-    from gpuplan.models.plan.solution import Milestone
 
 
 class StopSignal:

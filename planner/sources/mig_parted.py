@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.cluster import MigInstance
+from gpuplan.models.cluster import Gpu, MigInstance, Node
 from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
 from gpuplan.models.mig import MigGeometry, mig_geometry
 from gpuplan.models.units import AtLeastOne, Label, Name
@@ -22,8 +22,6 @@ from gpuplan.planner.sources.files import load_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from gpuplan.models.cluster import Gpu, Node
 
     Layout: TypeAlias = Counter[str] | None
     """Instances of each profile on one GPU; None if MIG mode is off."""

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.job import Job
+from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import GpuShare, MigSlice, Replica, Running
-from gpuplan.models.queue import QuotaAmounts, queue_limits, quota_resources
+from gpuplan.models.queue import Queue, QuotaAmounts, queue_limits, quota_resources
 from gpuplan.models.units import MILLI
 from gpuplan.planner.sources.files import load_noun
-from gpuplan.planner.sources.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.workload_profile import JobShape, WorkloadProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from gpuplan.models.cluster import Node
-    from gpuplan.models.job import ResourceRequest
-    from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.workload_profile import JobShape
 
 
 _MINUTE: Final = 60

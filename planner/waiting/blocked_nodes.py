@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
-from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.quotas import (
+    Holding,
+    Reclaiming,
+    min_requested_gpu_milli,
+    queue_and_model_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +22,6 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import PlanChanges
-    from gpuplan.planner.problem_builder.quotas import Holding
     from gpuplan.planner.waiting.free_capacity import NodeRoom
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.cluster import rack_of
+from gpuplan.models.cluster import Cluster, Level, Node, Rack, rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
 from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.cluster import Cluster, Level, Node, Rack
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.allocations import Allocations
     from gpuplan.planner.waiting.eligible_nodes import EligibleNodes

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.cluster import MigInstance
-from gpuplan.models.eligibility.free_resources import memory_slices
-from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
+from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus
+from gpuplan.models.eligibility.free_resources import FreeResources, memory_slices
+from gpuplan.models.mig import MEDIA_EXTENSIONS, MigGeometry, mig_geometry
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.models.cluster import Gpu, Node, NodeGpus
-    from gpuplan.models.eligibility.free_resources import FreeResources
-    from gpuplan.models.mig import MigGeometry
     from gpuplan.models.placement import Placement
     from gpuplan.models.policy.policy import MigPolicy
 

@@ -7,7 +7,7 @@ Higher priorities first, switches, dwell times, pool maxima, and disruption budg
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +15,7 @@ from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.models.policy.policy import Policy, PriorityOrder
 from gpuplan.models.queue import root_queue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names, join_jobs
@@ -24,7 +24,6 @@ from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from datetime import datetime
 
     from gpuplan.models.cluster import Cluster, Node, NodePool
     from gpuplan.models.job import Job
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import BudgetUse
     from gpuplan.models.plan.reason import Reason
     from gpuplan.models.plan.solution import DesiredState
-    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.analysis.job_changes import PlanChanges
 

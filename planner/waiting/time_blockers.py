@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import JobInterval, Prerequisites, ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.waiting import time_messages
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpuplan.models.timing.reservation_windows import ReservationWindow
     from gpuplan.planner.analysis.allocations import Usage
     from gpuplan.planner.analysis.job_changes import PlanChanges
-    from gpuplan.planner.analysis.projected_schedule import JobInterval
 
 
 class TimeBlockers:

@@ -13,23 +13,21 @@ from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.whatif.job_outcomes import (
     JobForecast,
     JobOutcomeChange,
+    LostByChanges,
     job_forecasts,
     job_outcome_changes,
     lost_by_changes,
 )
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, PlanFigures, plan_figures
 from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
-from gpuplan.planner.whatif.patch.scenario import check_passes
-from gpuplan.planner.whatif.runner import Measured, Variant, planned, run
+from gpuplan.planner.whatif.patch.scenario import Scenario, check_passes
+from gpuplan.planner.whatif.runner import Measured, Variant, Workers, planned, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.job_outcomes import LostByChanges
-    from gpuplan.planner.whatif.patch.scenario import Scenario
-    from gpuplan.planner.whatif.runner import Workers
 
 BASE: Final = "base"
 

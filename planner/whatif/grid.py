@@ -25,7 +25,7 @@ from gpuplan.planner.sources.documents.documents import read_yaml
 from gpuplan.planner.sources.documents.tokens import RefusedError
 from gpuplan.planner.whatif.patch.job_changes import ScaleDemand
 from gpuplan.planner.whatif.patch.node_changes import AddNodes
-from gpuplan.planner.whatif.patch.patch import Patch, apply_patch
+from gpuplan.planner.whatif.patch.patch import Change, Patch, PatchedSnapshot, apply_patch
 from gpuplan.planner.whatif.patch.setting_changes import (
     PartialPolicy,
     SetPolicy,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.patch.patch import Change, PatchedSnapshot
 
 _MOST_KNOBS: Final = 2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
 from gpuplan.models.job import Job
-from gpuplan.models.policy.policy import Ageing, Disruption, PoolPolicy, Prices, SizeBasis, Weights
+from gpuplan.models.policy.policy import Ageing, Disruption, Policy, PoolPolicy, Prices, SizeBasis, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.job_value import POINTS_PER_WEIGHT
@@ -21,7 +21,6 @@ from gpuplan.planner.sources.files import load_noun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -15,7 +15,7 @@ from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.whatif.job_outcomes import job_forecasts
-from gpuplan.planner.whatif.runner import Variant, planned, run
+from gpuplan.planner.whatif.runner import Variant, Workers, planned, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.runner import Workers
 
 
 class PolicyDifference(Noun):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.whatif.measures import PlanFigures, plan_figures
-from gpuplan.solvers.worker import run_in_child
+from gpuplan.solvers.worker import ChildOutcome, run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.solvers.worker import ChildOutcome
 
 T = TypeVar("T")
 

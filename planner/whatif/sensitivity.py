@@ -24,9 +24,9 @@ from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.text_format import node_size
 from gpuplan.planner.whatif.grid import Grid, Knob
-from gpuplan.planner.whatif.patch.patch import apply_patch
-from gpuplan.planner.whatif.runner import Variant, planned_figures, run
-from gpuplan.solvers.interface import Budget, validated_answer
+from gpuplan.planner.whatif.patch.patch import PatchedSnapshot, apply_patch
+from gpuplan.planner.whatif.runner import Variant, Workers, planned_figures, run
+from gpuplan.solvers.interface import Budget, Solver, validated_answer
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.whatif.measures import PlanFigures
-    from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
-    from gpuplan.planner.whatif.runner import Workers
-    from gpuplan.solvers.interface import Solver
 
 
 class Step(Noun):

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 from gpuplan.models.base import Noun
 from gpuplan.models.units import Timestamp
 from gpuplan.models.value.job_value import has_same_points
-from gpuplan.planner.whatif.grid import Knob
+from gpuplan.planner.whatif.grid import GridPoint, Knob
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, PlanFigures
-from gpuplan.planner.whatif.runner import Variant, planned_figures, run
+from gpuplan.planner.whatif.runner import Variant, Workers, planned_figures, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.whatif.grid import GridPoint
     from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
-    from gpuplan.planner.whatif.runner import Workers
 
 
 class SweepPoint(Noun):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import QosClass
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.cluster import Node, QosClass
+from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.messages import (
@@ -24,9 +24,7 @@ from gpuplan.models.verifier.quota_usage import held_gpu_milli
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.verifier.context import Context
 
 

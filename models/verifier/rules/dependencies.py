@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import DependencyKind, JobOutcome
+from gpuplan.models.dependency import Dependency, DependencyKind, JobOutcome
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.messages import format_count, truncated_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
-    from gpuplan.models.dependency import Dependency
     from gpuplan.models.job import Job
     from gpuplan.models.verifier.context import Context, Interval
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.policy.settings import BudgetUnit
+from gpuplan.models.policy.settings import BudgetUnit, DisruptionBudget
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import truncated_names
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuplan.models.job import Job
-    from gpuplan.models.policy.settings import DisruptionBudget
     from gpuplan.models.verifier.context import Context
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.job import ResourceRequest
-    from gpuplan.models.placement import Replica
     from gpuplan.models.verifier.context import Context
 
 

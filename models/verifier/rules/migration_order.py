@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import MigSlice, Replica
     from gpuplan.models.verifier.context import Context
 
 _MEMORY_SLICES: Final = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.affinity import MatchOperator
-from gpuplan.models.cluster import Level
+from gpuplan.models.affinity import MatchOperator, NodeMatch
+from gpuplan.models.cluster import Level, Node, NodeGpus
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.messages import format_count, truncated_names
@@ -16,10 +16,7 @@ from gpuplan.models.verifier.messages import format_count, truncated_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpuplan.models.affinity import NodeMatch
-    from gpuplan.models.cluster import Node, NodeGpus
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import MigSlice
     from gpuplan.models.verifier.context import Context
     from gpuplan.models.verifier.job_changes import JudgedPlacement
 

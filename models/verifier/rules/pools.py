@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.cluster import Node
+from gpuplan.models.cluster import Node, NodePool
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.models.cluster import NodePool
     from gpuplan.models.verifier.context import Context
 
 

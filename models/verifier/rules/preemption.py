@@ -13,12 +13,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, Placement, unmatched
+from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, unmatched
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.messages import format_amount, format_watts
 from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.mig import MigGeometry
-    from gpuplan.models.placement import MigSlice, Replica
-    from gpuplan.models.queue import Queue
     from gpuplan.models.verifier.context import Context
-    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
 
 _MAX_SETS: Final = 1024

@@ -11,7 +11,7 @@ from gpuplan.models.placement import GpuShare, Placement, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.messages import truncated_names
 from gpuplan.models.verifier.objective import points_if_started, points_of_starts
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.verifier.context import Context
-    from gpuplan.models.verifier.job_changes import JudgedPlacement
 
 _SUNK_TERMS: Final = ("preemption", "migration", "nodes")
 """Terms of the cost that a plan pays for starts, whatever jobs these are."""

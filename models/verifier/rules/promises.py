@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Promise, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.policy.settings import BackfillMode
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.context import Interval
+from gpuplan.models.verifier.context import Context, Interval
 from gpuplan.models.verifier.later_slots import (
     INSTANT_RULES,
     breaks_rule,
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuplan.models.job import Job
-    from gpuplan.models.placement import Promise, Replica
-    from gpuplan.models.verifier.context import Context
 
 
 def promises(case: Context) -> Iterator[Violation]:

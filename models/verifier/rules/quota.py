@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, AnyQuota, Queue
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import format_amount, format_gpus
 from gpuplan.models.verifier.quota_usage import children_first, held_of_resource, usage_of_resource
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.placement import Replica
-    from gpuplan.models.queue import AnyQuota, Queue
     from gpuplan.models.verifier.context import Context
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.context import Interval
+from gpuplan.models.verifier.context import Context, Interval
 from gpuplan.models.verifier.later_slots import INSTANT_RULES, state_in_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.placement import MigSlice, Replica
-    from gpuplan.models.verifier.context import Context
 
 _RULES: Final = (
     Rule.GPU_CAPACITY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +14,6 @@ from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, show_spinne
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say, say_json, show_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.notices import Notice
 

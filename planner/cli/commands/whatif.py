@@ -10,6 +10,7 @@ from gpuplan.planner.cli.live_search import live_view
 from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import PICTURE, NewFile, WritingCommand, layout_options, show
 from gpuplan.planner.cli.plan_request import (
+    PlanRequest,
     count_progress,
     open_workers,
     planning_options,
@@ -20,7 +21,6 @@ from gpuplan.planner.cli.plan_request import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuplan.planner.cli.plan_request import PlanRequest
     from gpuplan.planner.whatif.compare import Comparison
     from gpuplan.planner.whatif.runner import Workers
     from gpuplan.planner.whatif.sensitivity import Sensitivity

@@ -23,8 +23,8 @@ from gpuplan.planner.explain.remedies.preempt_remedy import (
     stop_relaxation,
     unsaved_gpu_hours,
 )
-from gpuplan.planner.explain.remedies.relaxation import fewest_steps, relaxations_of_jobs
-from gpuplan.planner.explain.verify_trial import TrialVerifier
+from gpuplan.planner.explain.remedies.relaxation import Relaxation, fewest_steps, relaxations_of_jobs
+from gpuplan.planner.explain.verify_trial import TrialStart, TrialVerifier
 from gpuplan.planner.text_format import format_time, join_jobs
 from gpuplan.planner.waiting.time_messages import window_name
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
     from gpuplan.planner.explain.feasibility import PlanFeasibility
     from gpuplan.planner.explain.hypothesis import Hypothesis
-    from gpuplan.planner.explain.remedies.relaxation import Relaxation
-    from gpuplan.planner.explain.verify_trial import TrialStart
 
 _MOST_SHOWN: Final = 8
 

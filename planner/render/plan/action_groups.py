@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.plan.actions import (
     ACTIONS,
+    Action,
     Grow,
     Keep,
     Migrate,
@@ -28,8 +29,6 @@ from gpuplan.planner.text_format import format_count, format_mig_layout, format_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import Action
     from gpuplan.models.snapshot import Snapshot
 
 

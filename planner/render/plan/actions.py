@@ -14,16 +14,19 @@ from gpuplan.models.plan.actions import (
     Grow,
     Impact,
     Migrate,
+    NodeAction,
     PoolAction,
     Preempt,
     Repartition,
     ScaleUp,
     Shrink,
     Start,
+    Wait,
 )
 from gpuplan.planner.render.plan.action_groups import (
     SEVERITY,
     JobActionGroup,
+    Moving,
     NodeActionGroup,
     group_job_actions,
     group_node_actions,
@@ -33,7 +36,7 @@ from gpuplan.planner.render.plan.action_groups import (
 )
 from gpuplan.planner.render.plan.forecast import kill_note, later_lines, projections
 from gpuplan.planner.render.plan.header import lost_text
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_count,
@@ -53,11 +56,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.actions import NodeAction, Wait
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.render.plan.action_groups import Moving
-    from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 40
 _MOST_KIND_LINES: Final = _MOST_LINES - 2

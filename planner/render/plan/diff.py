@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.diff import PromiseChange
+from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, PromiseChange, QueueDiff
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.queue import ALL_MODELS, AnyQuota, Quota, resource_key
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_mig_layout,
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, QueueDiff
-    from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 20
 """Rows per table."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.plan import DeadlineState
+from gpuplan.models.plan.plan import DeadlineState, Plan, PlannedStart, Waiting
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_count,
@@ -21,11 +21,7 @@ from gpuplan.planner.text_format import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gpuplan.models.plan.actions import Start
-    from gpuplan.models.plan.plan import Plan, PlannedStart, Waiting
-    from gpuplan.planner.render.style import Style
 
 
 _MOST_LINES: Final = 20

@@ -14,7 +14,7 @@ from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.render.plan.forecast import horizon_parts
 from gpuplan.planner.render.plan.warnings import undone_plan
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.text_format import format_count, format_gpu_hours, format_money
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
     from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
-    from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.compare import Comparison
     from gpuplan.planner.whatif.sensitivity import Sensitivity
     from gpuplan.planner.whatif.sweep import Sweep

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.health.findings import health_findings
+from gpuplan.models.health.findings import HealthFinding, health_findings
 from gpuplan.models.health.rules import HealthAction
 from gpuplan.models.units import print_seconds
-from gpuplan.planner.analysis.measured_use import measured_use, measured_use_by_queue
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.analysis.measured_use import MeasuredUse, measured_use, measured_use_by_queue
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_gpus, hostlist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.models.health.findings import HealthFinding
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.analysis.measured_use import MeasuredUse
-    from gpuplan.planner.render.style import Style
 
 _MOST: Final = 20
 _EFFECTS: Final = {HealthAction.EXCLUDE: "! excluded", HealthAction.WARN: "! look at"}

@@ -24,12 +24,11 @@ from gpuplan.planner.render.plan.header import (
 )
 from gpuplan.planner.render.plan.measured import health_lines, measured_figures
 from gpuplan.planner.render.plan.warnings import findings_lines, staying_lines, unmet_commitments
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.render.style import Style
 
 _MOST_UNMET: Final = 10
 

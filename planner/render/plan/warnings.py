@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import changes_of
-from gpuplan.models.plan.rollback import StaysCode
-from gpuplan.models.queue import ALL_MODELS, QueueLimits
+from gpuplan.models.plan.rollback import Rollback, StayingChange, StaysCode
+from gpuplan.models.queue import ALL_MODELS, Queue, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
 from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_jobs, join_with_and
 from gpuplan.planner.waiting.time_messages import window_name
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.models.plan.rollback import Rollback, StayingChange
-    from gpuplan.models.queue import Queue
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.render.style import Style
 
 
 _MOST: Final = 20

@@ -11,8 +11,9 @@ from markupsafe import Markup
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.units import MILLI
-from gpuplan.planner.render.reports.nodes import GpuPartChange
+from gpuplan.planner.render.reports.nodes import GpuPartChange, GpuSegment, NodePicture, Side
 from gpuplan.planner.render.reports.page import (
+    Block,
     Card,
     Cards,
     Drawing,
@@ -29,9 +30,6 @@ from gpuplan.planner.text_format import format_count, format_milli, hostlist, no
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuplan.planner.render.reports.nodes import GpuSegment, NodePicture, Side
-    from gpuplan.planner.render.reports.page import Block
 
 
 MOST_LARGE: Final = 32

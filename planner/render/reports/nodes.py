@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from gpuplan.models.cluster import MigInstance
+from gpuplan.models.cluster import Gpu, MigInstance, Node
 from gpuplan.models.eligibility.free_resources import memory_slices
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
-from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.plan.plan import NodeChange, Plan
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.job_changes import PlanChanges
@@ -20,10 +20,6 @@ from gpuplan.planner.text_format import format_cpus, format_gpus, format_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuplan.models.cluster import Gpu, Node
-    from gpuplan.models.placement import Replica
-    from gpuplan.models.plan.plan import Plan
 
 
 # One GPU before and after a plan: which job holds which part of it, down to MIG instances.

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.input_warnings import oversized_jobs
 from gpuplan.planner.analysis.measured_use import measured_use
-from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
+from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg, gap_svg
 from gpuplan.planner.render.plan.action_groups import (
+    Moving,
+    SortedActions,
     group_job_actions,
     group_node_actions,
     group_waits,
@@ -60,6 +62,7 @@ from gpuplan.planner.render.reports.nodes import node_pictures
 from gpuplan.planner.render.reports.page import (
     INDENT,
     Bars,
+    Block,
     Charts,
     Drawing,
     Figures,
@@ -84,9 +87,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
-    from gpuplan.planner.analysis.projected_schedule import JobInterval
-    from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
-    from gpuplan.planner.render.reports.page import Block
 
 
 _MOST_LINES: Final = 40

@@ -16,6 +16,7 @@ from gpuplan.planner.render.charts import (
 )
 from gpuplan.planner.render.plan.header import percent
 from gpuplan.planner.render.reports.page import (
+    Block,
     Charts,
     Drawing,
     Figures,
@@ -31,7 +32,6 @@ from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration
 
 if TYPE_CHECKING:
-    from gpuplan.planner.render.reports.page import Block
     from gpuplan.planner.simulate.outcome import EpochFigures, SimulatedRun, Simulation
 
 _SECONDS_PER_HOUR: Final = 3600

@@ -9,6 +9,7 @@ from gpuplan.models.units import print_timestamp
 from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg
 from gpuplan.planner.render.plan.header import percent, short_id
 from gpuplan.planner.render.reports.page import (
+    Block,
     Card,
     Cards,
     Charts,
@@ -27,15 +28,13 @@ from gpuplan.planner.render.whatif.comparison import (
     verdicts,
 )
 from gpuplan.planner.text_format import format_count, format_money
-from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, MeasureUnit
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, MeasureUnit, PlanFigures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.planner.render.reports.page import Block
     from gpuplan.planner.render.table import Table
     from gpuplan.planner.whatif.compare import Comparison, Trial
-    from gpuplan.planner.whatif.measures import PlanFigures
 
 _VERDICTS: Final = {True: ("start", ", better"), False: ("stop", ", worse"), None: ("", "")}
 """CSS class and text of a figure that is better or worse than in the base, or neither."""

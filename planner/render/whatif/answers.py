@@ -13,18 +13,16 @@ from gpuplan.planner.render.plan.header import (
     request_lines,
     short_id,
 )
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, format_money, hostlist, join_jobs
-from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, RATIOS
+from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, RATIOS, PlanFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.capacity import CapacityPlan, Unplaced
     from gpuplan.planner.whatif.fit import Fit
-    from gpuplan.planner.whatif.measures import PlanFigures
     from gpuplan.planner.whatif.policy_review import PolicyReview, ReplicaCountChange
     from gpuplan.planner.whatif.sensitivity import NodeKind, Sensitivity, Step
     from gpuplan.planner.whatif.sweep import Sweep

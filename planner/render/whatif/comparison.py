@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.planner.render.plan.header import format_gap, gpu_hours_text, percent, request_lines
-from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration
-from gpuplan.planner.whatif.job_outcomes import JobOutcomeKind
+from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange, JobOutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpuplan.models.plan.reason import ReasonCode
-    from gpuplan.planner.render.style import Style
     from gpuplan.planner.whatif.compare import Comparison, Trial
-    from gpuplan.planner.whatif.job_outcomes import JobOutcomeChange
     from gpuplan.planner.whatif.measures import PlanFigures
 
 

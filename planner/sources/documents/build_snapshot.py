@@ -24,7 +24,7 @@ from gpuplan.models.job import Job
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
-from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
+from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS, Location
 from gpuplan.models.validation.checks import Section, inconsistencies
 from gpuplan.planner.sources.documents.error_messages import (
     LocatedProblem,
@@ -36,7 +36,6 @@ from gpuplan.planner.sources.documents.error_messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuplan.models.validation.base import Location
     from gpuplan.planner.sources.documents.documents import DocumentFile
 
 

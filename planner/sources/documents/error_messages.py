@@ -9,20 +9,18 @@ from operator import itemgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import PlainSerializer
+from pydantic import PlainSerializer, ValidationError
 
 from gpuplan.models.base import Noun
-from gpuplan.models.errors import InputProblem
+from gpuplan.models.errors import InputProblem, Suggestions
 from gpuplan.models.gang import Gang
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from pydantic import ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from gpuplan.models.errors import Suggestions
     from gpuplan.models.validation.base import Location
     from gpuplan.planner.sources.documents.documents import DocumentFile
 

@@ -18,7 +18,7 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
 from gpuplan.planner.sources.synthetic import generate_snapshot, load_workload_profile
-from gpuplan.planner.sources.traces.csv_rows import CsvFile
+from gpuplan.planner.sources.traces.csv_rows import CsvFile, CsvRow
 from gpuplan.planner.sources.traces.openb import POD_COLUMNS, read_openb_pods
 from gpuplan.planner.sources.workload_profile import RunningPart
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 
 _MOST_GPUS: Final = 8

@@ -18,13 +18,12 @@ from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import LARGEST_COUNT, LARGEST_MIB, MILLI
-from gpuplan.planner.sources.traces.csv_rows import CsvFile, is_name
+from gpuplan.planner.sources.traces.csv_rows import CsvFile, CsvRow, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuplan.planner.sources.traces.csv_rows import CsvRow
 
 TRACE_START: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """Second 0 of the trace. The trace states no date; this one is a substitute."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -13,16 +13,13 @@ from pydantic import AfterValidator, WithJsonSchema, model_validator
 from gpuplan.models.base import Noun
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.units import Name
-from gpuplan.planner.sources.documents.error_messages import LocatedProblem, locate_problems
+from gpuplan.planner.sources.documents.error_messages import LocatedProblem, SourceLocation, locate_problems
 from gpuplan.planner.sources.files import made_of, read_noun
 from gpuplan.planner.whatif.patch.patch import Patch, PatchedSnapshot, apply_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.documents.error_messages import SourceLocation
 
 
 # Expectations of a scenario about its plan: figures compared with numbers or the base, and jobs that run.

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
-from gpuplan.models.cluster import rack_of
+from gpuplan.models.cluster import Node, rack_of
 from gpuplan.models.errors import Suggestions, truncated_names
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import AtLeastOne, Label, Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
