@@ -21,7 +21,7 @@ from gpuplan.planner.analysis.power_use import replicas_within_rack_power
 from gpuplan.planner.analysis.quota_headroom import QuotaAnswer, QuotaHeadroom, QuotaShortage
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.replica_counts import ReplicaCounts
-from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
+from gpuplan.planner.waiting.eligible_nodes import BlockedNodes
 from gpuplan.planner.waiting.time_blockers import TimeBlockers
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages
-from gpuplan.planner.waiting.blocked_nodes import BlockedNodes
-from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
+from gpuplan.planner.waiting.eligible_nodes import BlockedNodes, EligibilityIndex
 from gpuplan.planner.waiting.free_capacity import (
     ClusterFreeCapacity,
     EmptyNodes,

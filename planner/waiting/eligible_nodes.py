@@ -1,4 +1,4 @@
-"""Eligible nodes of jobs, computed once per kind of job and kind of node instead of once per pair."""
+"""Nodes that a job may use by its filters, and those of them that a plan blocks; computed by kind of job."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.units import MILLI
+from gpuplan.planner.problem_builder.quotas import (
+    Holding,
+    Reclaiming,
+    min_requested_gpu_milli,
+    queue_and_model_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.analysis.job_changes import PlanChanges
+    from gpuplan.planner.waiting.free_capacity import NodeRoom
+
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -109,3 +128,148 @@ def _gpus(gpus: NodeGpus) -> tuple[object, ...]:
     """
     profiles = {instance.profile for gpu in gpus.details for instance in gpu.mig or ()}
     return gpus.model, gpus.memory_mib, gpus.time_sliced, gpus.may_be_unhealthy, frozenset(profiles)
+
+
+# Eligible nodes with free capacity that a job may not use: freed for other jobs, or closed by anti-
+# affinity.
+
+
+class BlockedNodes:
+    """Finds the nodes of one target that a job may not use although they have free capacity."""
+
+    def __init__(self, changes: PlanChanges, policy: Policy) -> None:
+        snapshot, target = changes.snapshot, changes.target
+        self._left = _left_by(changes)
+        """Victims' holdings and priorities by node and GPU index; index None is the node itself."""
+        self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
+        self._barring_by_kind: dict[tuple[str, int, int], set[tuple[Holding, int]]] = {}
+        self._gap = policy.disruption.priority_gap
+        self._reclaiming = Reclaiming(snapshot, policy)
+        self._idle = self._idle_beside(changes)
+        jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
+        self._avoiding = "anti_affinity" in snapshot.stated and any(
+            job.anti_affinity for job in snapshot.jobs
+        )
+        self._standing = [
+            (
+                jobs[placement.job],
+                [nodes[name] for name in sorted({replica.node for replica in placement.replicas})],
+            )
+            for placement in (target.placements if self._avoiding else ())
+        ]
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the eligible nodes of a job depend on its priority."""
+        return bool(self._left)
+
+    @property
+    def by_labels(self) -> bool:
+        """True if the eligible nodes of a job depend on its labels."""
+        return self._avoiding
+
+    def reserved(self, job: Job, places: Iterable[NodeRoom]) -> set[str]:
+        """Names of nodes where too little is free beside what was freed for other jobs."""
+        left = self._left
+        return {
+            place.node.name
+            for place in places
+            if (place.node.name, None) in left and self._is_reserved(job, place)
+        }
+
+    def _is_reserved(self, job: Job, place: NodeRoom) -> bool:
+        name, request = place.node.name, job.request
+        if not self._bars(job, name, None):
+            return False
+        free = [
+            min(milli, self._idle[name, gpu]) if self._bars(job, name, gpu) else milli
+            for gpu, milli in enumerate(place.free.gpu_milli)
+        ]
+        whole = sum(milli == MILLI for milli in free)
+        enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
+        return bool(request.mig) or not enough or not request.needs_gpu
+
+    def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
+        """True if a job may not take what a preempted or shrunk job has freed there."""
+        victims = self._left.get((node, gpu))
+        return victims is not None and not victims.isdisjoint(self._barring(job))
+
+    def _barring(self, job: Job) -> set[tuple[Holding, int]]:
+        """Victims that free what a job may not take; one answer for all jobs that ask alike."""
+        least = min_requested_gpu_milli(job)
+        key = job.queue, job.priority, least
+        if key not in self._barring_by_kind:
+            self._barring_by_kind[key] = {
+                (held, priority)
+                for held, priority in self._victims
+                if job.priority < priority + self._gap
+                and not self._reclaiming.may_take(job.queue, least, held)
+            }
+        return self._barring_by_kind[key]
+
+    def _idle_beside(self, changes: PlanChanges) -> dict[tuple[str, int | None], int]:
+        """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""
+        idle = {key: MILLI for key in self._left if key[1] is not None}
+        if not idle:
+            return {}
+        for placement in changes.snapshot.running_placements:
+            for key, milli in _taken(placement.replicas):
+                if key in idle:
+                    idle[key] -= milli
+        for change in changes.jobs:
+            for key, milli in _taken(change.arriving):
+                # An arriving job that may follow the victim takes the freed part, so the idle part stays.
+                if key in idle and self._bars(change.job, *key):
+                    idle[key] -= milli
+        return idle
+
+    def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
+        """Names of nodes that share a domain with a job excluded by anti-affinity, in either direction."""
+        return avoided_nodes(job, nodes, self._standing)
+
+
+def _left_by(changes: PlanChanges) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+    """By node and GPU: holdings and priorities of the jobs that the plan preempts or shrinks there."""
+    left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
+    for change in changes.jobs:
+        if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
+            victim = queue_and_model_of(change.job, changes.snapshot), change.job.priority
+            for replica in change.leaving:
+                for gpu in (None, *(held.index for held in replica.gpus)):
+                    left[replica.node, gpu].add(victim)
+    return left
+
+
+def _taken(replicas: Iterable[Replica]) -> Iterator[tuple[tuple[str, int | None], int]]:
+    """Yield ((node, GPU index), thousandths held) of replicas."""
+    return (
+        ((replica.node, gpu), milli) for replica in replicas for gpu, milli in replica.milli_by_gpu.items()
+    )
+
+
+def avoided_nodes(
+    job: Job, nodes: Iterable[Node], standing: Iterable[tuple[Job, Sequence[Node]]]
+) -> set[str]:
+    """
+    Names of nodes that share a domain with a job excluded by anti-affinity, in either direction.
+
+    `standing` has the other jobs with their nodes.
+    """
+    levels: dict[Level, set[object]] = defaultdict(set)
+    for other, places in standing:
+        for avoiding, avoided in ((job, other), (other, job)):
+            for term in avoiding.anti_affinity:
+                if term.labels.items() <= avoided.labels.items():
+                    levels[term.level].update(domain_of(node, term.level) for node in places)
+    if not levels:
+        return set()
+    return {
+        node.name
+        for node in nodes
+        if any(domain_of(node, level) in domains for level, domains in levels.items())
+    }
+
+
+def domain_of(node: Node, level: Level) -> object:
+    """Domain of a node; a node without a domain of the level is a domain of its own."""
+    return node.domain(level) or node.name

@@ -16,8 +16,7 @@ from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.text_format import gang_size
-from gpuplan.planner.waiting.blocked_nodes import avoided_nodes, domain_of
-from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex
+from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex, avoided_nodes, domain_of
 from gpuplan.planner.waiting.free_capacity import MIG, FreeCapacity, NodeRoom, profiles_in, replica_needs
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
 from gpuplan.planner.whatif.no_disruption import without_disruption

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpuplan.planner.cli.live_search import plan_with_live_view
 from gpuplan.planner.cli.options import EntityName, PlanFile, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import layout_options, show
-from gpuplan.planner.cli.plan_request import planning_options, read_plan_request
+from gpuplan.planner.cli.plan_request import plan_with_live_view, planning_options, read_plan_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

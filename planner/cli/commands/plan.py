@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.live_search import plan_with_live_view
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     DurationType,
@@ -31,7 +30,12 @@ from gpuplan.planner.cli.outputs import (
     show_json,
     show_text,
 )
-from gpuplan.planner.cli.plan_request import planning_options, read_plan_request, without_damage
+from gpuplan.planner.cli.plan_request import (
+    plan_with_live_view,
+    planning_options,
+    read_plan_request,
+    without_damage,
+)
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan

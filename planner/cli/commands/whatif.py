@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpuplan.planner.cli.live_search import live_view
 from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import PICTURE, NewFile, WritingCommand, layout_options, show
 from gpuplan.planner.cli.plan_request import (
     PlanRequest,
     count_progress,
+    live_view,
     open_workers,
     planning_options,
     read_undamaged_request,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpuplan.planner.cli.live_search import live_view
+from gpuplan.planner.cli.plan_request import live_view
 from tests.support.builders.search_log_builders import MILESTONES
 from tests.support.output.terminal_screen import blank, screen
 
