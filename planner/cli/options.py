@@ -10,7 +10,7 @@ import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from gpuplan.models.snapshot import Snapshot
+
+    _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
@@ -68,6 +70,17 @@ class FractionType(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"expected at least 0% and at most 100%, found {value}", param, ctx)
         return share
+
+
+def option_group(*options: _Decorator) -> _Decorator:
+    """A decorator that adds some options to a command, in this order."""
+
+    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return with_options
 
 
 def stray_option(of: Collection[str]) -> str | None:
@@ -191,23 +204,23 @@ class FactsType(click.ParamType["Path | str"]):
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def merge_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for facts that are added to a snapshot."""
-    merge = click.option(
+merge_options = option_group(
+    click.option(
         "--merge",
         type=FactsType(),
         multiple=True,
         help="Facts of hosts: a file of `snapshot --from nvml`, a folder of them, or the URL of a Prometheus "
         "with metrics of DCGM exporter; may be repeated.",
-    )
-    over = click.option(
+    ),
+    click.option(
         "--over",
         type=DurationType(),
         default="15m",
         show_default=True,
         help="Time before the snapshot of which Prometheus is asked.",
-    )
-    return merge(over(command))
+    ),
+)
+"""Options for facts that are added to a snapshot."""
 
 
 def window_seconds(over: int, merge: Collection[Path | str]) -> int:

@@ -10,11 +10,18 @@ import sys
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.options import FactsType, PlanFile, ascii_only, terminal_width, wants_colour
+from gpuplan.planner.cli.options import (
+    FactsType,
+    PlanFile,
+    ascii_only,
+    option_group,
+    terminal_width,
+    wants_colour,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,23 +135,14 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
 # Options for the form of output, and the functions that print results.
 
 
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 
-_OPTIONS = (
-    click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text."),
-    click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII."),
-)
+ascii_option = click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 
-json_option = _OPTIONS[0]
+layout_options = option_group(json_option, ascii_option)
+"""Options for the form of a result; `show` takes them."""
 
 all_option = click.option("-a", "--all", "everything", is_flag=True, help="One line for every action.")
-
-
-def layout_options(command: _Command) -> _Command:
-    """Add the output options to a command; `show` takes them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def show_json(document: Any) -> None:

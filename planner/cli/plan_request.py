@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ from gpuplan.planner.cli.options import (
     ANY_PATH,
     DurationType,
     FractionType,
+    option_group,
     progress_label,
     show_spinner,
     shows_progress,
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.runner import Workers
 
 
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-_OPTIONS = (
+planning_options = option_group(
     click.option(
         "--policy",
         "policy_file",
@@ -61,6 +60,7 @@ _OPTIONS = (
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
 )
+"""Options of a plan; `read_plan_request` takes them."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,6 @@ class PlanRequest:
     seed: int
     began: float
     """Instant of `time.monotonic` from which the time limit counts."""
-
-
-def planning_options(command: _Command) -> _Command:
-    """Add the planning options to a command; `read_plan_request` takes them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def read_plan_request(
@@ -138,7 +131,7 @@ def without_damage(snapshot: Snapshot) -> Snapshot:
 # Options of commands that make several plans, and the engine that the options select.
 
 
-_WORKER_OPTIONS = (
+with_worker_options = option_group(
     click.option(
         "--jobs", type=click.IntRange(min=1), help="Plans made in parallel; by default one per processor."
     ),
@@ -151,13 +144,7 @@ _WORKER_OPTIONS = (
     ),
     click.option("--scheduler", help="dask: address of its scheduler, such as tcp://10.0.0.1:8786."),
 )
-
-
-def with_worker_options(command: _Command) -> _Command:
-    """Add the engine options to a command; `open_workers` takes them."""
-    for option in reversed(_WORKER_OPTIONS):
-        command = option(command)
-    return command
+"""Options of an engine; `open_workers` takes them."""
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from gpuplan.planner.cli.outputs import (
     NewFile,
     WritingCommand,
     all_option,
+    ascii_option,
     json_option,
     layout_options,
     say,
@@ -315,7 +316,7 @@ def review_policies(
 @click.command("search-log", cls=WritingCommand, epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
 @click.argument("log_file", type=ANY_PATH)
 @click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
-@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+@ascii_option
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
     """Show the course of a search from a log of plan --search-log."""
     from gpuplan.planner.io.search_log import read_search

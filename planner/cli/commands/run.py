@@ -25,7 +25,7 @@ from gpuplan.planner.cli.options import (
     stray_option,
     window_seconds,
 )
-from gpuplan.planner.cli.outputs import NewFile, WritingCommand, say_json, show_text
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say_json, show_text
 from gpuplan.planner.cli.plan_request import planning_options
 
 if TYPE_CHECKING:
@@ -302,8 +302,7 @@ def _now() -> datetime:
 @click.argument("file", type=click.Path(path_type=Path), default=_FOLDER / "history.db")
 @click.option("-n", "last", type=click.IntRange(min=1), default=20, show_default=True, help="Epochs shown.")
 @click.option("-a", "--all", "everything", is_flag=True, help="All epochs.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+@layout_options
 def history_command(file: Path, last: int, everything: bool, as_json: bool, plain: bool) -> None:
     """Show the results of the last epochs of gpuplan run."""
     import json
