@@ -6,7 +6,7 @@ Replicas have no names: two of them are the same if they hold the same (`holding
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -159,6 +159,16 @@ class Placement(Noun):
     def quota_milli(self) -> int:
         """Thousandths of GPUs that count against quotas."""
         return sum(replica.quota_milli for replica in self.replicas)
+
+
+def mig_instances_in_use(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigInstance]]]:
+    """MIG instances that some jobs hold, by node and GPU index; a missing key stands for none."""
+    used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
+    for placement in placements:
+        for replica in placement.on_mig:
+            for held in replica.mig_slices:
+                used[replica.node][held.index].add(held.instance)
+    return used
 
 
 # Promise: the promised start of a pending job, and the places reserved for it.

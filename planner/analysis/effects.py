@@ -5,13 +5,12 @@ once all are done.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from gpuplan.models.eligibility.free_resources import layout_after
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.placement import Placement, Running, same_holdings
+from gpuplan.models.placement import Placement, Running, mig_instances_in_use, same_holdings
 from gpuplan.models.plan.actions import (
     Change,
     Cordon,
@@ -269,7 +268,7 @@ def layout_changes(
 
     A layout changes only if it gets new instances in use; instances that become idle stay.
     """
-    used, running = _instances(after), _instances(before)
+    used, running = mig_instances_in_use(after), mig_instances_in_use(before)
     return tuple(
         LayoutChange(node.name, index, gpu.mig, layout)
         for node in sorted((node for node in nodes if node.name in used), key=lambda node: node.name)
@@ -300,16 +299,6 @@ def target_layouts(snapshot: Snapshot, target: DesiredState) -> tuple[LayoutChan
         if present is None or set(present) != set(back.instances):
             found[back.node, back.gpu] = LayoutChange(back.node, back.gpu, present, back.instances)
     return tuple(found[key] for key in sorted(found))
-
-
-def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigInstance]]]:
-    """MIG instances in use, by node and GPU index."""
-    used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
-    for placement in placements:
-        for replica in placement.on_mig:
-            for held in replica.mig_slices:
-                used[replica.node][held.index].add(held.instance)
-    return used
 
 
 def cluster_after(

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from gpuplan.models.cluster import MigInstance, Node, NodeGpus, NodePool, Rack, rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.placement import mig_instances_in_use
 from gpuplan.models.problem.problem import FreeNode, MigGpu, PoolOption, PowerCap, ReplicaRelease
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.analysis.allocations import allocations_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -46,7 +47,7 @@ def free_nodes(
     By node name: `held` has the thousandths of GPUs in use, `closing` the points of removing the node,
     `returns` the amounts that running jobs release when they end.
     """
-    free, slices = allocations_of(snapshot).free, _slices(snapshot)
+    free, slices = allocations_of(snapshot).free, mig_instances_in_use(snapshot.running_placements)
     found = []
     for index, node in enumerate(sites.nodes):
         name = node.name
@@ -70,7 +71,7 @@ def free_nodes(
     return tuple(found)
 
 
-def _details(gpus: NodeGpus | None, used: Mapping[int, list[MigInstance]]) -> dict[str, Any]:
+def _details(gpus: NodeGpus | None, used: Mapping[int, Collection[MigInstance]]) -> dict[str, Any]:
     """Per-GPU fields of a node; empty if the node lists no single GPUs."""
     if gpus is None or not gpus.details:
         return {}
@@ -89,7 +90,7 @@ def _overdrawn(amounts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(0, -amount) for amount in amounts) if min(amounts) < 0 else ()
 
 
-def _mig(gpus: NodeGpus, used: Mapping[int, list[MigInstance]]) -> Iterator[MigGpu]:
+def _mig(gpus: NodeGpus, used: Mapping[int, Collection[MigInstance]]) -> Iterator[MigGpu]:
     for gpu in sorted(gpus.details, key=lambda gpu: gpu.index):
         if gpu.healthy and gpu.mig is not None:
             in_use = sorted(used.get(gpu.index, ()), key=_position)
@@ -108,16 +109,6 @@ def _gpu_groups(gpus: NodeGpus) -> tuple[tuple[int, int], ...]:
         (-1 if gpu.nvlink is None else gpu.nvlink, -1 if gpu.numa is None else gpu.numa)
         for gpu in gpus.by_index.values()
     )
-
-
-def _slices(snapshot: Snapshot) -> dict[str, dict[int, list[MigInstance]]]:
-    """MIG instances in use, by node and GPU index."""
-    used: dict[str, dict[int, list[MigInstance]]] = defaultdict(lambda: defaultdict(list))
-    for placement in snapshot.running_placements:
-        for replica in placement.on_mig:
-            for held in replica.mig_slices:
-                used[replica.node][held.index].append(held.instance)
-    return used
 
 
 def held_milli(snapshot: Snapshot) -> dict[str, int]:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus
 from gpuplan.models.eligibility.free_resources import FreeResources, memory_slices
 from gpuplan.models.mig import MEDIA_EXTENSIONS, MigGeometry, mig_geometry
+from gpuplan.models.placement import Placement, mig_instances_in_use
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from gpuplan.models.placement import Placement
     from gpuplan.models.policy.policy import MigPolicy
 
 Profiles: TypeAlias = tuple[tuple[str, int], ...]
@@ -35,13 +35,7 @@ class MigCapacity:
         switched: Collection[tuple[str, int]] = (),
     ) -> None:
         """Keep the instances in use; `switched` are GPUs (node, index) that the plan switches to MIG mode."""
-        used: dict[str, dict[int, set[MigInstance]]] = {}
-        for placement in placements:
-            for replica in placement.on_mig:
-                for held in replica.mig_slices:
-                    instance = held.instance
-                    used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
-        self._used = used
+        self._used = mig_instances_in_use(placements)
         self._policy, self._switched = policy, switched
         self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
         self._best_starts: dict[str | None, _BestStarts] = {}
