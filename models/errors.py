@@ -94,6 +94,26 @@ class Suggestions:
         return f"\n  Maybe '{close[0]}' was meant." if close else ""
 
 
+def require_known(what: str, names: Iterable[str], known: Iterable[str], source: str) -> None:
+    """
+    Check that things exist; messages name `source` as the place where they should be.
+
+    Raises
+    ------
+    BadInputError
+        With every name that is not known.
+    """
+    near, known = Suggestions(), list(known)
+    there = set(known)
+    problems = tuple(
+        InputProblem(source, f"no {what} has the name {name!r}.{near.hint(name, known)}")
+        for name in names
+        if name not in there
+    )
+    if problems:
+        raise BadInputError(problems)
+
+
 def truncated_names(names: Iterable[str]) -> str:
     """Names in order; a long list is cut off."""
     ordered = sorted(names)

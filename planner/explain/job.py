@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
+from gpuplan.models.errors import require_known
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.queue import (
@@ -69,10 +69,8 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     BadInputError
         The plan's snapshot has no such job.
     """
-    job = plan.snapshot.job_by_name.get(name)
-    if job is None:
-        hint = Suggestions().hint(name, plan.snapshot.job_by_name)
-        raise BadInputError((InputProblem(source, f"no job has the name {name!r}.{hint}"),))
+    require_known("job", [name], plan.snapshot.job_by_name, source)
+    job = plan.snapshot.job_by_name[name]
     action = next(one for one in plan.actions if isinstance(one, JobAction) and one.job == name)
     waiting = next((one for one in plan.waiting if one.job == name), None)
     ground = None if waiting is None or job.running is not None else PlanFeasibility(plan)

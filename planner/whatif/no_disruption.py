@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.affinity import LocalityPreference
-from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, truncated_names
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, require_known, truncated_names
 from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, PoolPolicy, Prices, SizeBasis, Weights
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
@@ -105,14 +105,8 @@ def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Jo
     BadInputError
         With every name for which there is no job.
     """
-    near, known = Suggestions(), snapshot.job_by_name
-    problems = tuple(
-        InputProblem(source, f"no job has the name {name!r}.{near.hint(name, known)}")
-        for name in names
-        if name not in known
-    )
-    if problems:
-        raise BadInputError(problems)
+    known = snapshot.job_by_name
+    require_known("job", names, known, source)
     return [known[name] for name in dict.fromkeys(names)]
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuplan.models.base import Noun
-from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
+from gpuplan.models.errors import require_known
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.units import Count, Name, Timestamp
@@ -142,14 +142,8 @@ def equivalent_nodes_of(names: Sequence[str], snapshot: Snapshot, source: str) -
     BadInputError
         With every name for which there is no node.
     """
-    near, known = Suggestions(), snapshot.cluster.node_by_name
-    problems = tuple(
-        InputProblem(source, f"no node has the name {name!r}.{near.hint(name, known)}")
-        for name in names
-        if name not in known
-    )
-    if problems:
-        raise BadInputError(problems)
+    known = snapshot.cluster.node_by_name
+    require_known("node", names, known, source)
     wanted = {node_size(known[name]) for name in names}
     return [kind for kind in equivalent_nodes(snapshot) if not wanted or kind.kind in wanted]
 

@@ -113,12 +113,6 @@ def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
     return Table(rows, title="Later starts").lines(style, most=_MOST_LINES, more=more)
 
 
-def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Changed promises as lines."""
-    most = None if verbose else _MOST_LINES
-    return promise_table(plan).lines(style, most=most, more=more, uncut=verbose, heads=False)
-
-
 def promise_table(plan: Plan) -> Table:
     """Changed promises of jobs that continue to wait, and why they changed."""
     tones = {"earlier": Tone.START, "later": Tone.CARE, "withdrawn": Tone.STOP}
@@ -131,10 +125,13 @@ def promise_table(plan: Plan) -> Table:
     return Table(rows, ("Change", "Job", "Start"), "Promises changed", note="Why")
 
 
-def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Deadlines at risk as lines."""
+def promise_and_deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
+    """Changed promises, and deadlines at risk, as lines."""
     most = None if verbose else _MOST_LINES
-    return deadline_table(plan).lines(style, most=most, more=more, uncut=verbose, heads=False)
+    return [
+        table.lines(style, most=most, more=more, uncut=verbose, heads=False)
+        for table in (promise_table(plan), deadline_table(plan))
+    ]
 
 
 def deadline_table(plan: Plan) -> Table:

@@ -12,7 +12,7 @@ from gpuplan.planner.apply.standing import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
 from gpuplan.planner.render.plan.diff import diff_lines
-from gpuplan.planner.render.plan.forecast import deadline_lines, promise_lines
+from gpuplan.planner.render.plan.forecast import promise_and_deadline_lines
 from gpuplan.planner.render.plan.header import (
     change_counts,
     gap_text,
@@ -53,8 +53,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         node_lines(actions.nodes, style, verbose=verbose, more=more),
         staying_lines(plan.rollback, style, verbose=verbose, more=more),
         wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
-        promise_lines(plan, style, verbose=verbose, more=more),
-        deadline_lines(plan, style, verbose=verbose, more=more),
+        *promise_and_deadline_lines(plan, style, verbose=verbose, more=more),
         [
             *metrics_lines(plan, style),
             *(line for text in measured_figures(plan) for line in style.wrap(text, 0, hanging=2)),
