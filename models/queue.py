@@ -306,6 +306,12 @@ class QueueLimits:
             needed = max(0, used + needed - kept) - max(0, used - kept)
 
 
+def with_all_below(queues: Iterable[Queue], own: Mapping[str, int]) -> dict[str, int]:
+    """Amount of each queue together with those of all queues below it; a missing amount is 0."""
+    parent = {queue.name: queue.parent for queue in queues}
+    return QueueLimits(parent, dict.fromkeys(parent, 0), {}).usage(own)
+
+
 def queue_limits(queues: tuple[Queue, ...], resource: str) -> QueueLimits:
     """Limits of one resource over a queue tree without cycles or unknown parents."""
     parent = {queue.name: queue.parent for queue in queues}

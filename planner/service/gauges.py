@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
 from gpuplan.models.plan.actions import Start
 from gpuplan.models.plan.plan import DeadlineState, Plan
-from gpuplan.models.queue import ALL_MODELS, QueueLimits
+from gpuplan.models.queue import ALL_MODELS, with_all_below
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.metrics import (
@@ -164,7 +164,5 @@ def _quota_usage(plan: Plan, placements: Iterable[Placement]) -> dict[str, float
     queues = plan.snapshot.queues
     own = usage_of_resource(usage_by_queue(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
     nominal = {queue.name: queue.quota.nominal if queue.quota else 0 for queue in queues}
-    # A queue that keeps nothing back passes all it has up the tree.
-    tree = QueueLimits({queue.name: queue.parent for queue in queues}, defaultdict(int), {})
-    held, quota = tree.usage(own), tree.usage(nominal)
+    held, quota = with_all_below(queues, own), with_all_below(queues, nominal)
     return {queue.name: held[queue.name] / quota[queue.name] for queue in queues if quota[queue.name]}

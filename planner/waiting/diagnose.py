@@ -23,10 +23,9 @@ from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.waiting import messages
-from gpuplan.planner.waiting.eligible_nodes import BlockedNodes, EligibilityIndex
+from gpuplan.planner.waiting.eligible_nodes import BlockedNodes, EligibilityIndex, EligibleNodes, EmptyNodes
 from gpuplan.planner.waiting.free_capacity import (
     ClusterFreeCapacity,
-    EmptyNodes,
     FreeCapacity,
     NodeRoom,
     replica_needs,
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.waiting.eligible_nodes import EligibleNodes
 
 
 def waiting_reasons(

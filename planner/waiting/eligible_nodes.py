@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
@@ -19,16 +20,17 @@ from gpuplan.planner.problem_builder.quotas import (
     min_requested_gpu_milli,
     queue_and_model_of,
 )
+from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from gpuplan.models.cluster import Level, Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import PlanChanges
-    from gpuplan.planner.waiting.free_capacity import NodeRoom
+    from gpuplan.planner.waiting.mig_capacity import MigCapacity
 
 
 if TYPE_CHECKING:
@@ -273,3 +275,49 @@ def avoided_nodes(
 def domain_of(node: Node, level: Level) -> object:
     """Domain of a node; a node without a domain of the level is a domain of its own."""
     return node.domain(level) or node.name
+
+
+# Capacity of empty nodes; nodes that offer the same share one answer.
+
+
+class EmptyNodes:
+    """Pools of a set of nodes without any jobs on them."""
+
+    def __init__(self, nodes: Sequence[Node], mig: MigCapacity) -> None:
+        """Keep the nodes; `mig` is the MIG capacity without placements."""
+        self._nodes, self._mig = nodes, mig
+        first: dict[Hashable, int] = {}
+        alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
+        self._first_alike = np.fromiter(alike, np.int64, len(nodes))
+        self._kinds: dict[EligibleNodes, FreeCapacity] = {}
+        self._all: dict[EligibleNodes, FreeCapacity] = {}
+
+    def kinds(self, match: EligibleNodes) -> FreeCapacity:
+        """Return the matching nodes, one of each kind."""
+        if match not in self._kinds:
+            self._kinds[match] = self._pool(np.unique(self._first_alike[match.indices]).tolist())
+        return self._kinds[match]
+
+    def all(self, match: EligibleNodes) -> FreeCapacity:
+        """Return all matching nodes."""
+        if match not in self._all:
+            self._all[match] = self._pool(match.nodes)
+        return self._all[match]
+
+    def _pool(self, indices: Iterable[int]) -> FreeCapacity:
+        nodes = (self._nodes[index] for index in indices)
+        return FreeCapacity([NodeRoom(node, FreeResources.of(node), self._mig) for node in nodes])
+
+
+def _offer(node: Node) -> Hashable:
+    """Everything that jobs can use of an empty node."""
+    gpus = node.gpus
+    # GPUs of equal nodes differ in their UUIDs.
+    details = (
+        [(gpu.index, gpu.healthy, gpu.mig, gpu.numa, gpu.nvlink) for gpu in gpus.details] if gpus else []
+    )
+    return (
+        (gpus.model, gpus.count, tuple(details)) if gpus else None,
+        (node.cpu_milli, node.memory_mib, node.disk_mib),
+        frozenset(node.resources.items()),
+    )

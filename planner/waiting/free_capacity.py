@@ -1,4 +1,4 @@
-"""FreePool: free capacity of a set of nodes, and how many replicas of a request fit in it."""
+"""Free capacity of a set of nodes, and how many replicas of a request fit in it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu
 from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.allocations import Allocations
-    from gpuplan.planner.waiting.eligible_nodes import EligibleNodes
 
 
 if TYPE_CHECKING:
@@ -288,49 +287,3 @@ def _domains(pool: FreeCapacity, level: Level) -> dict[str, FreeCapacity]:
         domain = place.node.domain(level)
         members["/".join(part for part in domain if part) if domain else place.node.name].append(index)
     return {name: pool.part(np.array(indices, dtype=np.int64)) for name, indices in members.items()}
-
-
-# Capacity of empty nodes; nodes that offer the same share one answer.
-
-
-class EmptyNodes:
-    """Pools of a set of nodes without any jobs on them."""
-
-    def __init__(self, nodes: Sequence[Node], mig: MigCapacity) -> None:
-        """Keep the nodes; `mig` is the MIG capacity without placements."""
-        self._nodes, self._mig = nodes, mig
-        first: dict[Hashable, int] = {}
-        alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
-        self._first_alike = np.fromiter(alike, np.int64, len(nodes))
-        self._kinds: dict[EligibleNodes, FreeCapacity] = {}
-        self._all: dict[EligibleNodes, FreeCapacity] = {}
-
-    def kinds(self, match: EligibleNodes) -> FreeCapacity:
-        """Return the matching nodes, one of each kind."""
-        if match not in self._kinds:
-            self._kinds[match] = self._pool(np.unique(self._first_alike[match.indices]).tolist())
-        return self._kinds[match]
-
-    def all(self, match: EligibleNodes) -> FreeCapacity:
-        """Return all matching nodes."""
-        if match not in self._all:
-            self._all[match] = self._pool(match.nodes)
-        return self._all[match]
-
-    def _pool(self, indices: Iterable[int]) -> FreeCapacity:
-        nodes = (self._nodes[index] for index in indices)
-        return FreeCapacity([NodeRoom(node, FreeResources.of(node), self._mig) for node in nodes])
-
-
-def _offer(node: Node) -> Hashable:
-    """Everything that jobs can use of an empty node."""
-    gpus = node.gpus
-    # GPUs of equal nodes differ in their UUIDs.
-    details = (
-        [(gpu.index, gpu.healthy, gpu.mig, gpu.numa, gpu.nvlink) for gpu in gpus.details] if gpus else []
-    )
-    return (
-        (gpus.model, gpus.count, tuple(details)) if gpus else None,
-        (node.cpu_milli, node.memory_mib, node.disk_mib),
-        frozenset(node.resources.items()),
-    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.rollback import Rollback, StayingChange, StaysCode
-from gpuplan.models.queue import ALL_MODELS, Queue, QueueLimits
+from gpuplan.models.queue import ALL_MODELS, with_all_below
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOutcome
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
@@ -103,13 +103,13 @@ def missed_guarantees(plan: Plan) -> list[str]:
     after = usage_by_queue(snapshot, plan.placements, added=plan.target.added)
     found = []
     for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
-        held = _with_all_below(snapshot.queues, usage_of_resource(after, resource))
+        held = with_all_below(snapshot.queues, usage_of_resource(after, resource))
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
             if quota is None or not quota.guarantee:
                 continue
             demand = _demand(snapshot, usage_of_resource(before, resource), resource, quota.guarantee)
-            owed = min(quota.guarantee, _with_all_below(snapshot.queues, demand)[queue.name])
+            owed = min(quota.guarantee, with_all_below(snapshot.queues, demand)[queue.name])
             if held[queue.name] < owed:
                 model = f"{resource} " if resource else ""
                 gpus = f"{format_milli(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
@@ -126,12 +126,6 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
         if job.running is None and not job.withheld and usable and fits:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     return demand
-
-
-def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
-    """Amount of each queue together with all queues below it."""
-    nothing_kept = dict.fromkeys((queue.name for queue in queues), 0)
-    return QueueLimits({queue.name: queue.parent for queue in queues}, nothing_kept, {}).usage(own)
 
 
 def waiting_drains(plan: Plan) -> list[str]:
