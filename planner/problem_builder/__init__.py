@@ -15,6 +15,7 @@ from gpuplan.planner.problem_builder.candidates import candidates, resume_candid
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
 from gpuplan.planner.problem_builder.free_nodes import (
     PoolScaling,
+    Releases,
     free_nodes,
     held_milli,
     pool_options,
@@ -37,7 +38,6 @@ from gpuplan.planner.problem_builder.quotas import (
     queue_budgets,
     queue_guarantees,
 )
-from gpuplan.planner.problem_builder.releases import Releases
 from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
 from gpuplan.planner.problem_builder.start_values import StartValues
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
-    from gpuplan.planner.problem_builder.releases import Releases
+    from gpuplan.planner.problem_builder.free_nodes import Releases
 
     Usage = Mapping[str, Counter[str]]
 

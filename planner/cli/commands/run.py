@@ -153,11 +153,10 @@ def run_command(
     from gpuplan.planner.service.clusters import LiveCluster
     from gpuplan.planner.service.event_log import LogFormat, logging_to
     from gpuplan.planner.service.history import History
-    from gpuplan.planner.service.host_facts import HostFacts
     from gpuplan.planner.service.loop import EpochSchedule, ServiceLoop
     from gpuplan.planner.service.prometheus import MetricsRegistry, serve_metrics
     from gpuplan.planner.service.run_epoch import RunContext
-    from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore, policy_reader
+    from gpuplan.planner.service.run_files import HostFacts, LastReadPolicy, PlanStore, policy_reader
     from gpuplan.planner.service.shutdown import stop_on_signals
     from gpuplan.planner.sources.files import load_snapshot
 
