@@ -28,7 +28,7 @@ from gpuplan.planner.simulate.replay import replay
 from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.scorecard import UNFAIR
 from gpuplan.planner.simulate.trace import Physics, make_trace
-from gpuplan.planner.sources.starter import starter_texts
+from gpuplan.planner.sources.files import starter_texts
 from gpuplan.planner.sources.traces.arrivals import Arrival
 
 if TYPE_CHECKING:

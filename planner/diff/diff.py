@@ -21,7 +21,7 @@ from gpuplan.models.plan.diff import (
 from gpuplan.models.plan.plan import NodeChange, Plan
 from gpuplan.models.queue import ALL_MODELS, Queue, is_gpu_model, queue_limits, quota_resources, resource_name
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.analysis.effects import cluster_after, nodes_touched
+from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
@@ -45,7 +45,6 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     fingerprint = survey_damage(live.canonical()).sound.fingerprint() if live else None
     live = with_expected_gpus(live, plan) if live else None
     sound = survey_damage(live.canonical()).sound if live else None
-    after = cluster_after(plan.snapshot, plan.target)
     changes = PlanChanges(plan.snapshot, plan.target)
     return Diff(
         plan_id=plan.plan_id,
@@ -63,13 +62,13 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         unchanged=len(plan.snapshot.running_placements)
         - sum(change.before is not None for change in changes.jobs),
         waiting=sum(isinstance(action, Wait) for action in plan.actions),
-        nodes=_nodes(plan, changes, after),
+        nodes=_nodes(plan, changes),
         layouts=tuple(
             LayoutDiff(node=change.node, gpu=change.gpu, before=change.before, after=change.after)
             for change in changes.layouts
         ),
         queues=_queues(plan),
-        gpu_models=_gpu_models(plan, after),
+        gpu_models=_gpu_models(plan, changes.cluster),
         promises=promise_diffs(plan, sound),
         live=fingerprint,
         drift=drift_items(plan, sound) if sound else (),
@@ -78,7 +77,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     )
 
 
-def _nodes(plan: Plan, changes: PlanChanges, cluster: Cluster) -> tuple[NodeDiff, ...]:
+def _nodes(plan: Plan, changes: PlanChanges) -> tuple[NodeDiff, ...]:
     snapshot = plan.snapshot
     arriving: dict[str, set[str]] = defaultdict(set)
     leaving: dict[str, set[str]] = defaultdict(set)
@@ -90,7 +89,7 @@ def _nodes(plan: Plan, changes: PlanChanges, cluster: Cluster) -> tuple[NodeDiff
     touched = arriving.keys() | leaving.keys() | changes.added.keys() | set(changes.removed)
     touched |= {layout.node for layout in changes.layouts}
     old = {name: node for name, node in snapshot.cluster.node_by_name.items() if name in touched}
-    new = {name: node for name, node in cluster.node_by_name.items() if name in touched}
+    new = {name: node for name, node in changes.cluster.node_by_name.items() if name in touched}
     before = free_resources_by_node(old.values(), snapshot.running_placements, snapshot=snapshot)
     after = free_resources_by_node(new.values(), plan.placements, snapshot=snapshot)
     return tuple(

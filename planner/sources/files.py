@@ -1,6 +1,6 @@
 """
 gpuplan's own files: read snapshots (directory, file or standard input), policies and new jobs, write
-snapshots as text or as folders.
+snapshots as text or as folders, and starters.
 
 Reading collects the problems of all files, each with file and line, before it raises.
 """
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
+import shutil
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
+from gpuplan.models.errors import BadInputError, InputProblem, PlannerError, Suggestions
 from gpuplan.models.job import Job
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.io.atomic_write import write_atomically
+from gpuplan.planner.io.atomic_write import sync_directory, write_atomically
 from gpuplan.planner.sources.documents.build_snapshot import (
     AnyNoun,
     assemble,
@@ -375,3 +378,48 @@ class JobBatch(Noun):
     """Waiting jobs that are new to a cluster."""
 
     jobs: tuple[Job, ...] = Field(min_length=1)
+
+
+# Starters: small scenarios with cluster, queues, jobs and an explained policy, as files to edit.
+
+
+STARTERS: Final = ("training", "inference", "research", "batch")
+"""Kinds of clusters with a starter."""
+
+
+def write_starter(folder: Path, kind: str) -> list[Path]:
+    """
+    Write one of `STARTERS` into a new folder in one step, and return the files.
+
+    Raises
+    ------
+    PlannerError
+        The folder exists already, or cannot be made.
+    """
+    texts = starter_texts(kind)
+    target = folder.resolve()
+    if target.exists():
+        raise PlannerError(f"{folder} is there already.\nGive the name of a new folder.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        draft.mkdir()
+        try:
+            for name, text in texts.items():
+                write_atomically(draft / name, text)
+            draft.rename(target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise PlannerError(
+            f"{folder} cannot be made: {error.strerror}.\nGive the name of a new folder."
+        ) from None
+    return [folder / name for name in texts]
+
+
+def starter_texts(kind: str) -> dict[str, str]:
+    """The files of one of `STARTERS` by name."""
+    root = resources.files("gpuplan.planner") / "starters"
+    files = [file for part in ("common", kind) for file in (root / part).iterdir()]
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)}

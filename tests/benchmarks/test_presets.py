@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.presets import LOADS, preset, tables
-from gpuplan.planner.sources.starter import STARTERS
+from gpuplan.planner.sources.files import STARTERS
 
 
 def test_each_starter_has_a_load():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
-# As `STARTERS` of planner/sources/starter.py, which is imported when the command runs.
+# As `STARTERS` of planner/sources/files.py, which is imported when the command runs.
 _STARTERS = ("training", "inference", "research", "batch")
 
 
@@ -46,7 +46,7 @@ def init_command(folder: Path, kind: str) -> None:
 
     NAME is a new folder, `demo` by default: five nodes, two queues, a few jobs, and a policy to edit.
     """
-    from gpuplan.planner.sources.starter import write_starter
+    from gpuplan.planner.sources.files import write_starter
 
     written = write_starter(folder, kind)
     say(f"Wrote {', '.join(path.name for path in written)} to {folder}.", err=True)

@@ -14,7 +14,6 @@ from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.plan import NodeChange, Plan
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.text_format import format_cpus, format_gpus, format_milli
 
@@ -233,7 +232,7 @@ def node_pictures(plan: Plan) -> list[NodePicture]:
     """Every node that exists before or after the plan, by name."""
     changes = PlanChanges(plan.snapshot, plan.target)
     old = plan.snapshot.cluster.node_by_name
-    new = cluster_after(plan.snapshot, plan.target).node_by_name
+    new = changes.cluster.node_by_name
     tenants: dict[str, list[DrawnReplica]] = defaultdict(list)
     for tenant in _tenants(plan, changes):
         tenants[tenant.replica.node].append(tenant)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuplan.planner.cli.commands.documents import init_command
-from gpuplan.planner.sources.starter import STARTERS
+from gpuplan.planner.sources.files import STARTERS
 
 
 @pytest.mark.parametrize("kind", STARTERS)
