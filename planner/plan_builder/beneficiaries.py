@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuplan.models.cluster import Rack, RackPower, rack_of
 from gpuplan.models.queue import (
@@ -24,10 +24,13 @@ from gpuplan.planner.plan_builder.step_order import JobStep, LayoutStep, Step
 from gpuplan.planner.text_format import format_quota, quota_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gpuplan.models.placement import Replica
     from gpuplan.planner.analysis.job_changes import JobChange, PlanChanges
+
+
+_Key = TypeVar("_Key")
 
 
 class Beneficiaries:
@@ -35,6 +38,7 @@ class Beneficiaries:
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = {step.id: step for step in steps}
+        self._of_jobs = [step for step in self._steps.values() if isinstance(step, JobStep)]
 
     def jobs_taking_over(self, step: JobStep) -> tuple[str, ...]:
         """
@@ -75,46 +79,27 @@ class Beneficiaries:
     @cached_property
     def _served(self) -> dict[str, set[str]]:
         """Jobs with a step that depends on another step, by the id of that other step."""
-        served: dict[str, set[str]] = defaultdict(set)
-        for step in self._steps.values():
-            if isinstance(step, JobStep):
-                for id_ in step.places_of:
-                    served[id_].add(step.change.job.name)
-        return served
+        return self._jobs_by(lambda step: step.places_of)
 
     @cached_property
     def _coming(self) -> dict[tuple[str, int], set[str]]:
         """Jobs that take MIG instances, by node and GPU."""
-        coming: dict[tuple[str, int], set[str]] = defaultdict(set)
-        for step in self._steps.values():
-            if isinstance(step, JobStep):
-                for replica in step.change.arriving:
-                    for held in replica.mig_slices:
-                        coming[replica.node, held.index].add(step.change.job.name)
-        return coming
+        return self._jobs_by(
+            lambda step: [
+                (replica.node, held.index) for replica in step.change.arriving for held in replica.mig_slices
+            ]
+        )
 
     @cached_property
     def _followed(self) -> dict[str, set[str]]:
         """Jobs that released resources for a step, by the id of the step that takes them."""
-        return {
-            step.id: names
-            for step in self._steps.values()
-            if isinstance(step, JobStep) and (names := self._released_before(step))
-        }
+        return {step.id: names for step in self._of_jobs if (names := self._released_before(step))}
 
     @cached_property
     def _followers(self) -> dict[str, set[str]]:
         """Jobs that take the resources of a step, by the id of the step that releases them."""
-        step_of = {
-            step.change.job.name: step.id for step in self._steps.values() if isinstance(step, JobStep)
-        }
-        followers: dict[str, set[str]] = defaultdict(set)
-        for id_, names in self._followed.items():
-            taker = self._steps[id_]
-            if isinstance(taker, JobStep):
-                for name in names:
-                    followers[step_of[name]].add(taker.change.job.name)
-        return dict(followers)
+        step_of = {step.change.job.name: step.id for step in self._of_jobs}
+        return self._jobs_by(lambda step: [step_of[name] for name in self._followed.get(step.id, ())])
 
     def _released_before(self, step: JobStep | LayoutStep) -> set[str]:
         """Jobs that released the resources that a step takes."""
@@ -132,21 +117,19 @@ class Beneficiaries:
 
     @cached_property
     def _arriving(self) -> dict[str, set[str]]:
-        arriving: dict[str, set[str]] = defaultdict(set)
-        for step in self._steps.values():
-            if isinstance(step, JobStep):
-                for node in step.change.nodes_taken:
-                    arriving[node].add(step.change.job.name)
-        return arriving
+        return self._jobs_by(lambda step: step.change.nodes_taken)
 
     @cached_property
     def _leaving(self) -> dict[str, set[str]]:
-        leaving: dict[str, set[str]] = defaultdict(set)
-        for step in self._steps.values():
-            if isinstance(step, JobStep):
-                for node in step.change.nodes_left:
-                    leaving[node].add(step.change.job.name)
-        return leaving
+        return self._jobs_by(lambda step: step.change.nodes_left)
+
+    def _jobs_by(self, keys: Callable[[JobStep], Iterable[_Key]]) -> dict[_Key, set[str]]:
+        """Jobs by each of the keys that their steps have."""
+        found: dict[_Key, set[str]] = defaultdict(set)
+        for step in self._of_jobs:
+            for key in keys(step):
+                found[key].add(step.change.job.name)
+        return dict(found)
 
 
 # Quota or rack power that a job releases for jobs that start at other places.
