@@ -51,22 +51,10 @@ class QuotaAnswer:
 
 
 class QuotaHeadroom:
-    """Limits of a queue tree, and their usage by given placements."""
+    """Limits of a queue tree, and their usage."""
 
-    def __init__(
-        self, snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
-    ) -> None:
-        self.set(snapshot.queues, usage_by_queue(snapshot, placements, added=added))
-
-    @classmethod
-    def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaHeadroom:
-        """Build it from usage by queue and resource, held by the queue's own jobs."""
-        room = cls.__new__(cls)
-        room.set(queues, own)
-        return room
-
-    def set(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
-        """Set the limits of these queues and the usage of their jobs."""
+    def __init__(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
+        """Take the limits of these queues; `own` is what their own jobs hold, as `usage_by_queue`."""
         self._limits = {resource: queue_limits(queues, resource) for resource in quota_resources(queues)}
         self._usage = {
             resource: limits.usage(usage_of_resource(own, resource))

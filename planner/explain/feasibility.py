@@ -267,7 +267,7 @@ class QuotaBySlot:
             model = next(iter(models)) if len(models) == 1 else ""
             asked = other.request.quota.times(other.gang.minimum)
             own[other.queue].update(dict(zip((model, *NOT_OF_GPUS), asked, strict=True)))
-        return QuotaHeadroom.holding(question.queues, own)
+        return QuotaHeadroom(question.queues, own)
 
 
 def _models(job: Job, nodes: Iterable[Node]) -> frozenset[str]:

@@ -222,4 +222,4 @@ class ReleasedResources:
 
     @cached_property
     def _room(self) -> QuotaHeadroom:
-        return QuotaHeadroom.holding(self.changes.snapshot.queues, self.changes.allocations_after.usage)
+        return QuotaHeadroom(self.changes.snapshot.queues, self.changes.allocations_after.usage)

@@ -16,7 +16,7 @@ from gpuplan.models.queue import queue_and_below
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.power_use import PowerUse
 from gpuplan.planner.analysis.projected_schedule import Prerequisites
-from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.time_messages import until_done, window_text
 
@@ -178,7 +178,7 @@ class PromiseDelays:
             return ""
         model = self._future.gpu_model(job, job.promise.replicas)
         needed = quota_of_all(job.promise.replicas)
-        room = QuotaHeadroom(self._future.snapshot, self._future.target.placements)
+        room = QuotaHeadroom(self._future.snapshot.queues, {})
         found = room.alone(job.queue, needed, (model,) if model else ()).shortage
         return f"queue {found.queue} may no longer hold that much" if found else ""
 
@@ -252,7 +252,8 @@ class PromiseDelayRoom:
         model = self._future.gpu_model(job, replicas)
         needed = quota_of_all(replicas)
         around = (stay.placement for stay in stays)
-        room = QuotaHeadroom(self._future.snapshot, around, added=self._future.target.added)
+        usage = usage_by_queue(self._future.snapshot, around, added=self._future.target.added)
+        room = QuotaHeadroom(self._future.snapshot.queues, usage)
         found = room.now(job.queue, needed, (model,) if model else ()).shortage
         return found.queue if found else None
 

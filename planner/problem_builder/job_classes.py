@@ -78,7 +78,7 @@ class Classifier:
         self._timing = timing
         self._readiness = readiness
         self._promises = PromiseConstraints(snapshot, policy, timing, sites)
-        self._room = QuotaHeadroom.holding(snapshot.queues, {})
+        self._room = QuotaHeadroom(snapshot.queues, {})
         self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
 
     def starts(self, waiting: Iterable[JobCandidate]) -> list[JobClass]:

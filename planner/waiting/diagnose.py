@@ -122,7 +122,7 @@ class _Examiner:
         self._matcher = EligibilityIndex(nodes, waiting, new)
         self._free = ClusterFreeCapacity(places, changes.allocations_after)
         self._empty = EmptyNodes(nodes, MigCapacity((), policy.mig, changes.switched))
-        self._room = QuotaHeadroom.holding(snapshot.queues, changes.allocations_after.usage)
+        self._room = QuotaHeadroom(snapshot.queues, changes.allocations_after.usage)
         self._barriers = BlockedNodes(changes, policy)
         self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
         self._budgets = BudgetBlocks(snapshot, policy, target)

@@ -175,7 +175,7 @@ class FutureHolds:
     def room(self, slot: int) -> QuotaHeadroom:
         """Return usage and limits of the queues in a slot."""
         if slot not in self._rooms:
-            self._rooms[slot] = QuotaHeadroom.holding(self._future.snapshot.queues, self.usage(slot))
+            self._rooms[slot] = QuotaHeadroom(self._future.snapshot.queues, self.usage(slot))
         return self._rooms[slot]
 
     def places(self, nodes: Iterable[Node], need: int, until: int) -> int:

@@ -13,7 +13,7 @@ from gpuplan.models.eligibility.free_resources import free_resources_by_node
 from gpuplan.models.plan.reason import Reason
 from gpuplan.models.units import Count, Name
 from gpuplan.planner.analysis.power_use import PowerUse
-from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.text_format import gang_size
 from gpuplan.planner.waiting.eligible_nodes import EligibilityIndex, avoided_nodes, domain_of
@@ -155,7 +155,7 @@ def count_upper_bound(snapshot: Snapshot, policy: Policy, job: Job, most: int) -
     avoided = avoided_nodes(job, nodes, running)
     nodes = [node for node in nodes if node.name not in avoided]
     replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
-    rooms = QuotaHeadroom(snapshot, snapshot.running_placements)
+    rooms = QuotaHeadroom(snapshot.queues, usage_by_queue(snapshot, snapshot.running_placements))
     each = job.request.quota.times(job.gang.minimum)
 
     def within(models: tuple[str, ...], copies: int) -> bool:

@@ -28,8 +28,10 @@ def test_mig_instances_count_by_their_compute_slices():
 
 
 def test_what_stands_on_new_nodes_takes_room():
-    without = QuotaHeadroom(WORLD, PLACED).now("q", QuotaAmounts(1000), ["T4"])
-    room = QuotaHeadroom(WORLD, PLACED, added=[NEW]).now("q", QuotaAmounts(1000), ["T4"])
+    without = QuotaHeadroom(WORLD.queues, usage_by_queue(WORLD, PLACED)).now("q", QuotaAmounts(1000), ["T4"])
+    room = QuotaHeadroom(WORLD.queues, usage_by_queue(WORLD, PLACED, added=[NEW])).now(
+        "q", QuotaAmounts(1000), ["T4"]
+    )
 
     assert without.shortage is None
     assert (room.shortage.used, room.shortage.limit) == (3000, 3000)
@@ -39,7 +41,7 @@ def test_jobs_without_gpus_count_for_cpu_cores_and_memory():
     runs = build.job("c", cpus=2, memory_gib=1, at=[build.replica("n0", cpus=2, memory_gib=1)])
     queue = build.queue("q", nominal=0, cpus=3, memory=2048)
     world = build.snapshot(jobs=[runs], queues=[queue])
-    room = QuotaHeadroom(world, world.running_placements)
+    room = QuotaHeadroom(world.queues, usage_by_queue(world, world.running_placements))
 
     assert usage_by_queue(world, world.running_placements) == {"q": {CPUS: 2000, MEMORY: 1024}}
     assert room.now("q", QuotaAmounts(0, 1000, 1024), []).shortage is None
