@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.dependency import FinishedJob, JobOutcome
+from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.gang import Gang
 from gpuplan.models.timing.durations import DIGITS
 from gpuplan.models.units import MILLI
@@ -14,6 +14,7 @@ from gpuplan.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuplan.models.dependency import FinishedJob
     from gpuplan.models.job import Job
     from gpuplan.models.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from gpuplan.models.errors import BadInputError, InputProblem, Suggestions, require_known
+from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
 from gpuplan.planner.explain.job import explain
 from gpuplan.planner.explain.node import explain_node
 from gpuplan.planner.explain.queue import explain_queue
@@ -66,8 +66,10 @@ def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
     prefix, _, rest = name.partition("/")
     for kind in _KINDS:
         if prefix == kind and rest:
-            require_known(kind, [rest], known[kind], source)
-            return kind, rest
+            if rest in known[kind]:
+                return kind, rest
+            hint = Suggestions().hint(rest, known[kind])
+            raise BadInputError((InputProblem(source, f"no {kind} has the name {rest!r}.{hint}"),))
     hint = Suggestions().hint(name, sorted({each for names in known.values() for each in names}))
     message = f"no job, queue or node has the name {name!r}.{hint}"
     raise BadInputError((InputProblem(source, message),))
