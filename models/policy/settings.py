@@ -1,4 +1,4 @@
-"""Groups of settings of a policy: its objective, how far it looks ahead, and how it is applied."""
+"""Groups of settings of a policy: objective, horizon, how it is applied, and disruption budgets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """
 Warnings: valid input that is probably a mistake.
 
-A plan can still be made: such jobs wait, such quotas have no effect.
+A plan can still be made: such jobs wait, such quotas have no effect. Running jobs that could do with less, by
+what was measured, are told too.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
     from gpuplan.models.snapshot import Snapshot
 
-
-if TYPE_CHECKING:
     _Ints: TypeAlias = NDArray[np.int64]
 
 Usage: TypeAlias = "dict[str, Counter[str]]"

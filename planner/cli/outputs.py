@@ -1,4 +1,4 @@
-"""Output files of commands: a command refuses to overwrite its own inputs and its other outputs."""
+"""Output of commands: files, of which none overwrites an input or another one, and what is printed."""
 
 from __future__ import annotations
 

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
+
+    ReadTelemetry: TypeAlias = Callable[[str, datetime], Telemetry]
+    """Asks the Prometheus at a URL what GPUs did up to an instant."""
 
 
 class LastReadPolicy:
@@ -160,16 +165,6 @@ class PlanStore:
 
 # Facts of hosts in a run: files that they write of their GPUs, and telemetry, read in each epoch.
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
-
-    ReadTelemetry: TypeAlias = Callable[[str, datetime], Telemetry]
-    """Asks the Prometheus at a URL what GPUs did up to an instant."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_GAP: Final = timedelta(minutes=10)

@@ -23,23 +23,16 @@ from gpuplan.planner.problem_builder.quotas import (
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
-    from gpuplan.models.cluster import Level, Node
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Level, Node, NodeGpus
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.policy.policy import Policy
     from gpuplan.planner.analysis.job_changes import PlanChanges
     from gpuplan.planner.waiting.mig_capacity import MigCapacity
-
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from gpuplan.models.cluster import Node, NodeGpus
-    from gpuplan.models.job import Job
 
     Ints: TypeAlias = NDArray[np.int64]
 

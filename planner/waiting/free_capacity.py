@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.allocations import Allocations
 
-
-if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 # Each name contains a space, so that it differs from all names of countable resources.

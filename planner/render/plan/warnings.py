@@ -1,4 +1,4 @@
-"""Warnings of a plan as lines: the damage that it found, and the obligations that it does not meet yet."""
+"""Warnings of a plan as lines: damage, obligations that it does not meet yet, and what a rollback leaves."""
 
 from __future__ import annotations
 

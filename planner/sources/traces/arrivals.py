@@ -2,7 +2,7 @@
 Arrivals: jobs that are submitted one after the other, each with its true duration.
 
 They come from a trace, or are drawn from a workload profile. The simulation decides which durations the
-planner is given.
+planner is given. Outages of nodes over the same time are read here too.
 """
 
 from __future__ import annotations
