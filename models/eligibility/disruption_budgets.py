@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.policy.settings import BudgetUnit, DisruptionBudget, portion_of
+from gpuplan.models.queue import queue_and_below
 from gpuplan.models.timing.progress import working_since
 
 if TYPE_CHECKING:
@@ -71,18 +72,11 @@ def was_interrupted(job: Job) -> bool:
 
 
 def _group(snapshot: Snapshot, budget: DisruptionBudget) -> list[Job]:
-    below = _with_queues_below(snapshot, budget.queue) if budget.queue is not None else None
+    below = None if budget.queue is None else set(queue_and_below(budget.queue, snapshot.child_queues))
     labels = budget.labels.items()
     return [
         job for job in snapshot.jobs if (below is None or job.queue in below) and labels <= job.labels.items()
     ]
-
-
-def _with_queues_below(snapshot: Snapshot, top: str) -> set[str]:
-    found = {top}
-    while more := {queue.name for queue in snapshot.queues if queue.parent in found} - found:
-        found |= more
-    return found
 
 
 def _state(

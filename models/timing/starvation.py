@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from gpuplan.models.queue import amount_index, is_gpu_model, queue_limits, quota_resources
+from gpuplan.models.queue import amount_index, is_gpu_model, queue_and_above, queue_limits, quota_resources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
@@ -205,11 +205,9 @@ class _Usage:
             own[job.queue] = own.get(job.queue, 0) + needed[amount_index(resource)]
             limits = queue_limits(self._snapshot.queues, resource)
             used = limits.usage(own)
-            name: str | None = job.queue
-            while name is not None:
+            for name in queue_and_above(job.queue, limits.parent):
                 if (limit := limits.limit[name]) is not None and used[name] > limit:
                     return False
-                name = limits.parent[name]
         return True
 
     def _of(self, resource: str) -> dict[str, int]:

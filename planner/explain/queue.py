@@ -12,7 +12,6 @@ from gpuplan.models.base import Noun
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.queue import (
-    ALL_MODELS,
     Queue,
     Quota,
     QuotaResource,
@@ -27,7 +26,7 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.verify_trial import TrialVerifier
-from gpuplan.planner.problem_builder.quotas import Reclaiming, min_requested_gpu_milli, queue_and_model_of
+from gpuplan.planner.problem_builder.quotas import Reclaiming, guaranteed_demand, queue_and_model_of
 from gpuplan.planner.text_format import (
     format_count,
     quota_number,
@@ -216,12 +215,7 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
     """Unmet part of a guarantee; demand is what running jobs hold plus what waiting jobs could hold."""
     if quota is None or quota.guarantee is None:
         return 0
-    asked = sum(
-        job.request.total_gpu_milli * job.gang.maximum
-        for job in waiting
-        if not job.withheld and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
-        if min_requested_gpu_milli(job) <= quota.guarantee
-    )
+    asked = sum(guaranteed_demand(job, resource, quota.guarantee) for job in waiting)
     return max(0, min(quota.guarantee, held + asked) - held)
 
 

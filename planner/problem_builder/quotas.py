@@ -320,6 +320,14 @@ def min_requested_gpu_milli(job: Job) -> int:
     return job.request.total_gpu_milli * job.gang.minimum
 
 
+def guaranteed_demand(job: Job, resource: str, amount: int) -> int:
+    """Most thousandths of GPUs that a waiting job asks of a guarantee of this amount, if it can use it."""
+    usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+    if not usable or job.withheld or min_requested_gpu_milli(job) > amount:
+        return 0
+    return job.request.total_gpu_milli * job.gang.maximum
+
+
 def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
     """Queue and GPU model of a running job; the first of several models, as no plan disturbs such a job."""
     nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()

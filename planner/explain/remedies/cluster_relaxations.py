@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.cluster import NodePool, rack_of, rack_path
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import ActionKind
-from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, resource_name
+from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, queue_and_above, resource_name
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
@@ -66,8 +66,7 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
     by_name = {queue.name: queue for queue in question.queues}
     levers: list[Relaxation] = []
     lifting: list[Relaxation] = []
-    name: str | None = question.job.queue
-    while name is not None:
+    for name in queue_and_above(question.job.queue, question.plan.snapshot.parent_queues):
         queue = by_name[name]
         for resource in queue.limited:
             needed = sum(
@@ -83,7 +82,6 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> list[Relaxation]:
             if ground.is_within_quota(lever.apply(question, lever.most)):
                 in_the_way = short is not None and short.queue == name
                 lifting.insert(0 if in_the_way else len(lifting), lever)
-        name = queue.parent
     return lifting[:1] or levers
 
 

@@ -14,6 +14,7 @@ from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
 from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.problem_builder.quotas import guaranteed_demand
 from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_jobs, join_with_and
@@ -121,10 +122,8 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: 
     """Usage of jobs directly in each queue, plus the demand of waiting jobs that fit within `amount`."""
     demand = Counter(held)
     for job in snapshot.jobs:
-        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        fits = job.request.total_gpu_milli * job.gang.minimum <= amount
-        if job.running is None and not job.withheld and usable and fits:
-            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+        if job.running is None:
+            demand[job.queue] += guaranteed_demand(job, resource, amount)
     return demand
 
 
