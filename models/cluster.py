@@ -165,7 +165,7 @@ class Node(Noun):
     ready: bool = True
     """False: the node is down, and no job can run here."""
     state_reason: Label = Field(default="", exclude_if=not_)
-    """Why it is cordoned, to be drained or down, in the words of its operators; empty if they gave no reason."""
+    """Why it is cordoned, to be drained or down, as its operators say; empty if they gave no reason."""
     ready_at: Timestamp | None = None
     """Time at which a node that is being provisioned becomes ready: jobs started here run from then on."""
     power_cap_watts: Count = 0

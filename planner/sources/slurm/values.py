@@ -74,7 +74,7 @@ def number(value: object) -> int | None:
 
 
 def one_line(value: object) -> str:
-    """
+    r"""
     Free text as snapshots keep it: one line of printable characters, of limited length.
 
     >>> one_line("fans\tfail\n  again"), one_line(None)
