@@ -24,7 +24,7 @@ from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
 from tests.support.harness.private_slurm import CLOUD, NODES
-from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol
+from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol, kills
 from tests.support.harness.slurm_plans import (
     EVERYTHING,
     GANG,
@@ -38,7 +38,7 @@ from tests.support.harness.slurm_plans import (
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-COMMANDS = range(1, 17, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
+COMMANDS = 16
 """Changing commands of one preemption and one start, and of two locks: of the check and of the apply."""
 COUNTS_SIGNALS = 'trap "echo signal >> {log}" USR1; while true; do sleep 0.2; done'
 
@@ -343,8 +343,7 @@ def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
     assert slurm.states()[stays][0] == "RUNNING"
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("which", COMMANDS)
+@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=4))
 def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
     small = slurm.submit(*WHOLE_NODE)
     cluster = SlurmCluster()
