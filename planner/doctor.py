@@ -23,7 +23,7 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.formulation.rows import Formulation, row
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.executors.slurm.cluster_lock import ClusterLock
-from gpuplan.planner.executors.slurm.commands import NO_RIGHTS, call, cluster_identity
+from gpuplan.planner.executors.slurm.commands import call, cluster_identity
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.io.search_log import library_of
 from gpuplan.planner.sources.slurm.slurm import read_slurm_live
@@ -57,6 +57,9 @@ _SLURM_TRIED: Final = ((22, 5), (26, 5))
 """Oldest and newest version of Slurm that was read."""
 _NO_CLUSTER: Final = "configuration source"
 """In what Slurm's commands say where no cluster is configured."""
+_MAY_NOT: Final = re.compile(r"permission denied|invalid user id", re.IGNORECASE)
+_NO_RESERVATION: Final = "reservation is invalid"
+"""What Slurm says of the deletion of a reservation that is not there, to other users and to operators."""
 
 _NVML: Final = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
 
@@ -165,7 +168,7 @@ def _reading(subject: str, read: Callable[[], SlurmReading]) -> DoctorCheck:
 
 
 def _rights() -> DoctorCheck:
-    """Whether Slurm lets this user change reservations: it refuses to delete one that nobody made."""
+    """Whether Slurm lets this user change reservations: it refuses to delete one that is not there."""
     subject, name = "Slurm rights", f"gpuplan_doctor_{secrets.token_hex(8)}"
     try:
         call("scontrol", "delete", f"ReservationName={name}")
@@ -173,13 +176,13 @@ def _rights() -> DoctorCheck:
         said = str(error)
     else:
         said = ""
-    if NO_RIGHTS.search(said):
+    if _MAY_NOT.search(said):
         advice = (
             "apply and run --apply need an operator: with accounts, `sacctmgr modify user NAME set "
             "adminlevel=Operator`; without, root or SlurmUser."
         )
         return DoctorCheck(subject, works=None, detail="may read and plan, not apply", advice=advice)
-    if said and "invalid" not in said.lower():
+    if _NO_RESERVATION not in said:
         return _failed(subject, said, "Try `scontrol show reservation` by hand.")
     return DoctorCheck(subject, works=True, detail="an operator, as apply needs")
 

@@ -18,10 +18,10 @@ from gpuplan.planner.cli.outputs import json_option, show_json
 @json_option
 def doctor_command(*, url: str, as_json: bool) -> None:
     """
-    Check the installation: versions, solvers, NVML, and Slurm where its commands are.
+    Check the installation: versions, solvers, NVML, Slurm.
 
-    Of Slurm: the commands and their version, the cluster, whether it can be read, whether this user may apply
-    plans, and whether another apply holds the lock. Nothing is changed.
+    Of Slurm, where its commands are: the cluster and its version, whether it can be read, whether this user
+    may apply plans, and whether another apply holds the lock. Nothing is changed.
 
     Ends with 1 if a check fails, even for a solver that no plan would use. A missing optional part is no
     failure.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TIMEOUT: Final = 30
 """Seconds for one command; a busy controller may take ten."""
 
-NO_RIGHTS: Final = re.compile(r"permission denied|creating the reservation: Invalid user id", re.IGNORECASE)
+_NO_RIGHTS: Final = re.compile(r"permission denied|creating the reservation: Invalid user id", re.IGNORECASE)
 """What Slurm says to a user without rights; tried on 22.05 and 24.11."""
 _NO_ANSWER: Final = re.compile(
     r"unable to contact|timed out|connection (refused|reset)|communication|zero bytes|unexpected message",
@@ -160,7 +160,7 @@ def call(*command: str) -> str:
     said = " ".join(done.stderr.decode(errors="replace").split()) or f"exit code {done.returncode}"
     if _NO_ANSWER.search(said):
         raise UnreachableError(f"`{command[0]}`: {said}")
-    rights = " Expected an operator of Slurm." if NO_RIGHTS.search(said) else ""
+    rights = " Expected an operator of Slurm." if _NO_RIGHTS.search(said) else ""
     raise ExecutionError(f"`{' '.join(command[:2])}` was refused: {said}.{rights}")
 
 

@@ -17,6 +17,7 @@ from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.doctor import check_slurm
 from gpuplan.planner.executors.interface import ActionPhase, ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
@@ -236,10 +237,14 @@ def test_a_user_without_rights_may_check_a_plan_and_not_apply_it(slurm, tmp_path
     with monkeypatch.context() as without_rights:
         without_rights.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         assert len(check_plan(plan, SlurmCluster(), log, resume=False).left) == 1
+        assert {each.subject: each.works for each in check_slurm()}["Slurm rights"] is None
         with pytest.raises(ExecutionError, match="Expected an operator of Slurm"):
             applied(plan, SlurmCluster(), tmp_path)
-    with SlurmCluster().exclusively(), pytest.raises(LockedError):
-        check_plan(plan, SlurmCluster(), log, resume=False)
+    assert all(each.works for each in check_slurm())
+    with SlurmCluster().exclusively():
+        assert {each.subject: each.works for each in check_slurm()}["Slurm lock"] is None
+        with pytest.raises(LockedError):
+            check_plan(plan, SlurmCluster(), log, resume=False)
     assert slurm.states()["1"][0] == "PENDING"
 
 
