@@ -12,7 +12,7 @@ from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOut
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.render.style import Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_milli, join_first_names, join_jobs, join_with_and

@@ -18,12 +18,12 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
 from gpuplan.models.policy.settings import OnFailure
 from gpuplan.planner.action_labels import action_label
-from gpuplan.planner.apply.apply_view import ApplyView
-from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
-from gpuplan.planner.apply.group_start import GroupStart, GroupStarts
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.apply.steps.apply_view import ApplyView
+from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.apply.steps.group_start import GroupStart, GroupStarts
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.text_format import format_duration
