@@ -164,6 +164,8 @@ class Node(Noun):
     """True: no job may start here, and running jobs should leave."""
     ready: bool = True
     """False: the node is down, and no job can run here."""
+    state_reason: Label = Field(default="", exclude_if=not_)
+    """Why it is cordoned, to be drained or down, as its operators say; empty if they gave no reason."""
     ready_at: Timestamp | None = None
     """Time at which a node that is being provisioned becomes ready: jobs started here run from then on."""
     power_cap_watts: Count = 0
@@ -196,7 +198,7 @@ class Node(Noun):
             new = {"uuid": "", "healthy": True, "fault": ""}
             details = tuple(gpu.model_copy(update=new) for gpu in gpus.details)
             gpus = gpus.model_copy(update={"details": details})
-        usable = {"cordoned": False, "drain": False, "ready": True, "ready_at": None}
+        usable = {"cordoned": False, "drain": False, "ready": True, "state_reason": "", "ready_at": None}
         return self.model_copy(update={"gpus": gpus, "nvlink_island": "", **usable})
 
     def domain(self, level: Level) -> tuple[str, ...] | None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
-from gpuplan.planner.apply.apply_loop import ApplyLoop
 from gpuplan.planner.apply.interrupted import close_interrupted
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import (
@@ -33,6 +32,7 @@ from gpuplan.planner.apply.standing import (
     require_applicable,
     snapshot_for,
 )
+from gpuplan.planner.apply.steps.apply_loop import ApplyLoop
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:

@@ -209,10 +209,11 @@ def unschedulable_drift(name: str, node: Node | None) -> DriftItem:
     """Drift of a node that takes no jobs: it is gone, down, cordoned or to be drained."""
     if node is None:
         return DriftItem(f"node {name}", "is gone", "a node that is ready", "no such node")
+    why = f" ({node.state_reason})" if node.state_reason else ""
     if not node.ready:
-        return DriftItem(f"node {name}", "is down", "ready", "not ready")
+        return DriftItem(f"node {name}", "is down", "ready", f"not ready{why}")
     if node.cordoned:
-        return DriftItem(f"node {name}", "was cordoned", "not cordoned", "cordoned")
+        return DriftItem(f"node {name}", "was cordoned", "not cordoned", f"cordoned{why}")
     return DriftItem(f"node {name}", "is to be drained", "nothing to drain it", "drain set")
 
 

@@ -38,7 +38,6 @@ from gpuplan.planner.analysis.effects import (
     undo_node_action,
 )
 from gpuplan.planner.analysis.unpinned import with_expected_gpus
-from gpuplan.planner.apply.group_start import starts_in_motion
 from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
@@ -47,6 +46,7 @@ from gpuplan.planner.apply.outcome import (
     unfinished_error,
 )
 from gpuplan.planner.apply.promises import PromiseStep, steps_of
+from gpuplan.planner.apply.steps.group_start import starts_in_motion
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.interface import ActionPhase, Pin, UnreachableError
 from gpuplan.planner.plan_file.plan_file import uid_of

@@ -66,6 +66,8 @@ class ActionProgress:
     """Why the action failed, or what it waits for."""
     retryable: bool = False
     """True if an action that failed may succeed if it is begun again."""
+    due_in: float | None = None
+    """Seconds until the next step is due, which the next look after that does; None if none is due."""
     placement: Placement | None = None
     """Where the job of a landed action really runs, if that is not as planned."""
 

@@ -62,7 +62,9 @@ def notice_step(mark: ActionMark, now: float, grace: float) -> NextStep:
     if mark.step is MarkStage.ASKED or mark.until - now > grace + 1:
         return NextStep(Deed.NOTIFY, ActionProgress(ActionPhase.ASKED))
     if now < mark.until:
-        return waiting(f"it has {mark.until - now:.0f} s to save its work")
+        left = mark.until - now
+        reason = f"it has {left:.0f} s to save its work"
+        return NextStep(Deed.NOTHING, ActionProgress(ActionPhase.UNDER_WAY, reason, due_in=left))
     return under_way(Deed.STOP)
 
 

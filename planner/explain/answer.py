@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from gpuplan.models.errors import BadInputError, InputProblem, Suggestions
-from gpuplan.planner.explain.job import explain
+from gpuplan.planner.explain.job import GIVEN_NAME, explain
 from gpuplan.planner.explain.node import explain_node
 from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.text_format import join_with_and
@@ -40,16 +40,20 @@ def answer(plan: Plan, kind: Kind, name: str, *, source: str) -> AnyExplanation:
 Kind: TypeAlias = Literal["job", "queue", "node"]
 
 _KINDS: Final[tuple[Kind, ...]] = ("job", "queue", "node")
+_MOST_TOLD: Final = 10
 
 
 def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
     """
     Return the kind and the plain name of what a name refers to; `job/x`, `queue/x` and `node/x` fix the kind.
 
+    A job of Slurm is also found by the name that its user gave it.
+
     Raises
     ------
     BadInputError
-        Nothing has the name, or things of several kinds have it; messages name `source` as the plan's origin.
+        Nothing has the name, or things of several kinds or several jobs have it; messages name `source` as
+        the plan's origin.
     """
     known: Mapping[Kind, Collection[str]] = {
         "job": plan.snapshot.job_by_name,
@@ -63,13 +67,27 @@ def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
         choices = " or ".join(f"{kind}/{name}" for kind in found)
         message = f"{name!r} is the name of a {join_with_and(found)}.\n  Say {choices}."
         raise BadInputError((InputProblem(source, message),))
+    if job := _by_given_name(plan, name, source):
+        return "job", job
     prefix, _, rest = name.partition("/")
     for kind in _KINDS:
         if prefix == kind and rest:
             if rest in known[kind]:
                 return kind, rest
+            if kind == "job" and (job := _by_given_name(plan, rest, source)):
+                return kind, job
             hint = Suggestions().hint(rest, known[kind])
             raise BadInputError((InputProblem(source, f"no {kind} has the name {rest!r}.{hint}"),))
     hint = Suggestions().hint(name, sorted({each for names in known.values() for each in names}))
     message = f"no job, queue or node has the name {name!r}.{hint}"
+    raise BadInputError((InputProblem(source, message),))
+
+
+def _by_given_name(plan: Plan, name: str, source: str) -> str | None:
+    """The one job to which its user gave this name; None if there is none."""
+    named = [job.name for job in plan.snapshot.jobs if job.labels.get(GIVEN_NAME) == name]
+    if len(named) <= 1:
+        return named[0] if named else None
+    told = ", ".join(named[:_MOST_TOLD]) + (", …" if len(named) > _MOST_TOLD else "")
+    message = f"{len(named):,} jobs have the name {name!r}: {told}.\n  Say the number of one of them."
     raise BadInputError((InputProblem(source, message),))

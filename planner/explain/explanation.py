@@ -13,7 +13,7 @@ from gpuplan.models.plan.reason import Reason
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import QuotaResource
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
-from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, QuotaMilli, Timestamp
+from gpuplan.models.units import Count, CountedSeconds, Label, Mib, Milli, Name, QuotaMilli, Timestamp
 from gpuplan.models.validation.base import DamageFinding
 
 # Position of a waiting job: the jobs ahead, the jobs that hold what it needs, and its quotas' usage.
@@ -314,6 +314,8 @@ class Explanation(Noun):
     """The instant that the plan is for."""
     job: Name
     """Name of the job."""
+    given_name: Label = Field(default="", exclude_if=lambda value: not value)
+    """Name that its user gave it, if the cluster counts its jobs by number; empty otherwise."""
     queue: Name
     """Queue that it belongs to."""
     user: Name

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
     from gpuplan.planner.waiting.free_capacity import NodeRoom
 
+GIVEN_NAME: Final = "slurm/name"
+"""Label with the name that its user gave to a job which Slurm counts by number."""
+
 
 def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     """
@@ -80,6 +83,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         plan_id=plan.plan_id,
         epoch=plan.epoch,
         job=name,
+        given_name=job.labels.get(GIVEN_NAME, ""),
         queue=job.queue,
         user=job.user,
         priority=job.priority,

@@ -120,6 +120,8 @@ class NodeExplanation(Noun):
     """`8 × H100-80GB`."""
     state: tuple[str, ...]
     """Exceptional states: `cordoned`, `not ready` and similar."""
+    state_reason: str = ""
+    """Why it is cordoned, to be drained or down, as its operators say; empty if they gave no reason."""
     pool: Name | None
     """Pool that it belongs to; None if it is in none."""
     place: str
@@ -161,6 +163,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
         node=name,
         size=node_size(node),
         state=tuple(_state(node, plan, gone=gone)),
+        state_reason=node.state_reason,
         pool=node.pool,
         place="/".join(part for part in (node.region, node.zone, node.rack, node.nvlink_island) if part),
         price_per_hour=node.price_per_hour,

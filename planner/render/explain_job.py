@@ -72,7 +72,8 @@ _OUTLOOKS: Final = {
 
 def explanation_text(found: Explanation, style: Style) -> str:
     """One or more lines per topic of the explanation."""
-    head = f"Job {found.job} {_STATES[found.action]}"
+    name = f"{found.job} ({found.given_name})" if found.given_name else found.job
+    head = f"Job {name} {_STATES[found.action]}"
     lines = explanation_lines(head, found, _entries(found), style, label=_LABEL)
     return "\n".join([*lines, *remedy_lines(found, style)]) + "\n"
 

@@ -71,7 +71,8 @@ def _node_entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
         f"{found.size}, {format_cpus(found.cpu_milli)}, {format_gib(found.memory_mib)}{place}{pool}{price}",
     )
     if found.state:
-        yield "state", ", ".join(found.state)
+        why = f": {found.state_reason}" if found.state_reason else ""
+        yield "state", ", ".join(found.state) + why
     first = True
     for text, same in groupby(found.gpus, key=_gpu):
         indices = [gpu.index for gpu in same]

@@ -177,7 +177,8 @@ class _Finder:
             return
         made = {"name": action.node, "pool": pool.name, "ready_at": None}
         new = pool.template.model_copy(update=made)
-        if new != self._base[action.node].model_copy(update={"ready_at": None, "cordoned": new.cordoned}):
+        as_it_is = {"ready_at": None, "cordoned": new.cordoned, "state_reason": new.state_reason}
+        if new != self._base[action.node].model_copy(update=as_it_is):
             text = f"it differed from the template of pool {pool.name}, as which nodes are added"
             self._stays(action, StaysCode.INCAPABLE, text)
             return

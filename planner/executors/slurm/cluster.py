@@ -88,6 +88,8 @@ class SlurmCluster:
         """True once a snapshot was taken under the present lock: what follows is no first look."""
         self._carried_out = False
         """True if this lock was for more than to find that a plan of which steps are left is refused."""
+        self._job_count = 0
+        """Jobs in the last snapshot; 0 before the first."""
         self._tried: defaultdict[str, frozenset[Deed]] = defaultdict(frozenset)
         """What this process did for each key since the last mark."""
         self._unlanded: set[str] = set()
@@ -135,7 +137,7 @@ class SlurmCluster:
         """The cluster now; jobs that are not handed to gpuplan are held, or stay where they are."""
         self._lock.keep()
         reading = read_slurm_live(managed=True, fenced=fenced_nodes())
-        self._notices = reading.managed
+        self._notices, self._job_count = reading.managed, len(reading.snapshot.jobs)
         self._looked = True
         return reading.snapshot
 
@@ -156,7 +158,7 @@ class SlurmCluster:
         self._lock.keep()
         self._fences.keep()
         kinds = {key: kind_of(key) for key in keys}
-        jobs = _jobs_of(kinds)
+        jobs = _jobs_of(kinds, self._job_count)
         nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
         found = {}
         for key, kind in kinds.items():
@@ -436,12 +438,12 @@ class SlurmCluster:
         return progress_of_node(mark, row)
 
 
-def _jobs_of(kinds: Mapping[str, str]) -> dict[str, JobRow]:
-    """The jobs of the actions of these kinds, by key; all jobs if promises are among them."""
+def _jobs_of(kinds: Mapping[str, str], of: int) -> dict[str, JobRow]:
+    """The jobs of the actions of these kinds, by key, `of` so many; all jobs if promises are among them."""
     if PROMISES in kinds.values():
         return jobs_table()
     subjects = [subject_of(key) for key, kind in kinds.items() if kind not in _OF_NODES]
-    return jobs_table(*subjects) if subjects else {}
+    return jobs_table(*subjects, of=of) if subjects else {}
 
 
 def _mark(row: JobRow | NodeRow | None, key: str) -> Mark | None:

@@ -27,7 +27,7 @@ _TIMEOUT: Final = 30
 """Seconds for one command; a busy controller may take ten."""
 
 _NO_RIGHTS: Final = re.compile(r"permission denied|creating the reservation: Invalid user id", re.IGNORECASE)
-"""What Slurm says to a user without rights; tried on 22.05."""
+"""What Slurm says to a user without rights; tried on 22.05 and 24.11."""
 _NO_ANSWER: Final = re.compile(
     r"unable to contact|timed out|connection (refused|reset)|communication|zero bytes|unexpected message",
     re.IGNORECASE,
@@ -42,6 +42,8 @@ _MOST_BY_ONE: Final = 20
 Jobs that are asked for one by one. With one id squeue gets one record; with several the controller sends all
 that it has, and with 50,000 jobs holds its locks for a second.
 """
+_AS_CHEAP: Final = 1_000
+"""Jobs of which one list of all costs as much as to ask for one job alone: mostly the start of a process."""
 
 _HELD: Final = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?", re.MULTILINE)
 """What a job holds on some of its nodes, all of them alike; Mem is in MiB."""
@@ -167,13 +169,15 @@ def update(thing: str, name: str, **fields: str) -> None:
     call("scontrol", "update", f"{thing}={name}", *(f"{field}={value}" for field, value in fields.items()))
 
 
-def jobs_table(*only: str) -> dict[str, JobRow]:
+def jobs_table(*only: str, of: int = 0) -> dict[str, JobRow]:
     """
-    All jobs, or only some, by the names that snapshots give them; each pending task of an array is one.
+    All jobs, or at least some, by the names that snapshots give them; each pending task of an array is one.
 
-    A job that is not there is left out.
+    A job that is not there is left out. Where there are few jobs, `of` about so many (0 if unknown), one
+    command lists all of them.
     """
-    if 0 < len(only) <= _MOST_BY_ONE:
+    alone = len(only) == 1 or not of or len(only) * _AS_CHEAP < of
+    if 0 < len(only) <= _MOST_BY_ONE and alone:
         return {name: row for job in only for name, row in _one_job(job).items() if name == job}
     return _jobs()
 

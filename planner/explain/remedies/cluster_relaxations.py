@@ -185,7 +185,8 @@ def uncordon_relaxations(question: Hypothesis) -> Iterator[Relaxation]:
         opened = node.model_copy(update={"cordoned": False})
         if ineligibility(question.job, opened) is None and (kind := _kind(node)) not in seen:
             seen.add(kind)
-            text = f"uncordon node {node.name}"
+            why = f" ({node.state_reason})" if node.state_reason else ""
+            text = f"uncordon node {node.name}{why}"
             part = RemedyPart(kind=RemedyKind.UNCORDON, subject=node.name, text=text)
             yield Relaxation(1, partial(_adding, (opened,)), constant_part(part))
 

@@ -13,7 +13,7 @@ from gpuplan.models.validation.base import DamageFinding, DamageKind, FindingOut
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
 from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.problem_builder.quotas import guaranteed_demand
 from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow

@@ -73,6 +73,17 @@ def number(value: object) -> int | None:
     return None if found < 0 or found in _UNSET else found
 
 
+def one_line(value: object) -> str:
+    r"""
+    Free text as snapshots keep it: one line of printable characters, of limited length.
+
+    >>> one_line("fans\tfail\n  again"), one_line(None)
+    ('fans fail again', '')
+    """
+    text = " ".join(str(value or "").split())
+    return "".join(each if each.isprintable() else "?" for each in text)[:LONGEST_REASON]
+
+
 def flags(value: object) -> frozenset[str]:
     """States and flags, in upper case, from a text or a list."""
     if not value:

@@ -36,6 +36,7 @@ def test_holders_of_each_gpu():
             rack="r7",
             price_per_hour=2.5,
             cordoned=True,
+            state_reason="fans",
         )
     ]
     measured = [Measurement(node="n0", index=index, utilization=93, memory_mib=2048) for index in (0, 3)]
@@ -54,6 +55,7 @@ def test_holders_of_each_gpu():
     assert [(gpu.utilization, gpu.memory_mib) for gpu in found.gpus[:2]] == [(93, 2048), (None, None)]
     assert "b (0.4 GPU), c (0.4 GPU); 0.2 GPU free" in text
     assert "in r7; 2.50/h" in text
+    assert "cordoned: fans" in text
 
 
 def test_why_no_job_starts_on_the_rest_of_a_node():

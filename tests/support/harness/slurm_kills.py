@@ -7,6 +7,20 @@ import shutil
 import subprocess
 import sys
 
+EVERY = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+
+
+def kills(commands, *, apart):
+    """
+    Kills as (number of a changing command, True for before it).
+
+    All of them with GPUPLAN_EVERY_SEED; else some, `apart` so many commands, in turn before and after.
+    """
+    if EVERY:
+        return [(which, before) for which in range(1, commands + 1) for before in (True, False)]
+    return [(which, number % 2 == 0) for number, which in enumerate(range(1, commands + 1, apart))]
+
+
 _KILLER = """#!{python}
 import os, signal, subprocess, sys
 with open({count!r}, "a") as log:

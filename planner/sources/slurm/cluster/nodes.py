@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.cluster import Node, NodeGpus
 from gpuplan.models.units import LARGEST_COUNT
-from gpuplan.planner.sources.slurm.values import flags, gpus_of, hosts, name_of, number, other_gres, words
+from gpuplan.planner.sources.slurm.values import (
+    flags,
+    gpus_of,
+    hosts,
+    name_of,
+    number,
+    one_line,
+    other_gres,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 
 NODE_FIELDS: Final = (
     *("active_features", "cpus", "effective_cpus", "gres", "name", "partitions", "real_memory"),
-    *("specialized_memory", "state", "state_flags", "temporary_disk"),
+    *("reason", "specialized_memory", "state", "state_flags", "temporary_disk"),
 )
 """Fields of a node record that are read."""
 
@@ -78,6 +87,8 @@ def node_of(
     labels |= {FEATURES_LABEL: all_of(features), PARTITIONS_LABEL: all_of(partitions)}
     cpus = number(record.get("effective_cpus")) or number(record.get("cpus")) or 0
     specialized = number(record.get("specialized_memory")) or 0
+    ready = not state & _DOWN
+    cordoned = bool(strange or state & _CLOSED or (state & _RESERVED and name not in reserved))
     return Node.model_validate(
         {
             "name": name_of(name),
@@ -88,8 +99,9 @@ def node_of(
             "resources": others,
             "rack": racks.get(name, ""),
             "labels": labels,
-            "ready": not state & _DOWN,
-            "cordoned": bool(strange or state & _CLOSED or (state & _RESERVED and name not in reserved)),
+            "ready": ready,
+            "cordoned": cordoned,
+            "state_reason": strange or ("" if ready and not cordoned else one_line(record.get("reason"))),
         }
     )
 

@@ -17,6 +17,7 @@ from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.apply.outcome import InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.doctor import check_slurm
 from gpuplan.planner.executors.interface import ActionPhase, ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.executors.slurm.cluster import SlurmCluster
@@ -24,7 +25,7 @@ from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
 from tests.support.harness.private_slurm import CLOUD, NODES
-from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol
+from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol, kills
 from tests.support.harness.slurm_plans import (
     EVERYTHING,
     GANG,
@@ -38,7 +39,7 @@ from tests.support.harness.slurm_plans import (
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-COMMANDS = range(1, 17, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 4)
+COMMANDS = 16
 """Changing commands of one preemption and one start, and of two locks: of the check and of the apply."""
 COUNTS_SIGNALS = 'trap "echo signal >> {log}" USR1; while true; do sleep 0.2; done'
 
@@ -236,10 +237,14 @@ def test_a_user_without_rights_may_check_a_plan_and_not_apply_it(slurm, tmp_path
     with monkeypatch.context() as without_rights:
         without_rights.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         assert len(check_plan(plan, SlurmCluster(), log, resume=False).left) == 1
+        assert {each.subject: each.works for each in check_slurm()}["Slurm rights"] is None
         with pytest.raises(ExecutionError, match="Expected an operator of Slurm"):
             applied(plan, SlurmCluster(), tmp_path)
-    with SlurmCluster().exclusively(), pytest.raises(LockedError):
-        check_plan(plan, SlurmCluster(), log, resume=False)
+    assert all(each.works for each in check_slurm())
+    with SlurmCluster().exclusively():
+        assert {each.subject: each.works for each in check_slurm()}["Slurm lock"] is None
+        with pytest.raises(LockedError):
+            check_plan(plan, SlurmCluster(), log, resume=False)
     assert slurm.states()["1"][0] == "PENDING"
 
 
@@ -343,8 +348,7 @@ def test_a_job_that_asked_for_no_requeue_is_not_stopped(slurm, tmp_path):
     assert slurm.states()[stays][0] == "RUNNING"
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("which", COMMANDS)
+@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=6))
 def test_an_apply_killed_at_any_command_goes_on(slurm, tmp_path, which, before):
     small = slurm.submit(*WHOLE_NODE)
     cluster = SlurmCluster()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
@@ -19,13 +18,13 @@ from gpuplan.planner.executors.slurm.cluster import SlurmCluster
 from gpuplan.planner.plan_file.plan_file import save_plan
 from tests.support.builders.build import NOW
 from tests.support.doubles.wrapped_cluster import Wrapped
-from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol
+from tests.support.harness.slurm_kills import apply_in_child, killing_scontrol, kills
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 TOGETHER = "gpuplan co_start=pair"
 WHOLE_NODE = ("-N1", "--gpus-per-node=h100:8")
-COMMANDS = range(1, 16, 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3)
+COMMANDS = 15
 """Changing commands of two starts in two phases."""
 
 
@@ -139,8 +138,7 @@ def test_a_job_that_cannot_be_requeued_starts_in_no_group(slurm, tmp_path):
     assert states(slurm, pair) == ["PENDING", "PENDING"]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("which", COMMANDS)
+@pytest.mark.parametrize(("which", "before"), kills(COMMANDS, apart=6))
 def test_an_apply_killed_at_any_command_goes_on(slurm, pair, tmp_path, which, before):
     plan = planned(SlurmCluster())
     save_plan(plan, tmp_path / "plan.json")

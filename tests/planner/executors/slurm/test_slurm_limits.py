@@ -32,14 +32,13 @@ QOS = {
 
 
 def with_limits(cluster):
-    for name, limits in ACCOUNTS.items():
-        cluster.manage("add", "account", name, *limits)
-        cluster.manage("add", "user", "root", f"account={name}")
-    for name, limit in QOS.items():
-        cluster.manage("add", "qos", name, limit)
-    for name in ACCOUNTS:
-        allowed = f"qos=normal,{','.join(QOS)}"
-        cluster.manage("modify", "user", "root", "where", f"account={name}", "set", allowed)
+    allowed = f"qos=normal,{','.join(QOS)}"
+    cluster.manage(
+        *(f"add account {name} {' '.join(limits)}" for name, limits in ACCOUNTS.items()),
+        f"add user root account={','.join(ACCOUNTS)}",
+        *(f"add qos {name} {limit}" for name, limit in QOS.items()),
+        f"modify user root set {allowed}",
+    )
 
 
 def test_slurm_starts_what_a_plan_starts_and_refuses_what_it_holds(slurm_accounts, tmp_path):
@@ -68,7 +67,8 @@ def test_slurm_starts_what_a_plan_starts_and_refuses_what_it_holds(slurm_account
     assert kinds(planned(cluster)) == []
     for name in left:
         slurm_accounts.command("scontrol", "release", name)
-    slurm_accounts.wait_until(lambda: all(_refused(slurm_accounts, name) for name in left), "all wait")
+    slurm_accounts.wait_until(lambda: _refused(slurm_accounts) >= {*left}, "all wait")
+    without_slurmdbd_no_snapshot_is_read(slurm_accounts)
 
 
 def submit(cluster, account, qos):
@@ -77,15 +77,16 @@ def submit(cluster, account, qos):
     return [cluster.submit(*words) for _ in range(3)]
 
 
-def _refused(cluster, job):
-    reason = cluster.command("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
-    return reason.startswith(("PENDING QOS", "PENDING Assoc", "PENDING Max"))
+def _refused(cluster):
+    """The jobs that Slurm starts not because of a limit."""
+    rows = cluster.command("squeue", "--noheader", "--states=PENDING", "--format=%i %r").splitlines()
+    return {job for job, reason in map(str.split, rows) if reason.startswith(("QOS", "Assoc", "Max"))}
 
 
-def test_without_slurmdbd_no_snapshot_is_read(slurm_accounts):
-    words = next(words for words in slurm_accounts.daemons if words[0].endswith("slurmdbd"))
-    slurm_accounts.daemons[words].kill()
-    slurm_accounts.daemons[words].wait()
+def without_slurmdbd_no_snapshot_is_read(cluster):
+    words = next(words for words in cluster.daemons if words[0].endswith("slurmdbd"))
+    cluster.daemons[words].kill()
+    cluster.daemons[words].wait()
 
     with pytest.raises(PlannerError, match=r"sacctmgr .* failed: .*Connection refused"):
         SlurmCluster().snapshot()

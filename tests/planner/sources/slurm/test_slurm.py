@@ -65,7 +65,19 @@ def test_a_recorded_cluster_of_26_05():
 def test_a_drained_node_is_cordoned():
     nodes = read().snapshot.cluster.nodes
 
-    assert [node.name for node in nodes if node.cordoned] == ["gpu04"]
+    assert [(node.name, node.state_reason) for node in nodes if node.cordoned] == [("gpu04", "fans")]
+
+
+def test_the_reason_of_a_node_that_takes_jobs_is_none():
+    """Slurm may keep an old reason; what is no line of text is made one."""
+    drained = read(
+        nodes=lambda _: {"state": "drain", "state_flags": [], "reason": "fans\tand\n\x07disk " * 40}
+    )
+    open_again = read(nodes=lambda _: {"state": "idle", "state_flags": [], "reason": "fans"})
+
+    texts = {node.state_reason for node in drained.snapshot.cluster.nodes}
+    assert {(text[:15], len(text)) for text in texts} == {("fans and ?disk ", 253)}
+    assert {node.state_reason for node in open_again.snapshot.cluster.nodes} == {""}
 
 
 def test_racks_are_leaf_switches():

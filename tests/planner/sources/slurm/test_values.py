@@ -82,4 +82,4 @@ def test_lists_may_be_texts():
 
 
 def test_the_examples_are_true():
-    assert doctest.testmod(values) == (0, 6)
+    assert doctest.testmod(values) == (0, 7)

@@ -18,12 +18,12 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
 from gpuplan.models.policy.settings import OnFailure
 from gpuplan.planner.action_labels import action_label
-from gpuplan.planner.apply.apply_view import ApplyView
-from gpuplan.planner.apply.checkpoint_slots import CheckpointSlots
-from gpuplan.planner.apply.group_start import GroupStart, GroupStarts
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
+from gpuplan.planner.apply.steps.apply_view import ApplyView
+from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
+from gpuplan.planner.apply.steps.group_start import GroupStart, GroupStarts
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
 from gpuplan.planner.io.file_lock import LockedError
 from gpuplan.planner.text_format import format_duration
@@ -42,8 +42,15 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-_POLL: Final = 1.0
-"""Seconds between two observations while nothing happens; a Slurm controller answers in 20 ms."""
+_FIRST_PAUSE: Final = 0.1
+"""Seconds between the first two looks after something happened: most starts land within seconds."""
+_GROWTH: Final = 1.5
+"""Each pause in which nothing happens is so many times as long as the one before."""
+_LONGEST_PAUSE: Final = 5.0
+_LONGEST_FOR_GROUPS: Final = 1.0
+"""The same while a group starts: what is reserved is fenced, and kept from other jobs."""
+_REST: Final = 4.0
+"""A pause is at least so many times as long as the last look: a large, busy cluster is asked more seldom."""
 
 _UNDER_WAY: Final = ActionProgress(ActionPhase.UNDER_WAY)
 _ENDED: Final = (ActionPhase.NOT_BEGUN, ActionPhase.FAILED, ActionPhase.GONE)
@@ -92,6 +99,8 @@ class ApplyLoop:
         self._stray: dict[str, _UnderWay] = {}
         """Steps that lasted too long and may still land; they count for the limit in parallel."""
         self._view = ApplyView(plan, cluster, live, standing)
+        self._pause, self._look, self._due = _FIRST_PAUSE, 0.0, inf
+        """Seconds: of the next pause, of the last look, and from then until a next step is due."""
 
     def run(self) -> ApplyOutcome:
         """Carry out the steps; returns what landed, what failed and what was not done."""
@@ -100,16 +109,24 @@ class ApplyLoop:
             self._begin_ready()
             if self._under_way:
                 if not self._observe():
-                    self._wait(_POLL)
+                    self._wait(self._seconds_to_look())
             elif (wait := self._seconds_to_retry()) is not None:
                 # A stop is noticed meanwhile.
-                self._wait(min(wait, _POLL))
+                self._wait(min(wait, 1.0))
             else:
                 break
         ids = [step.id for step in self._standing.left]
         done = tuple(filter(self._done.__contains__, ids))
         remaining = tuple(id_ for id_ in ids if id_ in self._left and id_ not in self._failed)
         return ApplyOutcome(done, self._standing.done_ids, tuple(self._failures), remaining)
+
+    def _seconds_to_look(self) -> float:
+        """Pause until the next look: often at first, seldom later, and in time for what is due."""
+        longest = _LONGEST_FOR_GROUPS if self._groups.under_way else _LONGEST_PAUSE
+        now, pause = self._hooks.clock.now(), max(min(self._pause, longest), _REST * self._look)
+        self._pause *= _GROWTH
+        ends = (each.deadline - now for each in self._under_way.values())
+        return max(_FIRST_PAUSE, min(pause, self._due, *ends))
 
     def _wait(self, seconds: float) -> None:
         """Let time pass; the log then says all that is known."""
@@ -244,6 +261,7 @@ class ApplyLoop:
             self._view.begin(step)
             del self._left[step.id]
             self._under_way[step.id] = _UnderWay(step, key_of(self._plan, step), now, inf)
+        self._pause = _FIRST_PAUSE
         self._groups.add(
             GroupStart(
                 {key_of(self._plan, step): step for step in group},
@@ -269,6 +287,7 @@ class ApplyLoop:
     def _follow_from(self, begun: float, step: Change, key: str, progress: ActionProgress) -> None:
         """Count a step that began at an instant as under way."""
         self._view.begin(step)
+        self._pause = _FIRST_PAUSE
         del self._left[step.id]
         self._under_way[step.id] = _UnderWay(step, key, begun, begun + self._timeout(step))
         self._follow(self._under_way[step.id], progress)
@@ -294,7 +313,8 @@ class ApplyLoop:
 
     def _observe(self) -> bool:
         """Follow all that is under way or may still land; False if nothing under way ended."""
-        before = len(self._under_way)
+        before, began = len(self._under_way), self._hooks.clock.now()
+        self._due = inf
         in_groups = self._groups.under_way
         alone = [each for id_, each in self._under_way.items() if id_ not in in_groups]
         found = self._progress_of(tuple(each.key for each in (*alone, *self._stray.values())))
@@ -304,7 +324,11 @@ class ApplyLoop:
             if each.key in found:
                 self._follow_stray(each, found[each.key])
         self._advance_groups()
-        return len(self._under_way) < before
+        self._look = self._hooks.clock.now() - began
+        if len(self._under_way) == before:
+            return False
+        self._pause = _FIRST_PAUSE
+        return True
 
     def _progress_of(self, keys: tuple[str, ...]) -> Mapping[str, ActionProgress]:
         try:
@@ -330,6 +354,8 @@ class ApplyLoop:
             self._fail(each.step, "the cluster has no mark of it", each.begun, retryable=True)
         elif self._hooks.clock.now() >= each.deadline:
             self._time_out(each, progress)
+        elif progress.due_in is not None:
+            self._due = min(self._due, progress.due_in)
 
     def _follow_stray(self, each: _UnderWay, progress: ActionProgress) -> None:
         """Take note if a step that has failed, since it lasted too long, lands after all or never will."""

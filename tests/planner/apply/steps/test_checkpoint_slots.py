@@ -11,8 +11,8 @@ import pytest
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.audit_log import AuditLog
-from gpuplan.planner.apply.checkpoint_slots import SAVING, CheckpointSlots
 from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.steps.checkpoint_slots import SAVING, CheckpointSlots
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.render.plan.warnings import checkpoint_queues

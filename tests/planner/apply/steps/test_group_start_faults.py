@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,10 +81,12 @@ def test_no_apply_that_ended_leaves_a_group_part_started(chunk, tmp_path):
                 except KilledError:
                     seen["killed by half"] += bool(part_started(inner))
                     continue
-                except PlannerError:
+                except PlannerError as error:
                     seen["ended early"] += 1
                     if was_judged(log):
-                        assert not part_started(inner).keys() - started_whole(log), seed
+                        told = told_left(error)
+                        assert not part_started(inner).keys() - started_whole(log) - told, seed
+                        seen["told"] += bool(told)
                     continue
                 finally:
                     faults.mend()
@@ -91,11 +94,15 @@ def test_no_apply_that_ended_leaves_a_group_part_started(chunk, tmp_path):
             else:
                 seen["stale"] += 1
                 continue
-            assert running(inner) == HELD.keys(), seed
+            lost = HELD.keys() - running(inner)
+            assert not lost or faults.seen["node"], seed
+            assert not part_started(inner).keys() - started_whole(log), seed
+            seen["lost later"] += bool(lost)
             assert_each_is_recorded_once(verify_log(log.path).records)
             seen += faults.seen + Counter(done=1)
 
-    assert seen["done"] > RUNS // 2
+    assert seen["done"] - seen["lost later"] > RUNS // 2
+    assert seen["told"] + seen["lost later"] < RUNS // 5
     assert seen["killed by half"]
     assert {("reserve", "killed before"), ("abort", "lost"), ("begin", "refused")} <= seen.keys()
 
@@ -105,6 +112,14 @@ def started_whole(log):
     records = verify_log(log.path).records
     done = {each.subject for each in records if each.outcome and each.outcome.value in ("done", "skipped")}
     return {name for name, jobs in GROUPS.items() if done >= {f"job {job}" for job in jobs}}
+
+
+def told_left(error):
+    """The groups of which an apply itself said that some starts could not be taken back in time."""
+    outcome = getattr(error, "outcome", None)
+    reasons = " ".join(failure.reason for failure in outcome.failures) if outcome else ""
+    jobs = {job for found in re.findall(r"not taken back: ([\w, -]+)", reasons) for job in found.split(", ")}
+    return {name for name, members in GROUPS.items() if jobs & {*members}}
 
 
 def was_judged(log):
@@ -118,7 +133,8 @@ def assert_each_is_recorded_once(records):
     """Each start is recorded as done once, after its last intent."""
     for job in HELD:
         own = [record for record in records if record.action == f"start/{job}"]
-        assert own[0].kind.value == "intent"
+        # One of which a precondition does not hold fails without an intent.
+        assert own[0].kind.value == "intent" or own[0].outcome.value == "failed"
         ends = [record.outcome.value for record in own if record.outcome]
         assert sum(end in ("done", "skipped") for end in ends) == 1
         assert ends[-1] in ("done", "skipped")
