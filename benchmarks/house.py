@@ -2,9 +2,8 @@
 The structure of the product in figures: sizes, names, words, imports, and what one more feature touches.
 
 Every figure is counted from the sources, beside its goal. Import figures come from the graph that the import
-rules are checked on; files run by a plan are traced in a child process. The reasons of the goals are in docs/decisions/0015-the-fields-words-and-packages.md;
-those of the goals for today's features, which are shares and sizes that do not grow with features, in
-docs/decisions/0024-what-the-figures-are-measured-against.md.
+rules are checked on; files run by a plan are traced in a child process. The reasons are in decision 0015, for
+the first goals, and 0024, for those for today's features.
 """
 
 from __future__ import annotations
@@ -240,7 +239,7 @@ class House:
             yield Measure(name, str(len(found)), goal)
 
     def example(self) -> Iterator[Measure]:
-        """Product files that the worked example of a constraint changed, and those of them that make it hold."""
+        """Product files that the worked example of a constraint changed, and those that make it hold."""
         text = (self.root / "docs" / "architecture.md").read_text(encoding="utf-8")
         steps = text.split(_EXAMPLE)[1].split("```")[0]
         hold = "".join(line for line in steps.splitlines() if line.startswith(_HOLD))

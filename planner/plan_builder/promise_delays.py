@@ -13,7 +13,7 @@ from gpuplan.models.eligibility.free_resources import (
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, quota_of_all
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.projected_schedule import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import JobInterval, Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.blocked_nodes import power_left
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise, Replica
-    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 
 
 class PromiseDelays:
@@ -53,6 +53,7 @@ class PromiseDelays:
             or self._of_its_places(job, promise)
             or self._of_quota(job)
             or self._of_others(job, promise)
+            or self._of_stopped_jobs(job, promise)
             or "other promises"
         )
 
@@ -142,6 +143,28 @@ class PromiseDelays:
                 return f"{window_text(window, future)} from {begins} to {ends}"
         return ""
 
+    def _of_stopped_jobs(self, job: Job, promise: Promise) -> str:
+        """A running job that the plan stops or moves, and that would have kept the promised resources."""
+        # Promised starts are reserved beside running jobs as they run now, before the plan stops any of them.
+        future, now = self._future, self._future.snapshot.taken_at
+        promised = max(0, future.second(promise.start))
+        as_they_run = {
+            each.name: JobInterval(each, each.running.replicas, 0, future.durations.remaining(each), 0, 0)
+            for each in future.snapshot.jobs
+            if each.running is not None
+        }
+        there = [
+            stay
+            for _, stay in sorted((future.stays | as_they_run).items())
+            if stay.job is not job and stay.start <= promised < stay.end
+        ]
+        found = [each for each in self._colliding(job, promise, there) if each[0].job.name in as_they_run]
+        if not found:
+            return ""
+        last, where = min(found, key=lambda each: (-each[0].end, each[0].job.name))
+        ends = format_time(future.instant_at(last.end), now)
+        return f"{join_jobs([last.job.name])} on {where} was expected to run until {ends}"
+
     def _colliding(
         self, job: Job, promise: Promise, stays: list[JobInterval]
     ) -> list[tuple[JobInterval, str]]:
@@ -189,7 +212,7 @@ class PromiseDelays:
         return f"queue {found.queue} may no longer hold that much" if found else ""
 
     def _of_others(self, job: Job, promise: Promise) -> str:
-        """Another job's promised start that occupies the resources at that time."""
+        """Another job's start that occupies the resources at that time, best one that was promised before."""
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
         until = promised + future.durations.seconds(job, future.gpu_model(job, promise.replicas))
@@ -199,13 +222,13 @@ class PromiseDelays:
             if name != job.name and stay.start < until and promised < stay.end
         ]
         found = [
-            (stay, where)
-            for stay, where in self._colliding(job, promise, there)
-            if stay.job.running is None and stay.job.promise is not None
+            (stay, where) for stay, where in self._colliding(job, promise, there) if stay.job.running is None
         ]
         if not found:
             return ""
-        first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
+        first, where = min(
+            found, key=lambda each: (each[0].job.promise is None, each[0].start, each[0].job.name)
+        )
         at = format_time(future.instant_at(first.start), now)
         return f"{join_jobs([first.job.name])} starts on {where} at {at}"
 
