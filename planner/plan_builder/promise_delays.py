@@ -42,10 +42,27 @@ class PromiseDelays:
         promise, planned = job.promise, self._future.planned.get(name)
         if promise is None or job.running is not None:
             return ""
+        promised = self._future.second(promise.start)
+        if planned is not None and planned.promised and self._future.slots.edges[planned.slot] <= promised:
+            return ""
+        return self._cause(job, promise) or self._of_its_group(job) or "other promises"
+
+    def _of_its_group(self, job: Job) -> str:
+        """What delays another job of its co-start group, which it starts with; empty if nothing does."""
+        others = [
+            each for each in self._future.snapshot.jobs if job.co_start and each.co_start == job.co_start
+        ]
+        for other in others:
+            waits = other is not job and not other.running
+            if waits and other.promise and (cause := self._cause(other, other.promise)):
+                return f"it starts together with {other.name}: {cause}"
+        return ""
+
+    def _cause(self, job: Job, promise: Promise) -> str:
+        """What keeps a job from its promise by itself; empty if nothing is found."""
+        planned = self._future.planned.get(job.name)
         start = None if planned is None else self._future.slots.edges[planned.slot]
         promised = self._future.second(promise.start)
-        if planned is not None and planned.promised and start is not None and start <= promised:
-            return ""
         return (
             self._policy(start, promised)
             or self._of_the_job(job, promised)
@@ -54,7 +71,6 @@ class PromiseDelays:
             or self._of_quota(job)
             or self._of_others(job, promise)
             or self._of_stopped_jobs(job, promise)
-            or "other promises"
         )
 
     def _policy(self, start: int | None, promised: int) -> str:

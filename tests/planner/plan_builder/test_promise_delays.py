@@ -98,6 +98,16 @@ def test_another_start_in_its_place_that_was_not_promised_before():
     assert why(promised(), waiting("b", gpus=8), promised_before, planned=both) == "c starts on n0 at 13:00"
 
 
+def test_a_job_starts_no_earlier_than_the_group_that_it_starts_with():
+    other = waiting("b", gpus=8, co_start="g", promise=promise(1, *whole("n1")))
+    there = running("r", *whole("n1"), hours=2)
+    later = (LaterStart("a", 2, whole("n0")), LaterStart("b", 2, whole("n1")))
+
+    told = why(promised(co_start="g"), other, there, planned=later)
+
+    assert told == "it starts together with b: r on n1 is expected to run until 14:00"
+
+
 def test_a_job_that_stays_on_other_gpus_of_a_node_with_room_is_not_the_cause():
     subject = job("a", gpus=4, expected_duration=HOUR, promise=promise(1, replica("n0", gpus=range(4))))
     beside = running("r", replica("n0", gpus=range(4, 8)), hours=2)
