@@ -158,6 +158,7 @@ class House:
         comments = sum(
             line.lstrip().startswith("#") for text in self.files.values() for line in text.splitlines()
         )
+        written = sum(bool(line.strip()) for text in self.files.values() for line in text.splitlines())
         by_folder = Counter[Path]()
         for path, length in lines.items():
             by_folder[path.parent] += length
@@ -176,6 +177,8 @@ class House:
         yield Measure("lines of the longest file", f"{max(lines.values())}", "", "≤ 450")
         yield Measure("lines of code", f"{code:,}", "≤ 27,000")
         yield Measure("lines that are comments", f"{100 * comments / sum(lines.values()):.1f} %", "≥ 3 %")
+        share = 100 * (written - code) / sum(lines.values())
+        yield Measure("lines that are comments or docstrings", f"{share:.0f} %", "")
         yield Measure("files over 450 lines", str(len(long)), "0")
         yield Measure("files of at most 60 lines, packages apart", str(len(short)), "≤ 20")
 

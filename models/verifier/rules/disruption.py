@@ -62,8 +62,10 @@ def _against_leaving(case: Context, job: Job, switch: str, *, allowed: bool) -> 
     """Reasons why a running job may not be preempted or migrated."""
     if not job.preemptible:
         yield "it is not preemptible"
+    # A window closes the node in any case; a job may then leave whatever the policy says.
     if case.time.must_leave(job):
         return
+    # What the cluster cannot do at all is refused by the rule `capability`, with a better reason.
     if not allowed and case.snapshot.cluster.offers(ActionKind(switch)):
         yield f"disruption.{switch} is off"
     yield from _against_disturbing(case, job)
