@@ -42,8 +42,8 @@ def undisturbed(case: Context) -> Iterator[Violation]:
         return
     running = _as_they_run_now(case)
     for slot in sorted({stay.slot for stay in planned}):
-        there = [stay for stay in planned if stay.covers(slot)]
         # Indices were chosen with the stopped jobs gone; any other free GPU of the node is as good.
+        there = [stay for stay in planned if stay.covers(slot)]
         there = _on_any_gpus(case, there, [stay for stay in running if stay.covers(slot)])
         then = state_in_slot(case, (*running, *there), slot, {stay.job.name for stay in there})
         for rule in _RULES:
