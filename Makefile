@@ -11,8 +11,11 @@ WORKERS ?= auto
 TESTS ?= tests
 DEMO := .gpuplan/demo
 
+# Commands in tests start hundreds of processes: without bytecode each would compile hundreds of files again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-newest test-oldest test-slurm check fmt bench golden reference docs clean
+.PHONY: help setup setup-edges demo test test-fast test-newest test-oldest test-slurm check fmt bench golden reference docs clean
 
 help:
 	@echo "make setup   create .venv with everything below"
@@ -50,6 +53,10 @@ test-fast: $(STAMP)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" $(TESTS)
 
 # The same with other versions; each has an environment of its own.
+setup-edges:
+	$(MAKE) setup VENV=.venv-newest PYTHON=$(NEWEST)
+	$(MAKE) setup VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
 test-newest:
 	$(MAKE) test-fast VENV=.venv-newest PYTHON=$(NEWEST)
 
@@ -94,4 +101,4 @@ docs: $(STAMP)
 	@echo "Open build/site/index.html."
 
 clean:
-	rm -rf .venv .venv-newest .venv-oldest .gpuplan build dist *.egg-info .lint-imports.log
+	rm -rf .venv .venv-newest .venv-oldest .gpuplan build dist *.egg-info .lint-imports.log .edges.log

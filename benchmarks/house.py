@@ -2,8 +2,8 @@
 The structure of the product in figures: sizes, names, words, imports, and what one more feature touches.
 
 Every figure is counted from the sources, beside its goal. Import figures come from the graph that the import
-rules are checked on; files run by a plan are traced in a child process. The reasons are in
-docs/decisions/0015-the-fields-words-and-packages.md.
+rules are checked on; files run by a plan are traced in a child process. The reasons are in decision 0015, for
+the first goals, and 0024, for those for today's features.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import tokenize
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import grimp
@@ -68,11 +70,25 @@ EXACT: Final = frozenset(
     }
 )
 """Numbers at module level that are not tuned; every tuned number is in `SearchParams`."""
+SINCE: Final = (
+    "models/health",
+    "planner/approval",
+    "planner/executors/local",
+    "planner/executors/slurm",
+    "planner/rollback",
+    "planner/sources/dcgm",
+    "planner/sources/nvml",
+    "planner/sources/slurm",
+)
+"""Packages of features that the product did not have when the goals of decision 0015 were set."""
 PERSONIFYING: Final = re.compile(
     r"\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b", re.IGNORECASE
 )
 _CONSTRAINT: Final = re.compile(r"power_?cap|rack_?power|powercap|\bwatts|\bpowers?\b", re.IGNORECASE)
 _NODE_ACTION: Final = re.compile(r"\bScaleDown\b|SCALE_DOWN")
+_EXAMPLE: Final = "### An example: quotas of CPU cores and memory"
+"""Of docs/architecture.md: the files of the last constraint that was added, those that make it hold first."""
+_HOLD: Final = ("| terms", "| verifier", "| problem", "| rows", "| ledger")
 _TRACED: Final = """
 import sys
 from pathlib import Path
@@ -103,11 +119,14 @@ print(len([name for name in found if name.startswith(tuple(rooms))]), file=sys.s
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure with its goal."""
+    """One figure with its goals."""
 
     name: str
     value: str
     goal: str
+    """As set for the product of decision 0015; empty if it set none."""
+    today: str = ""
+    """For the features of today (decision 0024); empty where the first goal stands or was given up."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +158,27 @@ class House:
         comments = sum(
             line.lstrip().startswith("#") for text in self.files.values() for line in text.splitlines()
         )
+        written = sum(bool(line.strip()) for text in self.files.values() for line in text.splitlines())
+        by_folder = Counter[Path]()
+        for path, length in lines.items():
+            by_folder[path.parent] += length
+        largest, most = by_folder.most_common(1)[0]
+        before = [path for path in self.files if not str(path).startswith(tuple(f"{one}/" for one in SINCE))]
+        lines_before = sum(lines[path] for path in before)
         long = [path for path, length in lines.items() if length > 450]
         short = [path for path, length in lines.items() if length <= 60 and path.name != "__init__.py"]
         yield Measure("product files", f"{len(self.files):,}", "≤ 210")
+        yield Measure("the same without packages of later features", f"{len(before):,}", "≤ 210")
         yield Measure("most files in a folder", f"{count} ({fullest})", "≤ 15")
+        yield Measure("most lines in a folder", f"{most:,} ({largest})", "", "≤ 3,000")
         yield Measure("lines", f"{sum(lines.values()):,}", "≤ 44,000")
+        yield Measure("the same without packages of later features", f"{lines_before:,}", "≤ 44,000")
+        yield Measure("lines of a file, median", f"{median(lines.values()):.0f}", "", "100 to 200")
+        yield Measure("lines of the longest file", f"{max(lines.values())}", "", "≤ 450")
         yield Measure("lines of code", f"{code:,}", "≤ 27,000")
         yield Measure("lines that are comments", f"{100 * comments / sum(lines.values()):.1f} %", "≥ 3 %")
+        share = 100 * (written - code) / sum(lines.values())
+        yield Measure("lines that are comments or docstrings", f"{share:.0f} %", "")
         yield Measure("files over 450 lines", str(len(long)), "0")
         yield Measure("files of at most 60 lines, packages apart", str(len(short)), "≤ 20")
 
@@ -194,7 +227,9 @@ class House:
             if len(graph.find_modules_that_directly_import(module)) == 1
         ]
         circles = _circles(graph)
+        share = 100 * len(single) / len(graph.modules - packages)
         yield Measure("files imported by exactly one other", str(len(single)), "≤ 40")
+        yield Measure("the same, of all files", f"{share:.0f} %", "≤ 19 %", "≤ 20 %")
         yield Measure("circles of imports", _listed(f"{len(each)} files" for each in circles), "0")
 
     def touched(self) -> Iterator[Measure]:
@@ -206,6 +241,14 @@ class House:
             found = [path for path, text in self.files.items() if symbol.search(text)]
             yield Measure(name, str(len(found)), goal)
 
+    def example(self) -> Iterator[Measure]:
+        """Product files that the worked example of a constraint changed, and those that make it hold."""
+        text = (self.root / "docs" / "architecture.md").read_text(encoding="utf-8")
+        steps = text.split(_EXAMPLE)[1].split("```")[0]
+        hold = "".join(line for line in steps.splitlines() if line.startswith(_HOLD))
+        yield Measure("files that the last constraint changed", str(len(set(paths_in(steps, ROOMS)))), "≤ 7")
+        yield Measure("those of them that make it hold", str(len(paths_in(hold, ROOMS))), "", "≤ 20")
+
     def run(self) -> Iterator[Measure]:
         """Files of which a function runs in a plan of 9 jobs on 6 nodes."""
         done = subprocess.run(
@@ -215,7 +258,9 @@ class House:
             text=True,
             check=True,
         )
-        yield Measure("files run by a small plan", done.stderr.splitlines()[-1], "≤ 110")
+        found = int(done.stderr.splitlines()[-1])
+        yield Measure("files run by a small plan", str(found), "≤ 110")
+        yield Measure("the same, of all files", f"{100 * found / len(self.files):.0f} %", "≤ 52 %")
 
     def measures(self) -> Iterator[Measure]:
         """All of them."""
@@ -226,6 +271,7 @@ class House:
             self.constants,
             self.imports,
             self.touched,
+            self.example,
             self.run,
         ):
             yield from part()
@@ -233,8 +279,17 @@ class House:
 
 def house_table(root: Path = ROOT) -> str:
     """All measures as Markdown."""
-    rows = [(each.name, each.value, each.goal) for each in House(root).measures()]
-    return table(("measure", "today", "goal"), rows)
+    rows = [(each.name, each.value, each.goal, each.today) for each in House(root).measures()]
+    return table(("measure", "today", "first goal", "goal for today's features"), rows)
+
+
+def paths_in(text: str, below: tuple[str, ...] = ("",)) -> list[str]:
+    """Paths in backticks of a text, in its order; `a/{b,c}.py` are two."""
+    found = []
+    for path in re.findall(r"`([\w./{},-]+/[\w./{},-]+)`", text):
+        parts = [part.split(",") for part in re.split(r"[{}]", path)]
+        found += ["".join(each) for each in product(*parts)]
+    return [path for path in found if path.startswith(below)]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -18,11 +18,17 @@ from tests.support.harness.private_slurm import missing_slurm, private_slurm
 from tests.support.harness.slurm_accounts import missing_accounts, private_accounts
 
 # The tests of a process keep much and leave little in cycles, so collections would mostly cost time.
-gc.set_threshold(100_000, 50, 50)
+gc.set_threshold(100_000, 20, 20)
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+def pytest_collection_finish():
+    """No collection looks again at modules and tests, which stay; so the rest can be collected more often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, quota_of_all
 from gpuplan.models.queue import queue_and_below
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.power_use import PowerUse
-from gpuplan.planner.analysis.projected_schedule import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import JobInterval, Prerequisites
 from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom, usage_by_queue
 from gpuplan.planner.text_format import format_count, format_duration, format_time, join_jobs
 from gpuplan.planner.waiting.time_messages import until_done, window_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.free_resources import FreeResources
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise, Replica
-    from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
+    from gpuplan.planner.analysis.projected_schedule import ProjectedSchedule
 
 
 class PromiseDelays:
@@ -43,10 +43,27 @@ class PromiseDelays:
         promise, planned = job.promise, self._future.planned.get(name)
         if promise is None or job.running is not None:
             return ""
+        promised = self._future.second(promise.start)
+        if planned is not None and planned.promised and self._future.slots.edges[planned.slot] <= promised:
+            return ""
+        return self._cause(job, promise) or self._of_its_group(job) or "other promises"
+
+    def _of_its_group(self, job: Job) -> str:
+        """What delays another job of its co-start group, which it starts with; empty if nothing does."""
+        others = [
+            each for each in self._future.snapshot.jobs if job.co_start and each.co_start == job.co_start
+        ]
+        for other in others:
+            waits = other is not job and not other.running
+            if waits and other.promise and (cause := self._cause(other, other.promise)):
+                return f"it starts together with {other.name}: {cause}"
+        return ""
+
+    def _cause(self, job: Job, promise: Promise) -> str:
+        """What keeps a job from its promise by itself; empty if nothing is found."""
+        planned = self._future.planned.get(job.name)
         start = None if planned is None else self._future.slots.edges[planned.slot]
         promised = self._future.second(promise.start)
-        if planned is not None and planned.promised and start is not None and start <= promised:
-            return ""
         return (
             self._policy(start, promised)
             or self._of_the_job(job, promised)
@@ -54,7 +71,7 @@ class PromiseDelays:
             or self._of_its_places(job, promise)
             or self._of_quota(job)
             or self._of_others(job, promise)
-            or "other promises"
+            or self._of_stopped_jobs(job, promise)
         )
 
     def _policy(self, start: int | None, promised: int) -> str:
@@ -143,6 +160,28 @@ class PromiseDelays:
                 return f"{window_text(window, future)} from {begins} to {ends}"
         return ""
 
+    def _of_stopped_jobs(self, job: Job, promise: Promise) -> str:
+        """A running job that the plan stops or moves, and that would have kept the promised resources."""
+        # Promised starts are reserved beside running jobs as they run now, before the plan stops any of them.
+        future, now = self._future, self._future.snapshot.taken_at
+        promised = max(0, future.second(promise.start))
+        as_they_run = {
+            each.name: JobInterval(each, each.running.replicas, 0, future.durations.remaining(each), 0, 0)
+            for each in future.snapshot.jobs
+            if each.running is not None
+        }
+        there = [
+            stay
+            for _, stay in sorted((future.stays | as_they_run).items())
+            if stay.job is not job and stay.start <= promised < stay.end
+        ]
+        found = [each for each in self._colliding(job, promise, there) if each[0].job.name in as_they_run]
+        if not found:
+            return ""
+        last, where = min(found, key=lambda each: (-each[0].end, each[0].job.name))
+        ends = format_time(future.instant_at(last.end), now)
+        return f"{join_jobs([last.job.name])} on {where} was expected to run until {ends}"
+
     def _colliding(
         self, job: Job, promise: Promise, stays: list[JobInterval]
     ) -> list[tuple[JobInterval, str]]:
@@ -183,7 +222,7 @@ class PromiseDelays:
         return f"queue {found.queue} may no longer hold that much" if found else ""
 
     def _of_others(self, job: Job, promise: Promise) -> str:
-        """Another job's promised start that occupies the resources at that time."""
+        """Another job's start that occupies the resources at that time, best one that was promised before."""
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
         until = promised + future.durations.seconds(job, future.gpu_model(job, promise.replicas))
@@ -193,13 +232,13 @@ class PromiseDelays:
             if name != job.name and stay.start < until and promised < stay.end
         ]
         found = [
-            (stay, where)
-            for stay, where in self._colliding(job, promise, there)
-            if stay.job.running is None and stay.job.promise is not None
+            (stay, where) for stay, where in self._colliding(job, promise, there) if stay.job.running is None
         ]
         if not found:
             return ""
-        first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
+        first, where = min(
+            found, key=lambda each: (each[0].job.promise is None, each[0].start, each[0].job.name)
+        )
         at = format_time(future.instant_at(first.start), now)
         return f"{join_jobs([first.job.name])} starts on {where} at {at}"
 

@@ -125,6 +125,7 @@ class _Account:
         return after
 
     def _give(self, amount: int, id_: str) -> list[str]:
+        # While more is in use than allowed, what is freed is for no step: it only settles the excess.
         if self.free < 0:
             paid = min(amount, -self.free)
             self.free += paid
@@ -135,6 +136,7 @@ class _Account:
         return []
 
     def _take(self, amount: int, id_: str, known: Iterable[str]) -> list[str]:
+        # The limit is exceeded in any order: this waits for all before it, and all after it wait for this.
         if amount > self.room:
             after, self.settled = [*self.steps], [id_]
             self.free, self.freed = self.room - amount, {}
@@ -172,13 +174,13 @@ def _pool_accounts(changes: PlanChanges) -> dict[str, _Account]:
     }
 
 
-# Quotas: one tree for each GPU model with quotas, and one for all models.
+# Quotas: one tree for each resource with quotas: all GPUs, a GPU model, CPU cores, memory.
 
 
 @dataclass(frozen=True, slots=True)
 class _QuotaTree:
     """
-    Quotas of one resource, in thousandths of GPUs.
+    Quotas of one resource, in its unit.
 
     Usage of a queue counts at the queue above it only beyond what the queue keeps for itself. That part is an
     account of its own, which is filled first and freed last.

@@ -124,6 +124,7 @@ class _StepOrdering:
         progress = True
         while progress:
             progress = self._lay_out_what_can_be() | self._move_who_can() | self._drain_what_is_empty()
+            # Where nothing else is possible a GPU is laid out twice, or a limit exceeded for a while.
             progress = progress or self._make_way() or self._move_beyond_limits()
 
     def require_all_done(self) -> None:

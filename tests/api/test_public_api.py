@@ -317,6 +317,7 @@ class TestExplain:
 
 
 class TestWhatIf:
+    @pytest.mark.slow
     def test_it_compares_as_the_command_does(self, snapshot, policy):
         path = QUICKSTART / "scenario.lose-rack.yaml"
 
@@ -327,6 +328,7 @@ class TestWhatIf:
             trial["figures"].pop("seconds")
         assert found == said
 
+    @pytest.mark.slow
     def test_scenarios_may_be_nouns_documents_and_files(self, snapshot, policy):
         file = QUICKSTART / "scenario.other-quota.yaml"
         scenarios = [
@@ -358,6 +360,7 @@ class TestWhatIf:
 
 
 class TestSimulate:
+    @pytest.mark.slow
     def test_it_replays_as_the_command_does(self):
         snapshot, policy = gpuplan.load_snapshot(ARRIVALS), gpuplan.load_policy(ARRIVALS)
         profile = ARRIVALS / "profile.yaml"
@@ -378,6 +381,7 @@ class TestSimulate:
                 key: other["scores"][key] for key in run["scores"] if key not in timed
             }
 
+    @pytest.mark.slow
     def test_several_policies_have_names_and_tables(self, snapshot, policy):
         policies = {"ours": policy, "default": gpuplan.Policy()}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import gpuplan
 
 ROOT = Path(__file__).parents[2]
@@ -12,6 +14,7 @@ PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_session_prints_what_is_shown(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     session = {}

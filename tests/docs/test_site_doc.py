@@ -30,6 +30,7 @@ def built(folder):
     return folder / "site"
 
 
+@pytest.mark.slow
 def test_the_site_is_whole(tmp_path):
     """One test, as a site takes ten seconds to build."""
     site = built(tmp_path)

@@ -53,6 +53,7 @@ def test_each_way_to_a_shell_is_found(source):
     assert list(findings(source))
 
 
+@pytest.mark.slow
 def test_there_is_none():
     found = [f"{path}:{each}" for path in SOURCES for each in findings(path.read_text(encoding="utf-8"))]
 

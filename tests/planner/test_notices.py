@@ -143,8 +143,9 @@ def test_a_large_cluster_is_answered_long_before_the_node_is_lost():
     world = snapshot(nodes=nodes, jobs=[*jobs, *(job(f"w{number}", gpus=8) for number in range(2000))])
     lost = Notice(NoticeKind.SPOT, tuple(f"n{number}" for number in range(40)), SOON)
 
-    began = time.monotonic()
+    began = time.process_time()
     plan = answered(world, lost)
 
-    assert time.monotonic() - began < 60
+    # Seconds of this process alone, which other load does not change; it needs two.
+    assert time.process_time() - began < 60
     assert not {name for each in plan.placements for name in each.nodes} & set(lost.nodes)

@@ -33,8 +33,8 @@ from tests.support.strategies.schedule_instances import timely
 
 pytestmark = pytest.mark.slow
 
-CHUNKS = 4
-SEEDS = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 20
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+CHUNKS, SEEDS = (4, 250) if EVERY_SEED else (2, 20)
 """Instances a chunk of each sort: of this instant alone, and of several slots."""
 
 
@@ -107,7 +107,8 @@ def test_no_bound_is_below_the_best_plan(world, chunk):
             bound = bound_of(formulation)
             assert bound is None or bound + formulation.constant >= best, (seed, name)
             tally[name, "claimed"] += bound is not None
-            if forgetful is not None:
+            # A bound that forgets something is too low somewhere: the check above can fail. Once is enough.
+            if forgetful is not None and not tally[name, "noticed"]:
                 false = bound_of(forgetful)
                 tally[name, "noticed"] += false is not None and false + formulation.constant < best
         tally["better than nothing"] += best > nothing
@@ -116,7 +117,6 @@ def test_no_bound_is_below_the_best_plan(world, chunk):
     assert tally["better than nothing"] >= tally["all"] // 3, tally
     for name in BOUNDS:
         assert tally[name, "claimed"] >= tally["all"] // 2, (name, tally)
-        # A bound that forgets something is too low somewhere: the check above can fail.
         assert tally[name, "noticed"] >= 1, (name, tally)
 
 

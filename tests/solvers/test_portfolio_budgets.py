@@ -21,9 +21,8 @@ from tests.support.strategies.random_targets import judged, nothing_changed
 pytestmark = pytest.mark.slow
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
-CHUNKS = 4
-SEEDS = 150 if EVERY_SEED else 15
-"""Worlds a chunk."""
+CHUNKS, SEEDS = (4, 150) if EVERY_SEED else (2, 15)
+"""Chunks of seeds, and worlds a chunk."""
 
 
 def without_budgets(policy):

@@ -22,9 +22,8 @@ from tests.support.strategies import instances
 pytestmark = pytest.mark.slow
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
-CHUNKS = 4
-SEEDS = 100 if EVERY_SEED else 12
-"""Instances a chunk."""
+CHUNKS, SEEDS = (4, 100) if EVERY_SEED else (2, 12)
+"""Chunks of seeds, and instances a chunk."""
 
 
 def with_failures(snapshot, seed):

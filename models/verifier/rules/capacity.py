@@ -67,6 +67,7 @@ def cpu_memory(case: Context) -> Iterator[Violation]:
             continue
         offered = offered_amounts(node)
         for unit, amount in held.items():
+            # A node that holds more than it has is no fault of the plan, as long as the plan adds nothing.
             allowed = max(offered.get(unit, 0), staying[name][unit] if name in staying else 0)
             if amount > allowed:
                 yield Violation(
@@ -87,6 +88,7 @@ def charged_amounts(case: Context, job: Job | None, replica: Replica) -> dict[st
         and job.qos is not QosClass.GUARANTEED
         and (ratio := case.snapshot.cluster.overcommit.get(job.qos))
     ):
+        # Rounded up for each replica: many small ones must not add up to less than they hold.
         held[CORES] = -(-replica.cpu_milli * MILLI // ratio.cpu_milli)
         held[MEMORY] = -(-replica.memory_mib * MILLI // ratio.memory_milli)
     return held
@@ -127,6 +129,7 @@ def power(case: Context) -> Iterator[Violation]:
     drawn_by_staying = watts_drawn(case, case.staying)
     drawn = watts_drawn(case, case.placements)
     for subject, names, watts in caps:
+        # The same: a cap may have been lowered below what runs.
         allowed = max(watts * MILLI, sum(drawn_by_staying[name] for name in names))
         if (found := sum(drawn[name] for name in names)) > allowed:
             yield Violation(Rule.POWER, subject, format_watts(found), format_watts(allowed))
@@ -136,6 +139,7 @@ def rack_caps(case: Context) -> list[tuple[str, frozenset[str], int]]:
     """(subject, names of its nodes, watts) of every rack with a cap."""
     caps = []
     for rack in case.snapshot.cluster.rack_power:
+        # The name of a rack is unique within its zone only.
         place = (rack.region, rack.zone, rack.rack)
         names = frozenset(
             node.name for node in case.nodes.values() if (node.region, node.zone, node.rack) == place

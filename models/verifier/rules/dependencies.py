@@ -44,6 +44,7 @@ def co_start_groups(case: Context) -> dict[str, list[str]]:
     for job in case.snapshot.waiting:
         if job.co_start and not job.withheld:
             groups[job.co_start].append(job.name)
+    # A job that was added to a group, or failed, after the others began cannot start together with them.
     over = {job.co_start for job in case.running} if groups else set()
     return {name: members for name, members in groups.items() if name not in over}
 
@@ -83,6 +84,7 @@ def _end_of_backoff(job: Job) -> datetime | None:
     longest = max(rule.backoff, rule.longest_backoff)
     for number in range(1, job.failures + 1):
         seconds = rule.backoff if number == 1 else 2 * seconds
+        # Doubling ends at the longest pause, so that a job with many failures costs no large number.
         if not 0 < seconds < longest:
             break
     return job.failed_at + timedelta(seconds=min(seconds, longest))
@@ -99,6 +101,7 @@ def _is_satisfied(case: Context, dependency: Dependency, slot: int, starts: Mapp
     job = case.jobs.get(dependency.job)
     if job is None:
         outcome = time.outcomes.get(dependency.job)
+        # A job that the snapshot no longer has is over; one without a known outcome satisfies nothing.
         return outcome is JobOutcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
     if kind is DependencyKind.STARTED and job.has_run:
         return True

@@ -60,6 +60,8 @@ def eviction(case: Context) -> Iterator[Violation]:
 
 def _against_leaving(case: Context, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
     """Reasons why a running job may not be preempted or migrated."""
+    # A window closes the node in any case: a job may then leave whatever the policy says. What the cluster
+    # cannot do at all is refused by the rule `capability`, with a better reason.
     if not job.preemptible:
         yield "it is not preemptible"
     if case.time.must_leave(job):

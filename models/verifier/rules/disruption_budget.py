@@ -84,6 +84,7 @@ def _expected_and_missing(group: list[Job], budget: DisruptionBudget, case: Cont
     """What of the group should be available, and what of that is not, in the unit of the budget."""
     expected = missing = 0
     for job in group:
+        # A job that has never run is not missed; one that has and waits is unavailable.
         interrupted = job.progress is not None or job.preemptions > 0
         if job.running is not None:
             count, down = len(job.running.replicas), _must_leave(job, case)

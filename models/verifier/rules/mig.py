@@ -76,6 +76,7 @@ def _faults(
                 new.add(instance)
     if present is None and not new:
         return
+    # A new instance puts the whole GPU into MIG mode, also for those that hold it otherwise.
     mode = "switched on" if present is None else "on"
     for holder in holders:
         if isinstance(holder.held, GpuShare):

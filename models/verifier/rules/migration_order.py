@@ -64,6 +64,7 @@ def feasible_move_order(case: Context) -> Iterator[Violation]:
     for job, occupant in case.with_change(Change.MOVED):
         yield from _onto_its_own_slices(case, job, occupant.placement.replicas)
     held = _held_by_others(case)
+    # Until a job moves, nothing else can have its old places.
     for move in moves:
         held.update(move.old)
     room = _room(case, moves, held)
@@ -77,6 +78,7 @@ def feasible_move_order(case: Context) -> Iterator[Violation]:
         move = queue.popleft()
         if move.job not in gone and _try_move(move, held, room):
             gone.add(move.job)
+            # Only moves that take something of what was released may have become possible.
             again = {taker.job: taker for part in move.old for taker in takers.get(part, ())}
             queue.extend(taker for name, taker in sorted(again.items()) if name not in gone)
     waiting = [move for move in moves if move.job not in gone]
@@ -129,6 +131,7 @@ def _held_by_others(case: Context) -> Counter[_Part]:
     for occupant in case.judged_placements:
         if occupant.job:
             replicas = occupant.placement.replicas
+            # New replicas of starts and growth come last, and hold nothing while jobs move.
             stay = [replica for number, replica in enumerate(replicas) if number not in occupant.new]
             held.update(_parts(case, occupant.job, stay))
     return held

@@ -76,6 +76,7 @@ def _node_faults(job: Job, node: Node) -> Iterator[tuple[str, str]]:
             f"region {node.region}" if node.region else "no region",
             f"region {truncated_names(job.regions)}",
         )
+    # A cluster that chooses GPUs itself may choose the unhealthy one.
     sick = [gpu.index for gpu in node.gpus.details if not gpu.healthy] if node.gpus else []
     if job.request.needs_gpu and node.gpus and not node.gpus.pinned and sick:
         found = f"any GPUs of the node, of which {truncated_names(map(str, sick))} unhealthy"
@@ -133,6 +134,7 @@ def locality(case: Context) -> Iterator[Violation]:
         if level is None:
             continue
         names = {replica.node for replica in occupant.placement.replicas} & case.nodes.keys()
+        # One node is one domain of each level, also where it is in no rack or island at all.
         if len(names) <= 1:
             continue
         domains = {case.nodes[name].domain(level) for name in names}
@@ -150,6 +152,7 @@ def spread(case: Context) -> Iterator[Violation]:
         if job.spread is None:
             continue
         level, most = job.spread.level, job.spread.most
+        # A node in no domain of the level counts as a domain of its own.
         domains = Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)
         for domain, count in domains.items():
             if count > most:

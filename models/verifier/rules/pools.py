@@ -94,6 +94,7 @@ def _added(case: Context) -> Iterator[Violation]:
 
 def _strange_fields(node: Node, pool: NodePool) -> list[str]:
     """Fields, by their names in documents, in which a new node differs from its pool's template."""
+    # Name, pool and the instant of being ready are those of the node itself; all else is the template's.
     made = pool.template.model_copy(update={"name": node.name, "pool": pool.name, "ready_at": None})
     return [
         field.alias or name

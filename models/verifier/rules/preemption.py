@@ -63,6 +63,8 @@ def preemption(case: Context) -> Iterator[Violation]:
     if not (victims := _victims(case)):
         return
     barred = _excluded_jobs(case, victims)
+    # The strongest condition on jobs that may follow none of some victims is with all victims of which
+    # that is true; so one hypothetical plan for each set of such jobs is enough.
     for names in _intersections({each for each in barred if each}):
         kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if names <= bars]
         without = _Without(case, names, kept)
@@ -80,6 +82,7 @@ def _victims(case: Context) -> list[PreemptedJob]:
         given_up.append((job, tuple(before[number] for number in numbers)))
     found = []
     for job, replicas in given_up:
+        # What a queue is entitled to is counted by GPU model.
         by_model: dict[str, list[Replica]] = defaultdict(list)
         for replica in replicas:
             node = case.nodes.get(replica.node) if job.request.needs_gpu else None
@@ -128,6 +131,7 @@ def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
     for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
         found |= dict.fromkeys(common for other in list(found) if (common := one & other))
         found[one] = None
+        # What is left out here is not checked: the rule gets weaker, not stricter.
         if len(found) > _MAX_SETS:
             break
     return list(found)
@@ -253,6 +257,7 @@ def _meet(
     """True if two parts of one GPU cannot both be held; `shares` is the sum of all shares on it."""
     if isinstance(held, GpuShare) and isinstance(was, GpuShare):
         return shares > MILLI
+    # MIG mode is of a whole GPU: an instance and a share of it exclude each other.
     if isinstance(held, GpuShare) or isinstance(was, GpuShare):
         return True
     one, other = (_covered(each, geometry) for each in (held, was))
@@ -280,6 +285,7 @@ def _beside_gpus(
                 total[unit] += amount
     offered = offered_amounts(node)
     for unit, amount in coming.items():
+        # Jobs that stay may hold more than there is (`cpu_memory`); only what comes can be at fault.
         if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
             found = f"{format_amount(held[unit] + amount, unit)} {beside}"
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_amount(allowed, unit))
@@ -300,6 +306,7 @@ def _in_queues(without: _Without) -> Iterator[Violation]:
         held, after = _usage(without, resource)
         staying, used = usage_up_the_tree(tree, kept, held), usage_up_the_tree(tree, kept, after)
         for queue in tree:
+            # A queue that is over its limit already may stay there; nothing may come on top.
             allowed = max(limit[queue.name], staying[queue.name])
             there = concerned[queue.name]
             if used[queue.name] > allowed and without.is_closed(there):
@@ -334,6 +341,7 @@ def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, 
         now = amount_of_replicas(case, occupant.placement.replicas, resource)
         if job.name in without.names:
             after[job.queue] += max(0, now - before)
+        # A job that may follow a victim does not move in the hypothetical plan: it keeps its old places.
         elif occupant.change is Change.MOVED:
             held[job.queue] += max(0, before - now)
             after[job.queue] += max(0, before - now)

@@ -100,6 +100,8 @@ class _PromiseBook:
             )
         ):
             return False
+        # In doubt the plan is right: a start was put off without need only if it fits beside other promises
+        # both as they were given and as this plan keeps them.
         return self._fits(stay, self._as_planned(stay)) and self._fits(stay, self._as_promised(stay))
 
     def _slot(self, job: Job) -> int | None:

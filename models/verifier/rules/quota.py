@@ -39,6 +39,7 @@ def quota_limits(case: Context) -> Iterator[Violation]:
             continue
         used_by_staying = usage_up_the_tree(tree, kept, held_before_and_after(case, resource))
         for queue in tree:
+            # A quota may have been cut below what runs: that may stay, and nothing may be added to it.
             allowed = max(limit[queue.name], used_by_staying[queue.name])
             if used[queue.name] > allowed:
                 found, most = (quota_text(amount, resource) for amount in (used[queue.name], int(allowed)))

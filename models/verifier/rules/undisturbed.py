@@ -35,10 +35,12 @@ def undisturbed(case: Context) -> Iterator[Violation]:
     number counts.
     """
     planned = [stay for stay in case.time.later if stay.job.running is None]
+    # Where no running job is disturbed, the rules have been asked about just this in each slot.
     if not planned or all(job.name in case.time.kept for job in case.running):
         return
     running = _as_they_run_now(case)
     for slot in sorted({stay.slot for stay in planned}):
+        # Indices were chosen with the stopped jobs gone; any other free GPU of the node is as good.
         there = [stay for stay in planned if stay.covers(slot)]
         there = _on_any_gpus(case, there, [stay for stay in running if stay.covers(slot)])
         then = state_in_slot(case, (*running, *there), slot, {stay.job.name for stay in there})

@@ -67,6 +67,7 @@ def windows(case: Context) -> Iterator[Violation]:
         (case.time.interval_of_placement(occupant, job), occupant.new_replicas)
         for job, occupant in case.arrivals
     ]
+    # All replicas of a later start are new, also those of a job that resumes where it ran.
     newcomers += [(stay, iter(stay.placement.replicas)) for stay in case.time.later]
     for stay, replicas in newcomers:
         yield from _closed_nodes(case, stay, replicas)

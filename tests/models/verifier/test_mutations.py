@@ -5,7 +5,7 @@ Each bug replaces one piece of a source file. The examples of the test file name
 least one of them must fail after. Examples take no arguments, so that they can be called here.
 """
 
-import importlib.util
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -49,12 +49,18 @@ EXAMPLES_OF_TERM = {
 }
 
 
+@cache
+def compiled(name):
+    """The code of a file of tests; it is run anew for each bug, as it imports what a bug replaces."""
+    (path,) = Path(__file__).parent.rglob(f"test_{name}.py")
+    return compile(path.read_text(encoding="utf-8"), path, "exec")
+
+
 def examples(name):
     """The tests of one file, as functions."""
-    (path,) = Path(__file__).parent.rglob(f"test_{name}.py")
-    spec = importlib.util.spec_from_file_location(f"examples_of_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType(f"examples_of_{name}")
+    module.__file__ = str(compiled(name).co_filename)
+    exec(compiled(name), vars(module))
     return [value for key, value in vars(module).items() if key.startswith("test_")]
 
 

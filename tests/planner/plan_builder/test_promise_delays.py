@@ -12,13 +12,14 @@ from tests.support.builders.solution_builders import drafted
 from tests.support.samples.horizon_plans import HOUR, at, looking_ahead, promise, running, waiting, whole
 
 
-def why(subject, *others, planned=(), policy=None, nodes=None, started=(), **world):
+def why(subject, *others, planned=(), policy=None, nodes=None, started=(), stopped=(), **world):
     """Why the subject's promise is not kept; its text is empty if it is."""
     plan = drafted(
         snapshot(nodes=nodes or cluster(3), jobs=[subject, *others], **world),
         *started,
         policy=policy or looking_ahead(),
         planned=planned,
+        stopped=stopped,
     )
     return next(each for each in plan.waiting if each.job == subject.name).promise_changed
 
@@ -75,6 +76,36 @@ def test_of_several_that_stay_the_last_one_is_told():
     )
 
     assert why(promised(), *others, planned=LATER) == overruns("s", "15:00")
+
+
+def test_a_job_that_the_plan_stops_was_expected_to_stay_when_promises_were_reserved():
+    there = running("r", *whole("n0"), hours=2)
+
+    assert why(promised(), there, stopped=["r"], planned=LATER) == "r on n0 was expected to run until 14:00"
+    assert (
+        why(promised(), running("r", *whole("n0"), hours=1), stopped=["r"], planned=LATER) == "other promises"
+    )
+
+
+def test_another_start_in_its_place_that_was_not_promised_before():
+    later = (*LATER, LaterStart("b", 1, whole("n0")))
+    before = (*LATER, LaterStart("c", 1, (replica("n0", gpus=range(4)),)))
+    both = (*later, LaterStart("c", 1, whole("n0")))
+    promised_before = waiting("c", gpus=8, promise=promise(1, *whole("n0")))
+
+    assert why(promised(), waiting("b", gpus=8), planned=later) == "b starts on n0 at 13:00"
+    assert why(promised(), waiting("c", gpus=4), planned=before) == "c starts on n0 at 13:00"
+    assert why(promised(), waiting("b", gpus=8), promised_before, planned=both) == "c starts on n0 at 13:00"
+
+
+def test_a_job_starts_no_earlier_than_the_group_that_it_starts_with():
+    other = waiting("b", gpus=8, co_start="g", promise=promise(1, *whole("n1")))
+    there = running("r", *whole("n1"), hours=2)
+    later = (LaterStart("a", 2, whole("n0")), LaterStart("b", 2, whole("n1")))
+
+    told = why(promised(co_start="g"), other, there, planned=later)
+
+    assert told == "it starts together with b: r on n1 is expected to run until 14:00"
 
 
 def test_a_job_that_stays_on_other_gpus_of_a_node_with_room_is_not_the_cause():

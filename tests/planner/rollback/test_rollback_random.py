@@ -136,6 +136,7 @@ def test_an_apply_that_failed_or_was_killed_is_undone(seed, tmp_path):
         assert {change.type for change in changes_of(again.actions)} <= {"scale_down"}
 
 
+@pytest.mark.slow
 def test_the_faults_leave_something_of_every_kind_to_undo(tmp_path):
     """The test above is of use only if rollbacks there have changes of all kinds."""
     seen = Counter()

@@ -45,6 +45,7 @@ def test_of_a_change_nothing_is_left_out():
     assert emptied.endswith("new=[]")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.integers() | st.booleans()))
 def test_json_holds_what_was_told_in_one_line(fields):
     (line,) = lines(LogFormat.JSON, lambda: log_event(LOG, "event", **fields))

@@ -108,6 +108,7 @@ def _breaks_quota(world, placements, waiting, node):
     return any(violation.rule is Rule.QUOTA for violation in violations)
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(st.data())
 def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):

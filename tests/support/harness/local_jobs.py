@@ -78,7 +78,8 @@ def kinds(plan):
     return sorted(change.id for change in changes_of(plan.actions))
 
 
-def wait_until(holds, what, seconds=20):
+def wait_until(holds, what, seconds=120):
+    """Wait until something holds, which on a busy machine may take long."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"waited {seconds} s in vain until {what}"

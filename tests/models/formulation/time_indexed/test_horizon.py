@@ -108,9 +108,12 @@ def test_quota_is_kept_in_every_slot():
         build.job(name, gpus=1, expected_duration="1h", priority=priority)
         for name, priority in (("a", 2), ("b", 1))
     ]
-    snapshot = one_node(*jobs, gpus=2, queues=[build.queue(nominal=1)])
+    later = [job.model_copy(update={"not_before": build.NOW + HOUR}) for job in jobs]
+    queues = [build.queue(nominal=1)]
 
-    assert starts(snapshot) == {"a": 0, "b": 1}
+    assert starts(one_node(*jobs, gpus=2, queues=queues)) == {"a": 0, "b": 1}
+    assert starts(one_node(*later, gpus=2, queues=queues)) == {"a": 1, "b": 2}
+    assert starts(one_node(*later, gpus=2)) == {"a": 1, "b": 1}
 
 
 def test_job_starts_after_those_it_depends_on():

@@ -62,6 +62,7 @@ class NodeFaults(Faults):
             self.down = ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_apply_that_ended_leaves_a_group_part_started(chunk, tmp_path):
     seen = Counter()

@@ -42,7 +42,7 @@ def test_from_submit_to_the_end(gpuplan, machine, monkeypatch):
     assert gpuplan("snapshot", "--from", "local", "-o", "now.json").code == 0
     assert gpuplan("plan", "now.json", "-o", "plan.json").code == 0
     assert gpuplan("apply", "plan.json", "--executor", "local", "--auto-approve").code == 0
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while json.loads(gpuplan("local", "list", "--json").out)["jobs"][0]["state"] != "succeeded":
         assert time.monotonic() < end
         time.sleep(0.05)

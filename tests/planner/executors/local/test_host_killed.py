@@ -135,6 +135,7 @@ def kill_supervisor(jobs, name):
     )
     processes.signal_process(watcher, signal.SIGKILL)
     wait_until(lambda: not watcher.alive, "it is killed")
+    return watcher
 
 
 def test_a_host_that_was_started_anew_has_no_running_jobs(jobs, monkeypatch):
@@ -148,11 +149,11 @@ def test_a_host_that_was_started_anew_has_no_running_jobs(jobs, monkeypatch):
 
 
 def test_an_id_that_was_given_again_is_not_the_process(jobs):
+    """That of a supervisor that was killed; a living one would still record how its job ends."""
     jobs.submit("a")
     jobs.apply()
+    watcher = kill_supervisor(jobs, "a")
     place = jobs.host.queue.place(jobs.record("a"))
-    run = private_files.read_json(place / "run-1.json")
-    watcher = processes.ProcessId(**run["supervisor"])
     other = processes.ProcessId(os.getpid(), watcher.ticks + 1, watcher.boot)
     assert not other.alive
     private_files.write_private(place / "run-1.json", {"supervisor": other.document()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gpuplan.models.affinity import NodeMatch, PreferredNodes
@@ -16,6 +18,9 @@ from tests.support.oracles.brute_force import TooLargeError
 from tests.support.oracles.remedy_oracle import as_planned, changed, lesser
 from tests.support.strategies.instances import everything_mixed, tiny
 from tests.support.strategies.schedule_instances import timely
+
+PARTS = 6 if os.environ.get("GPUPLAN_EVERY_SEED") else 2
+"""Of the tiny instances, which have more than 500 waiting jobs together."""
 
 
 def checked(plan, name):
@@ -43,7 +48,7 @@ def checked(plan, name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "seeds", "least"),
-    [(tiny, range(part, 360, 6), 80) for part in range(6)]  # together more than 500 waiting jobs
+    [(tiny, range(part, 360, 6), 80) for part in range(PARTS)]
     + [(everything_mixed, range(12), 20), (timely, (*range(40), 101), 80)],
 )
 def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):

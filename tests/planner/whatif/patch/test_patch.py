@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def test_no_change_is_the_very_snapshot(world):
     assert made.policy is POLICY
 
 
+@pytest.mark.slow
 @given(
     snapshots(mig=True, locality=True),
     st.lists(

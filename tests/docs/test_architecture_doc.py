@@ -1,0 +1,21 @@
+"""docs/architecture.md names files that are there."""
+
+from __future__ import annotations
+
+from benchmarks.house import ROOT, paths_in
+
+DOCUMENT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_every_file_that_is_named_is_there():
+    named = paths_in(DOCUMENT)
+
+    assert len(named) > 100
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_paths_are_read_with_their_braces():
+    assert paths_in("`a/{b,c}/{d,e}.py`, `f.py`, `x.y` and `tests/oracle`") == [
+        *("a/b/d.py", "a/b/e.py", "a/c/d.py", "a/c/e.py"),
+        "tests/oracle",
+    ]
