@@ -59,17 +59,32 @@ def fill_free_capacity(ledger: Ledger) -> None:
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))
-                for option in classes[index].options:
+                if classes[index].scaled:
                     # A scaled job gets its size before the next job starts.
-                    at_once = 1 if classes[index].scaled else jobs
-                    while jobs > 0 and _pays(ledger, index, option):
-                        placed = placement.place(ledger, index, option, jobs=at_once)
-                        jobs -= placed
-                        if placed < at_once or not classes[index].scaled:
-                            break
+                    while jobs > 0 and _place_scaled(ledger, index):
+                        jobs -= 1
+                    continue
+                for option in classes[index].options if jobs > 0 else ():
+                    if _pays(ledger, index, option):
+                        jobs -= placement.place(ledger, index, option, jobs=jobs)
         _place_interleaved(ledger, singles)
     grow_placed_jobs(ledger)
     grow_running_jobs(ledger, growing)
+
+
+def _place_scaled(ledger: Ledger, index: int) -> bool:
+    """Place one scaled job on the option that brings most with the room it has; False if none pays."""
+    job_class = ledger.problem.classes[index]
+    best, chosen = 0, None
+    for option in job_class.options:
+        # The best option comes first, so that the others rarely have to be tried.
+        if chosen is not None and job_class.points(option, job_class.initial_replicas(option)) <= best:
+            continue
+        mark, before = ledger.undo.mark(), ledger.objective
+        if placement.place(ledger, index, option, jobs=1) and ledger.objective - before > best:
+            best, chosen = ledger.objective - before, option
+        ledger.undo.rollback(mark)
+    return chosen is not None and bool(placement.place(ledger, index, chosen, jobs=1))
 
 
 def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
@@ -144,7 +159,7 @@ def placement_order(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, int, float, float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, int, float, float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -160,11 +175,25 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
         -job_class.priority,
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
+        -_lost_on_second_best(job_class) if job_class.scaled and not ahead else 0,
         -sizes[index],
         -job_class.shape.quota_milli,
         tuple(-amount for amount in job_class.shape.amounts),
         index,
     )
+
+
+def _lost_on_second_best(job_class: JobClass) -> float:
+    """
+    Part of its points that a scaled job loses on the second best of its options.
+
+    Of equal jobs the one that loses most comes first, as in Vogel's method for transportation problems
+    (Reinfeld and Vogel, Mathematical Programming, 1958).
+    """
+    options = job_class.options
+    points = (job_class.points(option, job_class.initial_replicas(option)) for option in options)
+    best, second, *_ = *sorted(points, reverse=True), 0, 0
+    return (best - max(0, second)) / max(1, best)
 
 
 def _points(job_class: JobClass, *, ahead: bool) -> int:
