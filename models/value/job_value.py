@@ -13,7 +13,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from gpuplan.models.job import Job
@@ -96,12 +96,26 @@ class JobValue:
 
     def _objective(self, queue: str) -> QueueObjective:
         """Objective of the queue, or of the nearest queue above it that has one."""
-        name: str | None = queue
-        while self._by_queue and name is not None:
+        for name in self._above(queue) if self._by_queue else ():
             if name in self._by_queue:
                 return self._by_queue[name]
-            name = self._parents.get(name)
         return self._policy.objective
+
+    def _above(self, queue: str) -> Iterator[str]:
+        """A queue and those above it."""
+        name: str | None = queue
+        while name is not None:
+            yield name
+            name = self._parents.get(name)
+
+    @cached_property
+    def _guaranteed(self) -> frozenset[str]:
+        """Queues with a guarantee."""
+        return frozenset(
+            queue.name
+            for queue in self._snapshot.queues
+            if any(quota and quota.guarantee for quota in (queue.quota, *queue.gpu_models.values()))
+        )
 
     @cached_property
     def _parents(self) -> dict[str, str | None]:
@@ -148,12 +162,14 @@ class JobValue:
         rather waits, but no longer than it would lose by the start. So whatever happens it loses at most
         twice as much as if the future were known (ski rental; Karlin et al., Algorithmica 3, 1988), and never
         waits longer than `objective.doubling`. With one slot only: with several slots, a job gets a later
-        start on its best model. A job of unknown duration does not wait.
+        start on its best model. A job of unknown duration does not wait, nor one whose queue has a guarantee.
         """
         if job.running or not job.gang.scaled or self._policy.horizon.slots > 1:
             return 0
         regret = self.size_of(job, gpu_model).regret
         if not regret or self._durations.expected(job).source is DurationSource.DEFAULT:
+            return 0
+        if self._guaranteed.intersection(self._above(job.queue)):
             return 0
         return min(self._policy.objective.doubling, round(regret * self._left(job)))
 
