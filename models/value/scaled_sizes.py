@@ -61,12 +61,16 @@ class ScaledSizes:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._by_job: dict[str, dict[str | None, ModelSize]] = {}
+        self._by_kind: dict[tuple[_Kind, tuple[str, ...]], dict[str | None, ModelSize]] = {}
         self._models: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
         self._limits: dict[str, QueueLimits] = {}
 
     def of(self, job: Job, gpu_model: str | None) -> ModelSize:
         """Size and worth of a job on a GPU model; None is any model, or that of a job without GPUs."""
-        known = self._by_job.setdefault(job.name, {})
+        known = self._by_job.get(job.name)
+        if known is None:
+            kind = _kind(job), self._within_reach(job)
+            known = self._by_job[job.name] = self._by_kind.setdefault(kind, {})
         if gpu_model not in known:
             known[gpu_model] = self._size(job, gpu_model)
         return known[gpu_model]
@@ -149,7 +153,7 @@ class ScaledSizes:
         asked: Counter[_Kind] = Counter()
         for job in self._snapshot.jobs:
             if job.weight_milli and job.request.needs_gpu and not job.withheld:
-                kind = (job.request.total_gpu_milli, job.gang, tuple(job.gpu_models.items()))
+                kind = _kind(job)
                 asked[kind] += job.request.total_gpu_milli * job.gang.minimum
                 one_of.setdefault(kind, job)
         return [(job, asked[kind]) for kind, job in one_of.items()]
@@ -171,6 +175,10 @@ class ScaledSizes:
             for model, speed in speeds.items():
                 parts[model].append(milli * speed / (MILLI * max(1, room)))
         return {model: fsum(found) for model, found in parts.items()}
+
+
+def _kind(job: Job) -> _Kind:
+    return job.request.total_gpu_milli, job.gang, tuple(job.gpu_models.items())
 
 
 def _suits(job: Job, node: Node) -> bool:

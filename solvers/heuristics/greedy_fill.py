@@ -69,6 +69,7 @@ def fill_free_capacity(ledger: Ledger) -> None:
                         jobs -= placement.place(ledger, index, option, jobs=jobs)
         _place_interleaved(ledger, singles)
     grow_placed_jobs(ledger)
+    move_scaled_jobs(ledger)
     grow_running_jobs(ledger, growing)
 
 
@@ -123,9 +124,12 @@ def grow_placed_jobs(ledger: Ledger) -> None:
     for number, placed in sorted(ledger.placed.items()):
         if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
             gang_placement.grow(ledger, number)
-    heap = [
-        (-worth, number) for number in sorted(ledger.placed) if (worth := _next_replica(ledger, number)) > 0
-    ]
+    _grow_scaled_jobs(ledger, sorted(ledger.placed))
+
+
+def _grow_scaled_jobs(ledger: Ledger, numbers: Iterable[int]) -> None:
+    """Add replicas to these placed jobs, most points per GPU first."""
+    heap = [(-worth, number) for number in numbers if (worth := _next_replica(ledger, number)) > 0]
     heapify(heap)
     while heap:
         _, number = heappop(heap)
@@ -133,6 +137,51 @@ def grow_placed_jobs(ledger: Ledger) -> None:
         gang_placement.grow(ledger, number, most=before + 1)
         if len(ledger.placed[number].sites) > before and (worth := _next_replica(ledger, number)) > 0:
             heappush(heap, (-worth, number))
+
+
+def move_scaled_jobs(ledger: Ledger) -> None:
+    """
+    Give scaled jobs that start another GPU model where that brings more, with the GPUs that others then get.
+
+    The first jobs crowd on the model that is best for each of them alone, while others stay idle. Jobs of the
+    present priority are tried in turn until no move pays, up to `GreedyParams.model_moves` tries.
+    """
+    classes, turn = ledger.problem.classes, ledger.current_priority
+    tries = ledger.params.greedy.model_moves if ledger.problem.slots == 1 else 0
+    improved = True
+    while improved:
+        improved = False
+        for number, placed in sorted(ledger.placed.items()):
+            job_class = classes[placed.job_class]
+            if not (job_class.scaled and job_class.starts_alone and turn in (None, job_class.priority)):
+                continue
+            for option in job_class.options if len(job_class.options) > 1 else ():
+                if option is placed.option or number not in ledger.placed:
+                    continue
+                if tries == 0:
+                    return
+                tries -= 1
+                improved = _moved(ledger, number, option) or improved
+
+
+def _moved(ledger: Ledger, number: int, option: Option) -> bool:
+    """Try to start a placed job on another option, with as many replicas as pay there."""
+    mark, before, placed = ledger.undo.mark(), ledger.objective, ledger.placed[number]
+    ledger.remove(number)
+    if placement.place(ledger, placed.job_class, option, jobs=1):
+        classes, left = ledger.problem.classes, placed.option.gpu_model
+        moved = max(ledger.placed)
+        gang_placement.grow(ledger, moved)
+        there = (
+            other
+            for other, each in sorted(ledger.placed.items())
+            if classes[each.job_class].scaled and each.option.gpu_model == left
+        )
+        _grow_scaled_jobs(ledger, there)
+        if ledger.objective > before:
+            return True
+    ledger.undo.rollback(mark)
+    return False
 
 
 def _next_replica(ledger: Ledger, number: int) -> float:
