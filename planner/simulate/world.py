@@ -187,14 +187,18 @@ def _work(world: SimulatedWorld, until: datetime) -> Elapsed:
             happened.append(JobEvent(at, kind, name, stretch))
         else:
             happened.append(JobEvent(at, kind, name, task.ended(at)))
-            finished.append(_over(task, happened[-1]))
+            finished.append(_over(task, happened[-1], began=world.began))
     later = replace(world, now=until, tasks=tasks)
     later = replace(later, finished=_remembered(later, tuple(finished)))
     return Elapsed(later, tuple(happened), GpuTimeFlow(held=held, usable=usable.total() * seconds, cost=cost))
 
 
-def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:
-    """The finished job; its times give the duration of the whole job at the places where it ran last."""
+def _over(task: SimulatedJob, end: JobEvent, *, began: datetime) -> FinishedJob:
+    """
+    The finished job; its times give the duration of the whole job at the places where it ran last.
+
+    A job that was there from the beginning takes as long as it declared, so its size teaches nothing.
+    """
     whole = timedelta(seconds=-(-task.need // task.begun.rate))
     killed = end.kind is JobEventKind.KILLED
     running = task.job.running
@@ -205,7 +209,7 @@ def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:
         outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
         started_at=min(task.begun.begins, end.at) if killed else end.at - whole,
         ended_at=end.at,
-        replicas=len(running.replicas) if running else None,
+        replicas=len(running.replicas) if running and task.job.submitted_at >= began else None,
         gpu_model=task.begun.gpu_model,
     )
 
