@@ -162,7 +162,7 @@ class JobValue:
         rather waits, but no longer than it would lose by the start. So whatever happens it loses at most
         twice as much as if the future were known (ski rental; Karlin et al., Algorithmica 3, 1988), and never
         waits longer than `objective.doubling`. With one slot only: with several slots, a job gets a later
-        start on its best model. A job of unknown duration does not wait, nor one whose queue has a guarantee.
+        start on its best model. A job of unknown duration does not wait, nor one in a queue with a guarantee.
         """
         if job.running or not job.gang.scaled or self._policy.horizon.slots > 1:
             return 0
