@@ -163,10 +163,12 @@ def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None
 @main.command("scaled-jobs")
 @_log_option
 @click.option("--seeds", default="1,3,5,7,9", show_default=True, help="Comma-separated seeds.")
-def scaled_jobs_command(log: Path | None, seeds: str) -> None:
+@click.option("--only", type=click.Choice(list(scaled_jobs.SHAPES)), multiple=True, help="Only this cluster.")
+def scaled_jobs_command(log: Path | None, seeds: str, only: tuple[str, ...]) -> None:
     """Jobs that declare how they scale, beside the same jobs at fixed sizes, on three GPU models."""
     numbers = [int(seed) for seed in seeds.split(",")]
-    click.echo(scaled_jobs.tables(scaled_jobs.measure(numbers, log_file=log)), nl=False)
+    for shape in only or scaled_jobs.SHAPES:
+        click.echo(scaled_jobs.tables(scaled_jobs.measure(shape, numbers, log_file=log)))
 
 
 @main.command("starvation")

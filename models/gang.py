@@ -99,7 +99,7 @@ class Gang(Noun):
         between = (size for size in table if self.minimum < size < self.maximum)
         return sorted({self.minimum, *between, self.maximum})
 
-    def usual_size(self, contention: float, gpu_model: str | None = None) -> int:
+    def usual_size(self, contention: float, gpu_model: str | None = None, *, room: int | None = None) -> int:
         """
         Size at which jobs that all choose the same size complete soonest on average.
 
@@ -107,13 +107,15 @@ class Gang(Noun):
 
         Contention is the number of jobs per place of the smallest size. The first summand is the time of the
         job itself. The second is the delay of the others, which run as many at a time as the size permits.
-        (Half of them wait for this job; as many again are still to arrive.) All sizes of the table are tried.
+        (Half of them wait for this job; as many again are still to arrive.) All sizes of the table are tried,
+        up to `room` replicas.
         Where speed is a power of the size the optimum is known and behaves the same way: the more jobs, the
         less for each except the shortest (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation
         144, 2020).
         """
+        sizes = self.sizes(gpu_model)
         return min(
-            self.sizes(gpu_model),
+            [size for size in sizes if room is None or size <= room] or sizes[:1],
             key=lambda size: (1 + contention * size / self.minimum) / self.speed_milli(size, gpu_model),
         )
 

@@ -8,6 +8,7 @@ from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Shrink
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.settings import Goal
+from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.allocations import update_allocations_from
 from gpuplan.planner.analysis.effects import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_satisfied
@@ -126,7 +127,11 @@ def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
     begins = (begin for job in waiting for begin in (job.begins_at, *(data[name] for name in job.datasets)))
     if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
         return True
-    return _dwell_is_over(live, policy, before) or _minimum_runtime_is_over(live, policy, before, waiting)
+    return (
+        _dwell_is_over(live, policy, before)
+        or _minimum_runtime_is_over(live, policy, before, waiting)
+        or _patience_is_over(live, policy, before, waiting)
+    )
 
 
 def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
@@ -137,6 +142,20 @@ def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, w
     return any(
         rules.may_disturb(job, live.taken_at) and not rules.may_disturb(job, before.taken_at)
         for job in live.jobs
+    )
+
+
+def _patience_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+    """True if a job may start on a GPU model now on which it rather waited for a better one before."""
+    if not (scaled := [job for job in waiting if job.gang.scaled]):
+        return False
+    worth, models = StartValue(live, policy).worth, set(live.cluster.gpu_model_by_node.values())
+    return any(
+        job.waiting_seconds(before.taken_at)
+        < worth.patience(job, model)
+        <= job.waiting_seconds(live.taken_at)
+        for job in scaled
+        for model in models
     )
 
 

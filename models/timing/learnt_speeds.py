@@ -6,13 +6,17 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import numpy as np
+
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.gang import Gang
 from gpuplan.models.timing.durations import DIGITS
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from gpuplan.models.dependency import FinishedJob
     from gpuplan.models.job import Job
@@ -21,8 +25,14 @@ if TYPE_CHECKING:
 SAMPLES: Final = 3
 """Minimum number of finished jobs of a size for its speed: the median of fewer could be an outlier."""
 
-_FASTEST: Final = 10_000
-"""Limit on the speed relative to the slowest size: a job that seems faster did not do the same work."""
+_MISFIT: Final = 0.25
+"""
+Largest relative difference between a measured speed and the table; beyond it, jobs of different sizes did
+not do the same work, and nothing is learnt.
+"""
+
+_TOLERANCE: Final = 1e-12
+"""Rounding of the gradient, relative to the measured speeds."""
 
 _Kin: TypeAlias = tuple[str, str, str]
 """(queue, user, name without digits)."""
@@ -77,9 +87,10 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
     tables: dict[str, dict[int, float]] = {}
     seen: dict[str, int] = {}
     for model, by_size in sorted(found.items()):
-        medians = {size: median(took) for size, took in by_size.items() if len(took) >= SAMPLES}
-        if len(medians) > 1:
-            tables[model] = fit_speeds(medians, gang.maximum)
+        known = {size: took for size, took in by_size.items() if len(took) >= SAMPLES}
+        medians = {size: (median(took), len(took)) for size, took in known.items()}
+        if len(medians) > 1 and (table := fit_speeds(medians, gang.maximum)) is not None:
+            tables[model] = table
             seen[model] = sum(map(len, by_size.values()))
     if not tables:
         return None
@@ -92,36 +103,64 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
     )
 
 
-def fit_speeds(seconds: Mapping[int, float], most: int) -> dict[int, float]:
+def fit_speeds(measured: Mapping[int, tuple[float, int]], most: int) -> dict[int, float] | None:
     """
-    Speed by number of replicas, from durations by size: the least concave majorant of 1 / seconds.
+    Speed by number of replicas, from (seconds, samples) by size; None if no table comes near them.
 
-    It is the least-squares fit of values that must be concave (Grenander, Scandinavian Actuarial Journal 39,
-    1956). Each replica of the smallest size has speed 1. From the largest observed size up to `most` speed
-    grows at the last rate, so that plans try untested sizes.
+    The concave function through 0 that never falls and has the least sum of squares of relative errors in
+    speed, weighted by samples:
+
+        f(k) = Σ_s a_s · min(k, s),  a ≥ 0
+
+    is any such function with corners at the measured sizes s, so the fit is non-negative least squares
+    (Lawson and Hanson, Solving Least Squares Problems, 1974). Speeds are those of `most` replicas at most;
+    beyond the largest measured size speed grows at the last rate, so that plans try untested sizes. A replica
+    of the smallest size has speed 1.
     """
-    smallest, largest = min(seconds), max(seconds)
-    unit, least = smallest * seconds[smallest], max(seconds.values()) / _FASTEST
-    measured = [(size, unit / max(least, took)) for size, took in sorted(seconds.items())]
-    hull = _majorant([(0, 0.0), *measured])
-    # Speed never falls with size, since a job may leave replicas idle.
-    rising = [point for index, point in enumerate(hull) if index == 0 or point[1] > hull[index - 1][1]]
-    if rising[-1][0] < largest:
-        rising.append((largest, rising[-1][1]))
-    if largest < most:
-        (size, speed), (last, fastest) = rising[-2:]
-        rising.append((most, fastest + (fastest - speed) / (last - size) * (most - last)))
-    return {size: round(speed * MILLI) / MILLI for size, speed in rising[1:]}
+    sizes = np.array(sorted(measured), dtype=float)
+    seconds, samples = np.array([measured[int(size)] for size in sizes], dtype=float).T
+    # Relative errors: each row is divided by the measured speed, 1 / seconds.
+    rows = np.minimum.outer(sizes, sizes) * seconds[:, None]
+    weights = np.sqrt(samples)
+    corners = _non_negative_least_squares(rows * weights[:, None], weights)
+    if np.max(np.abs(rows @ corners - 1)) > _MISFIT:
+        return None
+    ends = np.array(sorted({size for size in measured if size < most} | {most}), dtype=float)
+    speeds = np.minimum.outer(ends, sizes) @ corners
+    beyond = max(0.0, most - sizes[-1])
+    if beyond and most > sizes[-1]:
+        before = sizes[-2]
+        at = np.minimum.outer(np.array([before, sizes[-1]]), sizes) @ corners
+        speeds[-1] += (at[1] - at[0]) / (sizes[-1] - before) * beyond
+    unit = float(np.minimum(sizes[0], sizes) @ corners) / sizes[0]
+    return {
+        int(size): round(float(speed) / unit * MILLI) / MILLI
+        for size, speed in zip(ends, speeds, strict=True)
+    }
 
 
-def _majorant(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The upper hull of points from left to right (Andrew, Information Processing Letters 9, 1979)."""
-    hull: list[tuple[int, float]] = []
-    for x, y in points:
-        while len(hull) > 1:
-            (first, low), (second, high) = hull[-2:]
-            if (high - low) * (x - second) > (y - high) * (second - first):
+def _non_negative_least_squares(
+    matrix: NDArray[np.float64], target: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The x ≥ 0 that minimizes |matrix · x − target|, by the active-set method of Lawson and Hanson."""
+    count = matrix.shape[1]
+    x, free = np.zeros(count), np.zeros(count, dtype=bool)
+    for _ in range(10 * count):
+        gradient = matrix.T @ (target - matrix @ x)
+        gradient[free] = -np.inf
+        entering = int(np.argmax(gradient))
+        if gradient[entering] <= _TOLERANCE * np.abs(target).sum():
+            break
+        free[entering] = True
+        while True:
+            trial = np.zeros(count)
+            trial[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+            if (trial[free] > 0).all():
                 break
-            hull.pop()
-        hull.append((x, y))
-    return hull
+            falling = free & (trial <= 0)
+            step = np.min(x[falling] / (x[falling] - trial[falling]))
+            x += step * (trial - x)
+            free &= x > 0
+            x[~free] = 0
+        x = trial
+    return x

@@ -29,6 +29,7 @@ def input_warnings(snapshot: Snapshot) -> tuple[str, ...]:
     """One sentence per warning, with the value found and the remedy; jobs first, then quotas."""
     return (
         *_jobs_that_fit_nowhere(snapshot),
+        *unused_scaling(snapshot),
         *oversized_jobs(snapshot),
         *_quotas_beyond_the_cluster(snapshot),
     )
@@ -64,6 +65,29 @@ def _jobs_that_fit_nowhere(snapshot: Snapshot) -> Iterator[str]:
             yield (
                 f"job '{job.name}': no node is large enough for one replica, even if it is empty "
                 f"({_asked(job.request)}); ask for less on a node, or for more replicas."
+            )
+
+
+def unused_scaling(snapshot: Snapshot) -> Iterator[str]:
+    """Pending jobs with speeds by number of replicas that no plan uses."""
+    for job in snapshot.jobs:
+        gang = job.gang
+        if job.running is not None or not (gang.scaling or gang.scaling_by_model):
+            continue
+        if not gang.elastic:
+            # Speeds by GPU model still tell how fast the job is on each of them.
+            if not gang.scaling_by_model:
+                yield (
+                    f"job '{job.name}' says how it scales, but always has {gang.maximum:,} "
+                    f"{'replica' if gang.maximum == 1 else 'replicas'}, so that scaling has no effect; state "
+                    f"replicas with a min below max, or leave scaling out."
+                )
+            continue
+        tables = (gang.scaling, *gang.scaling_by_model.values())
+        if (largest := max(max(table, default=0) for table in tables)) > gang.maximum:
+            yield (
+                f"job '{job.name}' says how it scales up to {largest:,} replicas, but has at most "
+                f"{gang.maximum:,}; raise max, or leave out the speeds beyond it."
             )
 
 

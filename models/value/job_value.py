@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.policy.policy import SizeBasis
 from gpuplan.models.policy.settings import Goal
-from gpuplan.models.timing.durations import Durations, LeftBasis, work_left
+from gpuplan.models.timing.durations import Durations, DurationSource, LeftBasis, work_left
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from gpuplan.models.gang import Gang
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.policy.settings import QueueObjective
@@ -84,7 +84,7 @@ class JobValue:
         self._snapshot, self._policy, self._durations = snapshot, policy, durations
         self._now = snapshot.taken_at
         self._by_queue = policy.objective.queues
-        self._usual: dict[tuple[Gang, str | None], int] = {}
+        self._sizes = ScaledSizes(snapshot)
 
     def points(self, job: Job) -> int:
         """Points of a job."""
@@ -96,12 +96,26 @@ class JobValue:
 
     def _objective(self, queue: str) -> QueueObjective:
         """Objective of the queue, or of the nearest queue above it that has one."""
-        name: str | None = queue
-        while self._by_queue and name is not None:
+        for name in self._above(queue) if self._by_queue else ():
             if name in self._by_queue:
                 return self._by_queue[name]
-            name = self._parents.get(name)
         return self._policy.objective
+
+    def _above(self, queue: str) -> Iterator[str]:
+        """A queue and those above it."""
+        name: str | None = queue
+        while name is not None:
+            yield name
+            name = self._parents.get(name)
+
+    @cached_property
+    def _guaranteed(self) -> frozenset[str]:
+        """Queues with a guarantee."""
+        return frozenset(
+            queue.name
+            for queue in self._snapshot.queues
+            if any(quota and quota.guarantee for quota in (queue.quota, *queue.gpu_models.values()))
+        )
 
     @cached_property
     def _parents(self) -> dict[str, str | None]:
@@ -128,20 +142,44 @@ class JobValue:
         """Points per GPU, and over a horizon per hour of service."""
         return self.points(job) / (self._gpus(job) * self._hours(job))
 
-    def usual_size(self, job: Job, gpu_model: str | None) -> int:
+    def size_of(self, job: Job, gpu_model: str | None) -> ModelSize:
         """
-        Number of replicas of a scaled job that share its points evenly.
+        Replicas of a job that share its points evenly on a GPU model, and its worth with all replicas there.
 
-        With goals such as `completion` it is the best size for the current contention (`Gang.usual_size`): if
-        GPUs were shared among more jobs, each of them would complete later. With other goals it is 0.
+        For a scaled job with a goal such as `completion` they depend on the contention (`ScaledSizes`): if
+        GPUs were shared among more jobs, each of them would complete later. With other goals no replicas
+        share, and points are in proportion to speed.
         """
-        gang = job.gang
-        if not gang.scaled or self.goal(job) not in _COMPLETION_GOALS:
+        if job.gang.scaled and self.goal(job) in _COMPLETION_GOALS:
+            return self._sizes.of(job, gpu_model)
+        return ModelSize(0, job.speed_milli(gpu_model))
+
+    def patience(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Seconds from its submission until which a pending job does not start on a GPU model; 0 if it does.
+
+        Where its time, and that of the jobs that it delays, would be much longer than on its best model, it
+        rather waits, but no longer than it would lose by the start. So whatever happens it loses at most
+        twice as much as if the future were known (ski rental; Karlin et al., Algorithmica 3, 1988), and never
+        waits longer than `objective.doubling`. With one slot only: with several slots, a job gets a later
+        start on its best model. A job of unknown duration does not wait, nor one in a queue with a guarantee.
+        """
+        if job.running or not job.gang.scaled or self._policy.horizon.slots > 1:
             return 0
-        key = gang, gpu_model
-        if key not in self._usual:
-            self._usual[key] = gang.usual_size(self._crowd, gpu_model)
-        return self._usual[key]
+        regret = self.size_of(job, gpu_model).regret
+        if not regret or self._durations.expected(job).source is DurationSource.DEFAULT:
+            return 0
+        if self._guaranteed.intersection(self._above(job.queue)):
+            return 0
+        return min(self._policy.objective.doubling, round(regret * self._left(job)))
+
+    def waits_for_better(self, job: Job, gpu_model: str | None) -> bool:
+        """True if a pending job does not start on a GPU model now, but rather waits (`patience`)."""
+        return job.waiting_seconds(self._now) < self.patience(job, gpu_model)
+
+    def best_model(self, job: Job) -> str | None:
+        """The GPU model for which a job waits."""
+        return self._sizes.best_model(job)
 
     def share(self, job: Job, done: int, seconds: int) -> tuple[int, int]:
         """
@@ -210,16 +248,15 @@ class JobValue:
             return weight * min(_MAX_RHO, self.rho(job))
         shortest, scale = self._policy.objective.shortest, 1.0
         match goal:
-            case Goal.COMPLETION:
-                seconds = max(shortest, self._durations.until_completion(job))
-                turns = self._policy.disruption.preempts_equals
-                urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
+            case Goal.COMPLETION | Goal.GOODPUT:
+                gpus, seconds = self._gpus(job), max(1.0 * shortest, self._durations.until_completion(job))
+                if goal is Goal.GOODPUT or job.gang.scaled:
+                    gain, part = _gain(job), job.gang.minimum / job.gang.maximum
+                    gpus, seconds, scale = gpus * part, seconds * gain, gain * part
+                turns = goal is Goal.COMPLETION and self._policy.disruption.preempts_equals
+                urgency = _USUAL_SERVICE / (seconds * gpus) if turns else _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
                 urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))
-            case Goal.GOODPUT:
-                gain = _gain(job)
-                scale = gain * job.gang.minimum / job.gang.maximum
-                urgency = _USUAL_SECONDS / (max(shortest, self._durations.until_completion(job)) * gain)
             case Goal.CRITICAL_PATH:
                 critical = self._left(job) >= _CRITICAL * self._together
                 seconds = shortest if critical else max(shortest, self._durations.until_completion(job))
@@ -261,20 +298,9 @@ class JobValue:
 
     @cached_property
     def _contention(self) -> float:
-        return max(1.0, self._asked(lambda gang: gang.maximum))
-
-    @cached_property
-    def _crowd(self) -> float:
-        return self._asked(lambda gang: gang.minimum)
-
-    def _asked(self, size: Callable[[Gang], int]) -> float:
-        """GPUs requested by all jobs at these sizes, over usable GPUs."""
-        asked = sum(
-            job.request.total_gpu_milli * size(job.gang)
-            for job in self._snapshot.jobs
-            if job.weight_milli and not job.withheld
-        )
-        return asked / MILLI / self._usable
+        """GPUs requested by all jobs at full size, over usable GPUs, at least 1."""
+        asked = sum(_milli(job) for job in self._snapshot.jobs if job.weight_milli and not job.withheld)
+        return max(1.0, asked / MILLI / self._usable)
 
     @cached_property
     def _together(self) -> float:
@@ -342,9 +368,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     return min(LARGEST_POINTS, max(1, points))
 
 
-def completion_points(
-    full_points: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0
-) -> int:
+def completion_points(full_points: int, job: Job, gpu_model: str | None, replicas: int) -> int:
     """
     Points of a job with this number of replicas on one GPU model: `w_j · completed_j`.
 
@@ -352,7 +376,7 @@ def completion_points(
     """
     if full_points == 0:
         return 0
-    return points_at_size(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas, usual)
+    return points_at_size(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas)
 
 
 def points_at_size(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:

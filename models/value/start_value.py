@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.job_value import JobValue, completion_points, points_at_size
+from gpuplan.models.value.job_value import JobValue, points_at_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ class StartValue:
     """
     Completion, lateness and tariffs of one snapshot under one policy.
 
-    With a single slot, completion is `job_value.completion_points`, and lateness and tariffs are 0.
+    With a single slot, completion depends on GPU model and replicas only, and lateness and tariffs are 0.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
@@ -53,18 +53,22 @@ class StartValue:
         second of later completion. So for jobs that all complete within the horizon the sum of weighted
         completion times is minimal (Smith, 1956). With `fairness` the fraction is that of the logarithm
         (`JobValue.share`). Rounded down, at least 1. An elastic job earns the part of its replicas
-        (`policy.sized_points`). `seconds` is the duration of the whole job unless given.
+        (`points_at_size`). `seconds` is the duration of the whole job unless given. A start on a GPU model on
+        which the job rather waits for a better one (`JobValue.waits_for_better`) costs a point.
         """
-        full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
-        if not self._ahead:
-            return completion_points(full, job, gpu_model, replicas, usual)
-        if full == 0:
+        if (full := self.full_points(job)) == 0:
             return 0
+        if job.gang.scaled and self.worth.waits_for_better(job, gpu_model):
+            return -1
+        size = self.worth.size_of(job, gpu_model)
+        if not self._ahead:
+            return points_at_size(full * size.worth_milli // MILLI, job, gpu_model, replicas, size.usual)
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
         end = self.slots.end
         done, whole = self.worth.share(job, min(seconds, max(0, end - start)), seconds)
         early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
-        return points_at_size(full * done * early // (whole * MILLI * end), job, gpu_model, replicas, usual)
+        at_full_size = full * done * early // (whole * MILLI * end)
+        return points_at_size(at_full_size, job, gpu_model, replicas, size.usual)
 
     def further(
         self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None
@@ -72,6 +76,10 @@ class StartValue:
         """Increase of points from each size to the next, for a job that starts now."""
         points = [self.completion(job, gpu_model, size, seconds=seconds) for size in sizes]
         return tuple(larger - smaller for smaller, larger in pairwise(points))
+
+    def usual_points(self, job: Job, gpu_model: str | None) -> int:
+        """Points of a job that starts now on a GPU model with the size that it usually gets there."""
+        return self.completion(job, gpu_model, self.worth.size_of(job, gpu_model).usual or job.gang.maximum)
 
     def full_points(self, job: Job) -> int:
         """`JobValue.points` of a job of the snapshot, cached by name."""

@@ -43,6 +43,7 @@ class StartValues:
         self._reservations = list(
             {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
         )
+        self._models = sorted(set(snapshot.cluster.gpu_model_by_node.values()))
         self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
         self._owner_labels = sorted({key for each in self._reservations for key in each.job_labels})
         self._remaining: dict[str, int] = {}
@@ -100,10 +101,17 @@ class StartValues:
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Time key of a pending job: jobs that are otherwise equal and have equal keys have equal options."""
+        avoided = self._avoided(job)
         if self.ignores_time and not job.hard_deadline:
-            return ()
+            return avoided
         deadline = job.deadline and self.second(job.deadline)
-        return self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
+        return avoided, self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
+
+    def _avoided(self, job: Job) -> tuple[str, ...]:
+        """GPU models on which a pending job does not start yet."""
+        if not job.gang.scaled or self.ahead:
+            return ()
+        return tuple(model for model in self._models if self.start_value.worth.waits_for_better(job, model))
 
     def owned(self, job: Job) -> tuple[int, ...]:
         """Numbers of the reservations that a job may use."""
@@ -138,6 +146,9 @@ class StartValues:
             allowed,
             key=lambda model: (-job.speed_milli(model), sites.scarcity(allowed[model]), model or ""),
         )
+        if job.gang.scaled:
+            # With a long queue the fastest model is not worth most for a job that gains little from it.
+            models.sort(key=lambda model: -self.start_value.usual_points(job, model))
         if self.ignores_time and not job.hard_deadline:
             return tuple(
                 Option(model, allowed[model], points, further)

@@ -14,6 +14,7 @@ from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.learnt_speeds import with_learnt_scaling
 from gpuplan.models.timing.progress import recovering_seconds, unsaved_seconds, working_since
 from gpuplan.planner.analysis.metrics import gpus_in_use, hourly_cost
 from gpuplan.planner.simulate.simulated_job import (
@@ -57,14 +58,15 @@ class SimulatedWorld:
     """In the order of their ends."""
 
     def snapshot(self) -> Snapshot:
-        """Snapshot for the planner, without true durations and future events."""
-        return Snapshot(
+        """Snapshot for the planner, with learnt scaling, without true durations and future events."""
+        seen = Snapshot(
             taken_at=self.now,
             cluster=self.cluster,
             queues=self.queues,
             jobs=tuple(self._seen(self.tasks[name]) for name in sorted(self.tasks)),
             finished=self.finished,
-        ).canonical()
+        )
+        return with_learnt_scaling(seen).canonical()
 
     def _seen(self, task: SimulatedJob) -> Job:
         running = task.job.running
@@ -185,16 +187,21 @@ def _work(world: SimulatedWorld, until: datetime) -> Elapsed:
             happened.append(JobEvent(at, kind, name, stretch))
         else:
             happened.append(JobEvent(at, kind, name, task.ended(at)))
-            finished.append(_over(task, happened[-1]))
+            finished.append(_over(task, happened[-1], began=world.began))
     later = replace(world, now=until, tasks=tasks)
     later = replace(later, finished=_remembered(later, tuple(finished)))
     return Elapsed(later, tuple(happened), GpuTimeFlow(held=held, usable=usable.total() * seconds, cost=cost))
 
 
-def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:
-    """The finished job; its times give the duration of the whole job at the places where it ran last."""
+def _over(task: SimulatedJob, end: JobEvent, *, began: datetime) -> FinishedJob:
+    """
+    The finished job; its times give the duration of the whole job at the places where it ran last.
+
+    A job that was there from the beginning takes as long as it declared, so its size teaches nothing.
+    """
     whole = timedelta(seconds=-(-task.need // task.begun.rate))
     killed = end.kind is JobEventKind.KILLED
+    running = task.job.running
     return FinishedJob(
         name=task.job.name,
         queue=task.job.queue,
@@ -202,6 +209,8 @@ def _over(task: SimulatedJob, end: JobEvent) -> FinishedJob:
         outcome=JobOutcome.FAILED if killed else JobOutcome.SUCCEEDED,
         started_at=min(task.begun.begins, end.at) if killed else end.at - whole,
         ended_at=end.at,
+        replicas=len(running.replicas) if running and task.job.submitted_at >= began else None,
+        gpu_model=task.begun.gpu_model,
     )
 
 

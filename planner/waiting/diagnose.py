@@ -8,6 +8,7 @@ with the number of kinds of jobs, not with the number of jobs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from gpuplan.planner.waiting.time_messages import co_start_group_waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from gpuplan.models.cluster import Node, NodePool
     from gpuplan.models.job import Job
@@ -144,6 +146,7 @@ class _Examiner:
             else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
+            tuple(self._avoided(job).items()),
         )
 
     def reason(self, job: Job) -> Reason:
@@ -219,6 +222,23 @@ class _Examiner:
                 return messages.blocked_room(text, barred)
         return self._not_chosen(job, fitting)
 
+    def _avoided(self, job: Job) -> dict[str, datetime]:
+        """GPU models on which a job rather waits for a better one, each with the end of that wait."""
+        if not job.gang.scaled:
+            return {}
+        worth = self._earnings.worth
+        return {
+            model: job.submitted_at + timedelta(seconds=worth.patience(job, model))
+            for model in sorted(set(self._cluster.gpu_model_by_node.values()))
+            if worth.waits_for_better(job, model)
+        }
+
+    def _roomy_models(self, job: Job, pools: Iterable[FreeCapacity]) -> set[str]:
+        """GPU models of the nodes with room for a replica."""
+        needs = replica_needs(job, self._snapshot.cluster, capped=self._capped)
+        roomy = (place for place in _places(pools) if FreeCapacity([place]).count_replicas(needs, 1))
+        return {model for place in roomy if (model := place.node.gpu_model)}
+
     def _quota_allows(self, job: Job, node: Node) -> bool:
         smallest = job.request.quota.times(job.gang.minimum)
         models = (node.gpu_model,) if node.gpu_model else ()
@@ -233,6 +253,12 @@ class _Examiner:
         """Reason of a job that would fit: its cost there, a later start, or that no plan with it won."""
         if job.weight_milli == 0:
             return messages.zero_weight()
+        if avoided := self._avoided(job):
+            models = self._roomy_models(job, pools)
+            if models <= avoided.keys():
+                until, model = min((avoided[model], model) for model in models)
+                best, now = self._earnings.worth.best_model(job) or "", self._snapshot.taken_at
+                return messages.waits_for_better(model, best, until, now)
         costs = (self._replica_points(job, place) for place in _places(pools))
         cost = job.gang.minimum * min(costs) if job.datasets or job.preferred_nodes else 0
         if cost and cost >= (value := self._value(job)):

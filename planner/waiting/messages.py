@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, resource_name
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.units import MILLI, print_milli, print_timestamp
 from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
     format_gib,
     format_gpus,
     format_quota,
+    format_time,
     join_first_names,
     join_jobs,
     join_with_and,
@@ -33,6 +34,7 @@ from gpuplan.planner.waiting.free_capacity import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.job import Job
@@ -154,6 +156,18 @@ def cost_exceeds_value(cost: int, value: int) -> Reason:
         f"would fit, but costs at least {cost:,} points there and brings {value:,}",
         cost=cost,
         points=value,
+    )
+
+
+def waits_for_better(model: str, best: str, until: datetime, now: datetime) -> Reason:
+    """The job would fit on a GPU model, but still waits for another one, on which it ends much sooner."""
+    return make_reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit on {model}, but waits for {best}, which is much better for it; "
+        f"starts on {model} from {format_time(until, now)} on",
+        gpu_model=model,
+        waits_for=best,
+        until=print_timestamp(until),
     )
 
 

@@ -59,17 +59,33 @@ def fill_free_capacity(ledger: Ledger) -> None:
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))
-                for option in classes[index].options:
+                if classes[index].scaled:
                     # A scaled job gets its size before the next job starts.
-                    at_once = 1 if classes[index].scaled else jobs
-                    while jobs > 0 and _pays(ledger, index, option):
-                        placed = placement.place(ledger, index, option, jobs=at_once)
-                        jobs -= placed
-                        if placed < at_once or not classes[index].scaled:
-                            break
+                    while jobs > 0 and _place_scaled(ledger, index):
+                        jobs -= 1
+                    continue
+                for option in classes[index].options if jobs > 0 else ():
+                    if _pays(ledger, index, option):
+                        jobs -= placement.place(ledger, index, option, jobs=jobs)
         _place_interleaved(ledger, singles)
     grow_placed_jobs(ledger)
+    move_scaled_jobs(ledger)
     grow_running_jobs(ledger, growing)
+
+
+def _place_scaled(ledger: Ledger, index: int) -> bool:
+    """Place one scaled job on the option that brings most with the room it has; False if none pays."""
+    job_class = ledger.problem.classes[index]
+    best, chosen = 0, None
+    for option in job_class.options:
+        # The best option comes first, so that the others rarely have to be tried.
+        if chosen is not None and job_class.points(option, job_class.initial_replicas(option)) <= best:
+            continue
+        mark, before = ledger.undo.mark(), ledger.objective
+        if placement.place(ledger, index, option, jobs=1) and ledger.objective - before > best:
+            best, chosen = ledger.objective - before, option
+        ledger.undo.rollback(mark)
+    return chosen is not None and bool(placement.place(ledger, index, chosen, jobs=1))
 
 
 def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
@@ -108,9 +124,12 @@ def grow_placed_jobs(ledger: Ledger) -> None:
     for number, placed in sorted(ledger.placed.items()):
         if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
             gang_placement.grow(ledger, number)
-    heap = [
-        (-worth, number) for number in sorted(ledger.placed) if (worth := _next_replica(ledger, number)) > 0
-    ]
+    _grow_scaled_jobs(ledger, sorted(ledger.placed))
+
+
+def _grow_scaled_jobs(ledger: Ledger, numbers: Iterable[int]) -> None:
+    """Add replicas to these placed jobs, most points per GPU first."""
+    heap = [(-worth, number) for number in numbers if (worth := _next_replica(ledger, number)) > 0]
     heapify(heap)
     while heap:
         _, number = heappop(heap)
@@ -118,6 +137,51 @@ def grow_placed_jobs(ledger: Ledger) -> None:
         gang_placement.grow(ledger, number, most=before + 1)
         if len(ledger.placed[number].sites) > before and (worth := _next_replica(ledger, number)) > 0:
             heappush(heap, (-worth, number))
+
+
+def move_scaled_jobs(ledger: Ledger) -> None:
+    """
+    Give scaled jobs that start another GPU model where that brings more, with the GPUs that others then get.
+
+    The first jobs crowd on the model that is best for each of them alone, while others stay idle. Jobs of the
+    present priority are tried in turn until no move pays, up to `GreedyParams.model_moves` tries.
+    """
+    classes, turn = ledger.problem.classes, ledger.current_priority
+    tries = ledger.params.greedy.model_moves if ledger.problem.slots == 1 else 0
+    improved = True
+    while improved:
+        improved = False
+        for number, placed in sorted(ledger.placed.items()):
+            job_class = classes[placed.job_class]
+            if not (job_class.scaled and job_class.starts_alone and turn in (None, job_class.priority)):
+                continue
+            for option in job_class.options if len(job_class.options) > 1 else ():
+                if option is placed.option or number not in ledger.placed:
+                    continue
+                if tries == 0:
+                    return
+                tries -= 1
+                improved = _moved(ledger, number, option) or improved
+
+
+def _moved(ledger: Ledger, number: int, option: Option) -> bool:
+    """Try to start a placed job on another option, with as many replicas as pay there."""
+    mark, before, placed = ledger.undo.mark(), ledger.objective, ledger.placed[number]
+    ledger.remove(number)
+    if placement.place(ledger, placed.job_class, option, jobs=1):
+        classes, left = ledger.problem.classes, placed.option.gpu_model
+        moved = max(ledger.placed)
+        gang_placement.grow(ledger, moved)
+        there = (
+            other
+            for other, each in sorted(ledger.placed.items())
+            if classes[each.job_class].scaled and each.option.gpu_model == left
+        )
+        _grow_scaled_jobs(ledger, there)
+        if ledger.objective > before:
+            return True
+    ledger.undo.rollback(mark)
+    return False
 
 
 def _next_replica(ledger: Ledger, number: int) -> float:
@@ -144,7 +208,7 @@ def placement_order(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, int, float, float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, int, float, float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -160,11 +224,25 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
         -job_class.priority,
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
+        -_lost_on_second_best(job_class) if job_class.scaled and not ahead else 0,
         -sizes[index],
         -job_class.shape.quota_milli,
         tuple(-amount for amount in job_class.shape.amounts),
         index,
     )
+
+
+def _lost_on_second_best(job_class: JobClass) -> float:
+    """
+    Part of its points that a scaled job loses on the second best of its options.
+
+    Of equal jobs the one that loses most comes first, as in Vogel's method for transportation problems
+    (Reinfeld and Vogel, Mathematical Programming, 1958).
+    """
+    options = job_class.options
+    points = (job_class.points(option, job_class.initial_replicas(option)) for option in options)
+    best, second, *_ = *sorted(points, reverse=True), 0, 0
+    return (best - max(0, second)) / max(1, best)
 
 
 def _points(job_class: JobClass, *, ahead: bool) -> int:

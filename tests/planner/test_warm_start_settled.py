@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.gang import Gang
 from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
@@ -319,3 +320,19 @@ def test_where_equals_take_turns_by_what_they_had_time_alone_calls_for_a_plan():
         alone = policy.model_copy(update={"disruption": Disruption()})
         first = planned(contested(), alone)
         assert is_settled(carried_out(first, later=HOUR), alone, first)
+
+
+def test_at_rest_until_a_job_has_waited_long_enough_for_a_better_model():
+    gang = Gang(min=1, max=4, scaling={1: 1, 4: 3.6})
+    waits = build.job("a", gpus=1, expected_duration=3600).model_copy(
+        update={"gang": gang, "gpu_models": {"H100-80GB": 6000, "T4": 1000}}
+    )
+    nodes = [build.node("fast", gpus=4), build.node("slow", gpus=4, model="T4")]
+    jobs = [waits, build.job("there", gpus=4, at=[build.replica("fast", gpus=range(4))], preemptible=False)]
+    first = planned(build.snapshot(nodes=nodes, jobs=jobs), GREEDY)
+    assert not first.has_changes
+    (numbers,) = (action.reason.numbers for action in first.actions if action.job == "a")
+    until = datetime.fromisoformat(str(numbers["until"]))
+
+    assert is_settled(carried_out(first, later=until - NOW - SECOND), GREEDY, first)
+    assert not is_settled(carried_out(first, later=until - NOW), GREEDY, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -114,3 +115,61 @@ def test_replicas_that_bring_less_come_before_jobs_that_bring_less_still(solvers
     jobs = [scaled("a", 1, 4, {1: 1, 2: 2, 4: 2.8}, weight=2), build.job("b", gpus=1, weight=0.5)]
 
     assert sizes(jobs, solvers=solvers) == {"a": 4}
+
+
+FAST, SLOW = "H100-80GB", "T4"
+
+
+def picky(name, *, waited=0, **more):
+    speeds = {FAST: 6, SLOW: 1}
+    return scaled(name, 1, 4, gpu_models=speeds, waited=timedelta(seconds=waited), **more)
+
+
+def mixed(*jobs, free, queues=None, **policy):
+    """A plan for four fast GPUs, of which so many are free, and four slow ones."""
+    nodes = [build.node("fast", gpus=4, model=FAST), build.node("slow", gpus=4, model=SLOW)]
+    taken = [build.replica("fast", gpus=(gpu,)) for gpu in range(4 - free)]
+    there = [build.job("there", gpus=1, replicas=len(taken), at=taken, preemptible=False)] if taken else []
+    snapshot = build.snapshot(nodes=nodes, jobs=[*there, *jobs], queues=queues)
+    policy = Policy(**policy)
+    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+
+
+def places(plan):
+    """Replicas by job and node, of the jobs that the plan starts."""
+    return {
+        placement.job: Counter(each.node for each in placement.replicas)
+        for placement in plan.placements
+        if placement.job != "there"
+    }
+
+
+@pytest.mark.parametrize("solvers", SOLVERS)
+def test_a_job_waits_for_a_much_better_model_until_it_has_waited_long_enough(solvers):
+    plan = mixed(picky("a"), free=0, solvers=solvers)
+    assert places(plan) == {}
+    (numbers,) = (action.reason.numbers for action in plan.actions if action.job == "a")
+    assert (numbers["gpu_model"], numbers["waits_for"]) == (SLOW, FAST)
+
+    until = datetime.fromisoformat(str(numbers["until"]))
+    patience = int((until - plan.snapshot.taken_at).total_seconds())
+    assert places(mixed(picky("a", waited=patience - 1), free=0, solvers=solvers)) == {}
+    assert places(mixed(picky("a", waited=patience), free=0, solvers=solvers)) == {"a": {"slow": 4}}
+    assert places(mixed(picky("a"), free=4, solvers=solvers)) == {"a": {"fast": 4}}
+
+
+@pytest.mark.parametrize("solvers", SOLVERS)
+def test_a_guarantee_comes_before_what_a_job_rather_waits_for(solvers):
+    owed = [build.queue(), build.queue("owed", nominal=4, guarantee=4)]
+    plan = mixed(picky("a", queue="owed"), free=0, solvers=solvers, queues=owed)
+
+    assert places(plan) == {"a": {"slow": 4}}
+    assert not solvers or plan.solution.status == SolveStatus.OPTIMAL
+
+
+@pytest.mark.parametrize("solvers", SOLVERS)
+def test_of_several_models_the_one_counts_that_brings_most_with_the_room_it_has(solvers):
+    job = scaled("a", 1, 4, {1: 1, 4: 3.8}, gpu_models={FAST: 1.4, SLOW: 1})
+
+    assert places(mixed(job, free=1, solvers=solvers)) == {"a": {"slow": 4}}
+    assert places(mixed(job, free=4, solvers=solvers)) == {"a": {"fast": 4}}

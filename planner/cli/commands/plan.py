@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
+_WARNINGS_SHOWN = 3
 
 
 @click.command(
@@ -95,6 +96,7 @@ def plan_command(
 
     question = read_plan_request(source, **planning)
     snapshot, last = question.snapshot, None
+    _warn_of_unused_scaling(snapshot)
     if after is not None:
         with show_spinner("reading the last plan"):
             last = load_plan(after)
@@ -119,6 +121,18 @@ def plan_command(
     finally:
         print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
+
+
+def _warn_of_unused_scaling(snapshot: Snapshot) -> None:
+    """Say which jobs would have other sizes if they were stated as they were probably meant."""
+    from gpuplan.models.validation.input_warnings import unused_scaling
+    from gpuplan.planner.text_format import format_count
+
+    found = list(unused_scaling(snapshot))
+    for warning in found[:_WARNINGS_SHOWN]:
+        say(f"Warning: {warning}", err=True)
+    if (more := len(found) - _WARNINGS_SHOWN) > 0:
+        say(f"The same of {format_count(more, 'other job')}; `gpuplan validate` names them.", err=True)
 
 
 def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:

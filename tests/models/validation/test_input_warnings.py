@@ -96,6 +96,36 @@ def test_a_job_that_scales_on_a_gpu_model_where_it_cannot_run():
     assert figures(found) == "a H100 H100-80GB"
 
 
+@pytest.mark.parametrize(
+    ("gang", "told"),
+    [
+        ({"min": 4, "max": 4, "scaling": {1: 1, 4: 3}}, "a 4"),
+        ({"min": 1, "max": 4, "scaling": {1: 1, 4: 3, 8: 5}}, "a 8 4"),
+        ({"min": 1, "max": 4, "scaling_by_model": {"H100-80GB": {1: 1, 16: 9}}}, "a 16 4"),
+    ],
+)
+def test_speeds_that_no_plan_uses(gang, told):
+    one = job("a", gpus=1).model_copy(update={"gang": Gang.model_validate(gang)})
+
+    (found,) = warnings(nodes=cluster(2), jobs=[one])
+
+    assert figures(found) == told
+
+
+@pytest.mark.parametrize(
+    "gang",
+    [
+        {"min": 1, "max": 4, "scaling": {1: 1, 4: 3}},
+        {"min": 4, "max": 4, "scaling_by_model": {"H100-80GB": {4: 3}}},
+    ],
+    ids=["all used", "by model"],
+)
+def test_speeds_that_plans_use(gang):
+    one = job("a", gpus=1).model_copy(update={"gang": Gang.model_validate(gang)})
+
+    assert warnings(nodes=cluster(2), jobs=[one]) == ()
+
+
 def test_quotas_of_cpu_cores_and_memory_beyond_the_cluster():
     queues = [queue("a", cpus=100, memory="600Gi"), queue("b", cpus=100, memory="600Gi")]
 

@@ -11,9 +11,11 @@ import time
 import jsonschema
 import pytest
 
+from gpuplan.models.gang import Gang
 from gpuplan.planner.cli import main
 from gpuplan.planner.plan_file.plan_file import load_plan
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text
+from tests.support.builders.build import job, snapshot
 
 COMMANDS = (
     "snapshot", "validate", "plan", "show", "diff", "explain", "verify", "apply",
@@ -340,3 +342,17 @@ def test_doctor_finds_this_installation_healthy(gpuplan):
     assert shown.code == 0
     assert "FAIL" not in shown.out
     assert "solver milp" in shown.out
+
+
+def test_plan_warns_of_speeds_by_size_that_it_does_not_use_and_names_only_some(gpuplan, tmp_path):
+    jobs = [job(f"a{number}", gpus=1, replicas=2) for number in range(5)]
+    table = Gang(min=2, max=2, scaling={1: 1, 2: 1.9})
+    world = snapshot(jobs=[each.model_copy(update={"gang": table}) for each in jobs])
+    (tmp_path / "world.json").write_text(snapshot_text(world))
+
+    ran = gpuplan("plan", "world.json", "--solver", "greedy", "--json")
+
+    assert ran.code == 0
+    assert [line.startswith("Warning: job 'a") for line in ran.err.splitlines()] == [True] * 3 + [False]
+    assert "2 other jobs" in ran.err
+    assert json.loads(ran.out)

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.dependency import JobOutcome
-from gpuplan.models.placement import Running
+from gpuplan.models.placement import Placement, Running
 from gpuplan.models.retry import Retry
+from gpuplan.planner.simulate.decide import apply_placements
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace
 from gpuplan.planner.simulate.world import REMEMBERED, advance_world, initial_world
@@ -56,6 +57,31 @@ def test_a_finished_job_teaches_how_long_the_whole_of_it_took():
     (over,) = advance_world(world(runs("a", 0, left=100)), NOW + HOUR).world.finished
 
     assert (over.ended_at - over.started_at) == timedelta(seconds=3700)
+    # It took as long as it declared, whatever its size.
+    assert (over.replicas, over.gpu_model) == (None, "H100-80GB")
+
+
+def test_a_planner_learns_scaling_from_jobs_that_have_ended():
+    def elastic(name, **more):
+        return job(name, gpus=1, replicas=(1, 4), **more)
+
+    def snapshot_after(*sizes):
+        """The jobs of these sizes came, ran one after the other and ended; a job like them waits."""
+        there = world(elastic("run-0", held=True), nodes=[node("n0")])
+        for number, size in enumerate(sizes):
+            there = replace(there, coming=(FutureSubmission(elastic(f"run-{number + 1}"), 3600),))
+            there = replace(advance_world(there, there.now).world, coming=())
+            places = tuple(replica(gpus=(gpu,)) for gpu in range(size))
+            start = Placement(job=f"run-{number + 1}", replicas=places)
+            there, _ = apply_placements(there, there.snapshot(), (start,))
+            there = advance_world(there, there.now + 5 * HOUR).world
+        return there.snapshot()
+
+    found = snapshot_after(1, 2, 1, 2, 2, 1).job_by_name["run-0"].gang
+
+    assert [found.speed_milli(size) for size in (1, 2, 4)] == [1000, 2000, 4000]
+    assert found.scaled
+    assert not snapshot_after(1, 2, 1, 2, 1).job_by_name["run-0"].gang.scaled
 
 
 def test_a_job_that_is_to_be_killed_has_failed_by_then():
