@@ -3,9 +3,8 @@ The planner beside rules with the same knowledge: traces and generated mixes, lo
 
 A policy that stops no job of equal priority (the default) is compared with rules that stop nothing, a policy
 with turns with rules that stop jobs. Planner and rules get the same estimates: exact, wrong by up to a factor
-of 2, or none, so that both learn from finished jobs. Constants were chosen on seeds below `FIRST_JUDGED`, and
-the rest is for judging. The matrix is sparse: each trace has each load and each kind of estimates, but not all
-pairs.
+of 2, or none, so that both learn from finished jobs. Constants were chosen on seeds below `FIRST_JUDGED`; the
+others are for judging. The matrix is sparse: each trace has a few loads and kinds of estimates.
 """
 
 from __future__ import annotations
@@ -152,7 +151,9 @@ def _generated(*, gangs: bool, mixed: bool) -> Callable[[int], tuple[Cluster, li
             gpus = dice.choices(list(sizes), list(sizes.values()))[0]
             seconds = round(math.exp(dice.uniform(math.log(5 * _MINUTE), math.log(12 * _HOUR))))
             arrivals.append(Arrival(dice.randrange(_DAY), _job(number, gpus, mixed=mixed), seconds))
-        cluster = _cluster(*((model, count) for model, count, _ in _MODELS)) if mixed else _cluster(("A100", 8))
+        cluster = (
+            _cluster(*((model, count) for model, count, _ in _MODELS)) if mixed else _cluster(("A100", 8))
+        )
         return cluster, sorted(arrivals, key=lambda each: (each.after, each.job.name))
 
     return draw
@@ -253,7 +254,9 @@ def measure(
 
 def tables(records: Iterable[Record]) -> str:
     """For each cell the ratios to each rule and to the best rule of each seed: median, and the worst."""
-    last = {(Cell(*(each[key] for key in Cell._fields)), each["seed"], each["entrant"]): each for each in records}
+    last = {
+        (Cell(*(each[key] for key in Cell._fields)), each["seed"], each["entrant"]): each for each in records
+    }
     found = dict.fromkeys(cell for cell, *_ in last)
     return "\n".join(_table(policy, last, list(found)) for policy in RULES)
 
@@ -270,7 +273,9 @@ def _table(policy: str, last: dict[tuple[Cell, int, str], Record], found: list[C
     rows, pooled = [], dict[str, list[float]]()
     for cell in found:
         seeds = sorted(
-            seed for at, seed, entrant in last if at == cell and entrant == policy and (cell, seed, rules[-1]) in last
+            seed
+            for at, seed, entrant in last
+            if at == cell and entrant == policy and (cell, seed, rules[-1]) in last
         )
         if not seeds:
             continue

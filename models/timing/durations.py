@@ -242,7 +242,7 @@ class Durations:
 
     def slower(self, job: Job) -> int:
         """
-        Seconds that a running job is expected to take longer if it is stopped and resumes on another GPU model.
+        Seconds that a running job takes longer if it is stopped and resumes on any GPU model that it may use.
 
             time left · max(0, speed of its places / mean speed − 1)
 

@@ -135,7 +135,8 @@ class StartValue:
         longer = lost_seconds(self._policy, job, self._now) + self.durations.slower(job)
         wait = max(self._policy.objective.shortest, self._next_ends(job))
         points = self.completion(job, self.durations.gpu_model(job), len(running.replicas))
-        return base + floor(points * ((1 + longer / wait) ** (1 / ROOT) - 1) + 0.5)
+        times: float = (1 + longer / wait) ** (1 / ROOT)
+        return base + floor(points * (times - 1) + 0.5)
 
     def _next_ends(self, job: Job) -> int:
         """Seconds until running jobs end on as many GPUs of its GPU model as a running job holds."""
@@ -145,7 +146,7 @@ class StartValue:
 
     @cached_property
     def _ends(self) -> dict[str | None, tuple[list[int], list[int]]]:
-        """By GPU model: the seconds to the ends of running jobs, and the thousandths of GPUs free from then on."""
+        """By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
         ends: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
         for job in self._jobs:
             if job.placement is not None:

@@ -37,8 +37,7 @@ def preemption_prices(ground: PlanFeasibility) -> dict[str, int]:
     earnings = StartValue(plan.snapshot, plan.policy)
     jobs = plan.snapshot.job_by_name
     return {
-        name: earnings.full_points(jobs[name]) + earnings.stop_points(jobs[name])
-        for name in ground.placed
+        name: earnings.full_points(jobs[name]) + earnings.stop_points(jobs[name]) for name in ground.placed
     }
 
 

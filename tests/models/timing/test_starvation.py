@@ -166,3 +166,42 @@ def test_a_job_that_never_has_room_keeps_nothing_from_the_next():
     impossible = waits("impossible", 8, 5, days=20, replicas=3)
 
     assert hold(*BUSY, impossible, gang()).job.name == "gang"
+
+
+def test_jobs_that_fit_beside_a_starving_job_have_places_there_the_first_ones_first():
+    """On one node, eight jobs of one GPU that starve start together; before, one did in each plan."""
+    ones = [waits(f"j{number}", 1, 10, days=9 - number / 10) for number in range(8)]
+    young = [waits(f"y{number}", 1, 1, days=1) for number in range(8)]
+    node = [build.node("n0")]
+
+    assert hold(*ones, nodes=node).beside == {"n0": {f"j{number}" for number in range(1, 8)}}
+    assert started(*ones, *young, nodes=node) == {job.name for job in ones}
+    # Of the rest of a node nothing is idle: jobs that do not starve have it, in order of submission.
+    assert started(*ones[:2], *young[:3], nodes=node) == {"j0", "j1", "y0", "y1", "y2"}
+
+
+def test_places_beside_a_starving_job_are_those_that_it_leaves_when_it_has_room():
+    """Two GPUs are free now and four more in two hours: four are held, and two are left."""
+    busy = [runs("a", "n0", range(4), 2), runs("b", "n0", (4, 5), 99)]
+    four, long = waits("four", 4, 5, days=8), [waits(f"l{number}", 1, 9) for number in range(3)]
+    node = [build.node("n0")]
+
+    found = hold(*busy, four, *long, waits("wide", 3, 9, days=2), nodes=node)
+
+    assert (found.begins, found.beside) == (2 * HOUR, {"n0": {"l0", "l1"}})
+    assert started(*busy, four, *long, nodes=node) == {"l0", "l1"}
+    assert started(*busy, four, *long, waits("short", 2, 1), nodes=node) == {"short"}
+
+
+def test_a_job_has_its_place_beside_a_starving_job_on_one_node_only():
+    """A gang on two nodes leaves three GPUs of each: what fits on one of them may not go to the other."""
+    gang = waits("gang", 5, 5, days=9, replicas=2)
+    threes = [waits(f"f{number}", 3, 9, days=2 - number) for number in range(2)]
+    snapshot = build.snapshot(
+        jobs=[runs("a", "n0", range(4), 1), runs("b", "n1", range(4), 1), gang, *threes]
+    )
+    windows = ReservationWindows(snapshot, GREEDY, Durations(snapshot, GREEDY))
+
+    assert windows.node_hold.beside == {"n0": {"f0"}, "n1": {"f1"}}
+    assert windows.blocking_window(threes[0], "n0", 0, 9 * HOUR) is None
+    assert windows.blocking_window(threes[0], "n1", 0, 9 * HOUR).beside == ("f1",)
