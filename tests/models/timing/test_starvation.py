@@ -142,7 +142,8 @@ def test_a_job_that_is_kept_from_held_nodes_names_the_job_they_are_held_for():
     (reason,) = [each.reason.text for each in plan.waiting if each.job == "long"]
 
     assert reason == (
-        "every matching node is closed by hold for gang on n0 and n1 from 15:00 to 20:00; takes 4h"
+        "every matching node is closed by hold for gang on n0 and n1 from 15:00 to 20:00 "
+        "(horizon.backfill.starving); takes 4h"
     )
 
 
