@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -206,3 +207,40 @@ def test_a_job_has_its_place_beside_a_starving_job_on_one_node_only():
     assert windows.node_hold.beside == {"n0": {"f0"}, "n1": {"f1"}}
     assert windows.blocking_window(threes[0], "n0", 0, 9 * HOUR) is None
     assert windows.blocking_window(threes[0], "n1", 0, 9 * HOUR).beside == ("f1",)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_all_jobs_beside_it_there_is_room_for_the_starving_job(seed):
+    """By GPUs and cores of each held node, counted apart from the code."""
+    draw = random.Random(f"beside {seed}")
+    nodes = [build.node(f"n{number}", cpus=40) for number in range(draw.choice((1, 2, 3)))]
+    busy = []
+    for node in nodes:
+        at = 0
+        while (size := draw.choice((1, 2, 4))) + at <= draw.choice((4, 8)):
+            busy.append(runs(f"r{len(busy)}", node.name, range(at, at + size), draw.choice((1, 2, 9))))
+            at += size
+    replicas = draw.choice((1, 1, 2))
+    star = waits("star", draw.choice((1, 2, 5)), 5, days=9, replicas=replicas, cpus=draw.choice((0, 9)))
+    others = [
+        waits(f"w{number}", draw.choice((1, 2, 3)), 9, days=draw.random() * 8, cpus=draw.choice((0, 1, 20)))
+        for number in range(8)
+    ]
+    jobs = {job.name: job for job in (*busy, star, *others)}
+
+    found = hold(*jobs.values(), nodes=nodes)
+
+    if found is None:
+        return
+    fits, size = 0, found.job.request
+    for name in found.nodes:
+        there = [
+            job
+            for job in busy
+            if job.running.replicas[0].node == name and job.expected_duration > found.begins
+        ] + [jobs[each] for each in found.beside.get(name, ())]
+        gpus = 8 - sum(job.request.gpus for job in there)
+        cores = 40_000 - sum(job.request.cpu_milli for job in there if not job.running)
+        assert gpus >= 0 <= cores
+        fits += min(gpus // size.gpus, cores // size.cpu_milli if size.cpu_milli else 8)
+    assert fits >= found.job.gang.minimum
