@@ -139,7 +139,7 @@ class StartValue:
         return base + floor(points * (times - 1) + 0.5)
 
     def _next_ends(self, job: Job) -> int:
-        """Seconds until running jobs end on as many GPUs of its GPU model as a running job of the snapshot holds."""
+        """Seconds until running jobs end on as many GPUs of its model as a job of the snapshot holds."""
         held = job.placement.quota_milli if job.placement else 0
         times, freed = self._ends[self.durations.gpu_model(job)]
         return times[bisect_left(freed, held)]
