@@ -18,6 +18,7 @@ from benchmarks import (
     plans,
     presets,
     rebalancer,
+    same_knowledge,
     scaled_jobs,
     size_table,
     starvation,
@@ -145,6 +146,23 @@ def greedy_claim_command(
         for record in greedy_claim.measure(contest, log_file=log, at_a_time=at_a_time)
     ]
     click.echo(greedy_claim.claim_tables(records), nl=False)
+
+
+@main.command("same-knowledge")
+@_log_option
+@click.option("--openb", type=click.Path(path_type=Path, exists=True), help="Folder with the openb trace.")
+@click.option("--philly", type=click.Path(path_type=Path, exists=True), help="Job list of the Philly trace.")
+@click.option("--only", multiple=True, help="Only this trace; repeatable.")
+@click.option("--seeds", default="5,6,7,8,9", show_default=True, help="Comma-separated seeds.")
+def same_knowledge_command(
+    log: Path | None, openb: Path | None, philly: Path | None, only: tuple[str, ...], seeds: str
+) -> None:
+    """Default and turns beside rules with the same estimates; the traces are optional."""
+    known = same_knowledge.sources(openb=openb, philly=philly)
+    chosen = [cell for cell in same_knowledge.cells(known) if not only or cell.trace in only]
+    numbers = [int(seed) for seed in seeds.split(",")]
+    records = same_knowledge.measure(known, chosen, numbers, log_file=log)
+    click.echo(same_knowledge.tables(records), nl=False)
 
 
 @main.command("presets")

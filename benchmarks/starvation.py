@@ -45,11 +45,15 @@ DAYS: Final = 30
 LOAD: Final = 1.2
 
 _NEVER: Final[dict[str, Any]] = {"backfill": {"starving": None}}
+_SOON: Final[dict[str, Any]] = {"backfill": {"starving": "3d"}}
+_TURNS: Final[dict[str, Any]] = {"priority_gap": 0, "minimum_runtime": "30m"}
 POLICIES: Final[dict[str, dict[str, Any]]] = {
     "as shipped": {},
     "no nodes held": {"horizon": _NEVER},
     "nor ageing": {"horizon": _NEVER, "objective": {"doubling": "3650d"}},
-    "with turns": {"disruption": {"priority_gap": 0, "minimum_runtime": "30m"}},
+    "with turns": {"disruption": _TURNS},
+    "held after 3 days": {"horizon": _SOON},
+    "held after 3 days, with turns": {"horizon": _SOON, "disruption": _TURNS},
 }
 """Settings that differ from the defaults."""
 
@@ -209,6 +213,6 @@ def tables(records: Sequence[Record]) -> str:
                 f"{record['waited_on'] / _HOUR:.1f} h",
             ]
         )
-    asked = ("overtaken too late by", "waited a week or longer", "the first of them waited on")
+    asked = ("overtaken too late by", "starved", "the first of them waited on")
     summary = ["policy", "seed", "completion, mean", "GPUs in use", "longest wait", *asked]
     return table(summary, checks) + "\n" + table(["longest wait", "seed", "takes", *heads], rows)

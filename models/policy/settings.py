@@ -54,7 +54,8 @@ class Backfill(Noun):
     starving: PositiveSeconds | None = 7 * 24 * 3600
     """
     Waiting time after which a job is promised the first possible start, before any other job. With one slot
-    the nodes that first have room for it are reserved, for one job at a time. `null` means never.
+    the nodes that first have room for it are reserved, for one job at a time and for jobs that fit beside
+    it. `null` means never.
     """
 
     @model_validator(mode="after")

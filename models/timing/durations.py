@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from gpuplan.models.dependency import JobOutcome
@@ -113,6 +114,15 @@ class Durations:
         self._default = DurationEstimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
         self._finished = _History.of(snapshot)
         self._taken = self._finished.taken
+
+    @cached_property
+    def _gpus(self) -> Counter[str]:
+        """GPUs of nodes that accept jobs, by model."""
+        found = Counter[str]()
+        for node in self._nodes.values():
+            if node.gpus and node.schedulable:
+                found[node.gpus.model] += node.gpus.count
+        return found
 
     def expected(self, job: Job) -> DurationEstimate:
         """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""
@@ -229,6 +239,24 @@ class Durations:
         going_on = self.remaining(job) - recovering_seconds(job, self._now)
         work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
         return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
+
+    def slower(self, job: Job) -> int:
+        """
+        Seconds that a running job takes longer if it is stopped and resumes on any GPU model that it may use.
+
+            time left · max(0, speed of its places / mean speed − 1)
+
+        with the mean over the GPUs that it may use, of nodes that accept jobs. GPUs of a model become free in
+        proportion to their speed, so that the job finds a place with the mean of 1 / speed weighted by speed.
+        """
+        if job.running is None or len(set(job.gpu_models.values())) < 2:
+            return 0
+        gpus = {model: count for model, count in self._gpus.items() if model in job.gpu_models}
+        total = sum(gpus.values())
+        mean = sum(job.speed_milli(model) * count for model, count in gpus.items())
+        if not total or (ahead := self.pace(job) * total - mean) <= 0:
+            return 0
+        return (self.remaining(job) - recovering_seconds(job, self._now)) * ahead // mean
 
     def again(self, job: Job, gpu_model: str | None) -> int:
         """

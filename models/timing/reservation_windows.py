@@ -39,6 +39,8 @@ class ReservationWindow:
     nodes: frozenset[str]
     job: str | None = None
     """The starving job that the nodes are held for; None for a reservation."""
+    beside: tuple[str, ...] = ()
+    """Jobs that have a place there beside it."""
 
     def overlaps(self, start: int, seconds: int) -> bool:
         """True if a job with this start and duration overlaps the window."""
@@ -56,15 +58,16 @@ class ReservationWindows:
         self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self._by_node: dict[str, list[ReservationWindow]] = defaultdict(list)
         self.all: tuple[ReservationWindow, ...] = ()
-        """By reservation and time: first those of named nodes, last the one of nodes held for a job."""
-        self._held: Reservation | None = None
+        """By reservation and time: first those of named nodes, last those of nodes held for a job."""
+        self._holders: list[tuple[Reservation, frozenset[str]]] = []
+        """Synthetic reservations of held nodes, with the jobs that may use them."""
         self.node_hold: NodeHold | None = None
         """Nodes held for a starving job; nodes with reservations are never held."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
         self.node_hold = hold_for_starving_job(snapshot, policy, durations, self._by_node.keys())
         if self.node_hold is not None:
-            self.all += (self._holding(self.node_hold),)
+            self.all += tuple(self._holding(self.node_hold))
 
     def of(self, node: str) -> tuple[ReservationWindow, ...]:
         """The windows of a node."""
@@ -74,10 +77,12 @@ class ReservationWindows:
         """
         True if a job may use the reserved nodes.
 
-        Nodes held for a job are also open to jobs of higher priority.
+        Nodes held for a job are also open to jobs that have a place beside it, and to higher priorities.
         """
-        if self.node_hold is not None and reservation is self._held:
-            return job.name == self.node_hold.job.name or job.priority > self.node_hold.job.priority
+        if self.node_hold is not None:
+            for held, names in self._holders:
+                if reservation is held:
+                    return job.name in names or job.priority > self.node_hold.job.priority
         if reservation.kind is ReservationKind.MAINTENANCE:
             return False
         if job.user in reservation.users:
@@ -132,13 +137,22 @@ class ReservationWindows:
                     self._by_node[name].append(window)
                 yield window
 
-    def _holding(self, held: NodeHold) -> ReservationWindow:
-        nodes = tuple(sorted(held.nodes))
-        self._held = Reservation.model_construct(name=held.job.name, nodes=nodes, duration=held.ends)
-        window = ReservationWindow(self._held, held.begins, held.ends, held.nodes, held.job.name)
-        for name in sorted(held.nodes):
-            self._by_node[name].append(window)
-        return window
+    def _holding(self, held: NodeHold) -> Iterator[ReservationWindow]:
+        """A window for all nodes without places beside the job, and one for each other node."""
+        alone = held.nodes.difference(held.beside)
+        for nodes in (alone, *(frozenset({name}) for name in sorted(held.beside))):
+            if nodes:
+                names = frozenset[str]().union(*(held.beside.get(name, ()) for name in nodes))
+                reservation = Reservation.model_construct(
+                    name=held.job.name, nodes=tuple(sorted(nodes)), duration=held.ends
+                )
+                self._holders.append((reservation, names | {held.job.name}))
+                window = ReservationWindow(
+                    reservation, held.begins, held.ends, nodes, held.job.name, tuple(sorted(names))
+                )
+                for name in sorted(nodes):
+                    self._by_node[name].append(window)
+                yield window
 
     def _longest(self, job: Job) -> int:
         """Upper bound on the seconds of a job, restarted or migrated, on the slowest of its GPU models."""

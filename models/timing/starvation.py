@@ -4,15 +4,16 @@ Starvation: nodes held for the job that has waited too long, in plans with a sin
 Without this, a gang or a job that needs most of a node never starts while smaller jobs wait, since these take
 all freed resources before there is enough for it. The nodes held are those that first have room for it if
 running jobs end as expected. Other jobs start there only if they are expected to end before, as in EASY
-backfilling (Lifka, JSSPP 1995). With more than one slot such a job is promised a start instead.
+backfilling (Lifka, JSSPP 1995), or if they have a place beside the job: what it leaves of its nodes is for
+the jobs that have waited longest. With more than one slot such a job is promised a start instead.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.queue import amount_index, is_gpu_model, queue_and_above, queue_limits, quota_resources
 
@@ -37,6 +38,12 @@ class NodeHold:
     """Seconds after the snapshot at which the nodes have room for it."""
     ends: int
     """Seconds after the snapshot at which it is expected to end."""
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By node: further jobs that have room there beside it, all together."""
+
+    def is_for(self, job: str) -> bool:
+        """True for the job, and for jobs that have a place beside it."""
+        return job == self.job.name or any(job in names for names in self.beside.values())
 
 
 def hold_for_starving_job(
@@ -66,7 +73,9 @@ def hold_for_starving_job(
             tried.add(job.requirements_key)
             found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
             if found is not None:
-                return found
+                hold, counts = found
+                beside = _beside(hold, counts, snapshot, durations, stays, usage)
+                return replace(hold, beside=beside)
     return None
 
 
@@ -95,20 +104,71 @@ def _first_room(
     durations: Durations,
     stays: Mapping[str, list[tuple[int, Replica]]],
     usage: _Usage,
-) -> NodeHold | None:
-    """Earliest end over the GPU models; a job runs on one model, within the quotas."""
+) -> tuple[NodeHold, dict[str, int]] | None:
+    """Earliest end over the GPU models, with the replicas by node; a job runs on one model, within quotas."""
     by_model: dict[str, list[tuple[str, list[tuple[int, int]]]]] = defaultdict(list)
     for node in candidates:
         if node.gpus and _is_eligible(job, node):
             room = list(_room(job, node, snapshot, stays.get(node.name, ())))
             by_model[node.gpus.model].append((node.name, room))
     holds = [
-        NodeHold(job, chosen, begins, begins + durations.seconds(job, model))
+        (NodeHold(job, frozenset(chosen), begins, begins + durations.seconds(job, model)), chosen)
         for model, rooms in sorted(by_model.items())
         if usage.allows(job, model) and (found := _nodes(job.gang.minimum, rooms))
         for begins, chosen in [found]
     ]
-    return min(holds, key=lambda each: each.ends, default=None)
+    return min(holds, key=lambda each: each[0].ends, default=None)
+
+
+def _beside(
+    hold: NodeHold,
+    counts: Mapping[str, int],
+    snapshot: Snapshot,
+    durations: Durations,
+    stays: Mapping[str, list[tuple[int, Replica]]],
+    usage: _Usage,
+) -> dict[str, frozenset[str]]:
+    """
+    Jobs that share the held nodes: the first in order that fit beside its replicas once it has room.
+
+    Each of them has its own place on one node, so that they may start before the job without delaying it.
+    Only jobs of one replica; those that end before, or have a higher priority, may start there anyway.
+    """
+    overcommit, job = bool(snapshot.cluster.overcommit), hold.job
+    nodes = {name: snapshot.cluster.node_by_name[name] for name in sorted(counts)}
+    left: dict[str, dict[str, int]] = {}
+    for name, node in nodes.items():
+        there = [replica for end, replica in stays.get(name, ()) if end > hold.begins]
+        left[name] = _free(node, there, overcommit=overcommit)
+        _take(left[name], _needs(job, overcommit=overcommit), counts[name])
+    found: dict[str, set[str]] = defaultdict(set)
+    no_room: set[tuple[Hashable, ...]] = set()
+    for each in sorted(snapshot.waiting, key=lambda each: (-each.priority, each.submitted_at, each.name)):
+        if not any(amounts[_WHOLE_GPUS] > 0 for amounts in left.values()):
+            break
+        if (
+            each.name == job.name
+            or each.priority > job.priority
+            or each.gang.maximum > 1
+            or each.requirements_key in no_room
+            or not _lacks_room_alone(each, snapshot)
+        ):
+            continue
+        needed = _needs(each, overcommit=overcommit)
+        for name, node in nodes.items():
+            model = node.gpu_model or ""
+            if (
+                all(left[name].get(what, 0) >= amount for what, amount in needed.items())
+                and _is_eligible(each, node)
+                and usage.allows(each, model)
+                and durations.seconds(each, model) > hold.begins
+            ):
+                _take(left[name], needed, 1)
+                found[name].add(each.name)
+                break
+        else:
+            no_room.add(each.requirements_key)
+    return {name: frozenset(jobs) for name, jobs in found.items()}
 
 
 def _is_eligible(job: Job, node: Node) -> bool:
@@ -150,27 +210,51 @@ def _replicas(job: Job, node: Node, there: Iterable[Replica], *, overcommit: boo
 
     With overcommit, CPU and memory are not checked.
     """
-    there, request = list(there), job.request
+    free, needed = _free(node, there, overcommit=overcommit), _needs(job, overcommit=overcommit)
+    return max(0, min(free.get(what, 0) // amount for what, amount in needed.items()))
+
+
+_WHOLE_GPUS: Final = "whole GPUs"
+
+
+def _free(node: Node, there: Iterable[Replica], *, overcommit: bool) -> dict[str, int]:
+    """Amounts that some replicas leave of a node; with overcommit without CPU and memory."""
+    there = list(there)
     held = {each.index for replica in there for each in replica.gpus}
     gpus = node.gpus.by_index if node.gpus else {}
-    whole = sum(gpu.healthy and gpu.mig is None and index not in held for index, gpu in gpus.items())
-    amounts = [
-        (whole, request.gpus),
-        (node.disk_mib - sum(each.disk_mib for each in there), request.disk_mib),
-    ]
+    free = {
+        _WHOLE_GPUS: sum(
+            gpu.healthy and gpu.mig is None and index not in held for index, gpu in gpus.items()
+        ),
+        "disk": node.disk_mib - sum(each.disk_mib for each in there),
+    }
     if not overcommit:
-        amounts.append((node.cpu_milli - sum(each.cpu_milli for each in there), request.cpu_milli))
-        amounts.append((node.memory_mib - sum(each.memory_mib for each in there), request.memory_mib))
-    for name, needed in request.resources.items():
-        taken = sum(each.resources.get(name, 0) for each in there)
-        amounts.append((node.resources.get(name, 0) - taken, needed))
-    return max(0, min(free // needed for free, needed in amounts if needed))
+        free["cpu"] = node.cpu_milli - sum(each.cpu_milli for each in there)
+        free["memory"] = node.memory_mib - sum(each.memory_mib for each in there)
+    for name, amount in node.resources.items():
+        free[f"resource {name}"] = amount - sum(each.resources.get(name, 0) for each in there)
+    return free
+
+
+def _needs(job: Job, *, overcommit: bool) -> dict[str, int]:
+    """Amounts of a replica of a job, those above 0."""
+    request = job.request
+    needed = {_WHOLE_GPUS: request.gpus, "disk": request.disk_mib}
+    if not overcommit:
+        needed |= {"cpu": request.cpu_milli, "memory": request.memory_mib}
+    needed |= {f"resource {name}": amount for name, amount in request.resources.items()}
+    return {what: amount for what, amount in needed.items() if amount}
+
+
+def _take(free: dict[str, int], needed: Mapping[str, int], times: int) -> None:
+    for what, amount in needed.items():
+        free[what] -= times * amount
 
 
 def _nodes(
     replicas: int, rooms: Iterable[tuple[str, list[tuple[int, int]]]]
-) -> tuple[int, frozenset[str]] | None:
-    """Earliest time with room for this many replicas, and its nodes, those with most room first."""
+) -> tuple[int, dict[str, int]] | None:
+    """Earliest time with room for this many replicas, and their numbers by node, most room first."""
     becoming = sorted((at, name, fit) for name, room in rooms for at, fit in room)
     fits: dict[str, int] = {}
     total = 0
@@ -179,12 +263,12 @@ def _nodes(
             total += fit - fits.get(name, 0)
             fits[name] = fit
         if total >= replicas:
-            chosen, left = [], replicas
+            chosen, left = dict[str, int](), replicas
             for name in sorted(fits, key=lambda name: (-fits[name], name)):
                 if left > 0:
-                    chosen.append(name)
-                    left -= fits[name]
-            return now, frozenset(chosen)
+                    chosen[name] = min(left, fits[name])
+                    left -= chosen[name]
+            return now, chosen
     return None
 
 

@@ -35,7 +35,7 @@ _USUAL_SECONDS: Final = 24 * _SECONDS_PER_HOUR
 _USUAL_SERVICE: Final = 8 * _USUAL_SECONDS
 """The same for goals that count service instead of time: a node of eight GPUs for a day."""
 
-_ROOT: Final = 4
+ROOT: Final = 4
 """Points are the fourth root of the ordering criterion, so that prices stay comparable for all jobs."""
 
 _STEPS: Final = 8
@@ -266,7 +266,7 @@ class JobValue:
         doublings = log2(weight * urgency) + min(_MAX_DOUBLINGS, self._age(job))
         doublings += self._policy.weights.requeue.of(job.preemptions)
         steps = int(_STEPS * doublings // 1)
-        return scale * float(2 ** (steps / (_STEPS * _ROOT)))
+        return scale * float(2 ** (steps / (_STEPS * ROOT)))
 
     def rho(self, job: Job) -> float:
         """Its time from submission to its end, relative to that with an equal share of the cluster."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from bisect import bisect_left
+from collections import defaultdict
+from functools import cached_property
+from itertools import accumulate, pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.job_value import JobValue, points_at_size
+from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
+from gpuplan.models.value.job_value import ROOT, JobValue, points_at_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +35,7 @@ class StartValue:
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
         self._policy = policy
         self._now = snapshot.taken_at
+        self._jobs = snapshot.jobs
         self.durations = durations or Durations(snapshot, policy)
         self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
@@ -115,6 +120,50 @@ class StartValue:
         if not job.hard_deadline or job.deadline is None:
             return False
         return start + seconds > int((job.deadline - self._now).total_seconds())
+
+    def stop_points(self, job: Job) -> int:
+        """
+        Price of the time that a running job loses when it is preempted.
+
+        That is `disruption_cost.disruption_points`. Where jobs of equal priority take turns, in plans of one
+        slot, its own delay is added:
+
+            w_v · ( ⁴√(1 + longer / wait) − 1 )
+
+        with w_v its points at its places, `longer` the seconds by which it then runs longer, including those
+        on a slower GPU model (`Durations.slower`), and `wait` the seconds until running jobs end on as many
+        GPUs of its model as it holds, at least `objective.shortest`. A stop starts another job earlier by
+        `wait`, and delays this one by `wait` and `longer`. So it pays if the index of the other is larger by
+        more than (wait + longer) / wait; points are the fourth root of an index (`JobValue`).
+        """
+        base = disruption_points(self._policy, job, self._now)
+        running = job.running
+        if self._ahead or running is None or not self._policy.disruption.preempts_equals:
+            return base
+        longer = lost_seconds(self._policy, job, self._now) + self.durations.slower(job)
+        wait = max(self._policy.objective.shortest, self._next_ends(job))
+        points = self.completion(job, self.durations.gpu_model(job), len(running.replicas))
+        times: float = (1 + longer / wait) ** (1 / ROOT)
+        return base + floor(points * (times - 1) + 0.5)
+
+    def _next_ends(self, job: Job) -> int:
+        """Seconds until running jobs end on as many GPUs of its model as a job of the snapshot holds."""
+        held = job.placement.quota_milli if job.placement else 0
+        times, freed = self._ends[self.durations.gpu_model(job)]
+        return times[bisect_left(freed, held)]
+
+    @cached_property
+    def _ends(self) -> dict[str | None, tuple[list[int], list[int]]]:
+        """By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
+        ends: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        for job in self._jobs:
+            if job.placement is not None:
+                end = self.durations.remaining(job), job.placement.quota_milli
+                ends[self.durations.gpu_model(job)].append(end)
+        return {
+            model: ([at for at, _ in sorted(found)], list(accumulate(milli for _, milli in sorted(found))))
+            for model, found in ends.items()
+        }
 
     def slack(self, job: Job, seconds: int) -> int | None:
         """Seconds that a job can wait and still meet its deadline, negative if none; None without one."""

@@ -203,8 +203,8 @@ def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
 
 
 def preemption_term(case: Context) -> int:
-    """Loss of preempted jobs: checkpoint, restart, and work since the last checkpoint."""
-    return -sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in case.stopped)
+    """Loss of preempted jobs: checkpoint, restart, work since the last checkpoint, and a slower GPU model."""
+    return -sum(case.time.start_value.stop_points(job) for job in case.stopped)
 
 
 def migration_term(case: Context) -> int:

@@ -293,6 +293,17 @@ class Neighbour(Noun):
     """True if it holds a GPU that the explained job gets."""
 
 
+class HeldNodes(Noun):
+    """Nodes held for a starving job, as far as they concern the explained job."""
+
+    job: Name
+    """The starving job."""
+    nodes: tuple[Name, ...]
+    """All held nodes; for a job that has a place beside it, the node of its place; sorted."""
+    begins: Timestamp
+    """When running jobs are expected to have made room."""
+
+
 class Exchange(Noun):
     """What the plan does to another job that exchanges places, quota or power with the explained job."""
 
@@ -360,6 +371,8 @@ class Explanation(Noun):
     """Why the plan moves or withdraws that promise."""
     kill_at: Timestamp | None = None
     """When it is killed if it still runs: its places are promised to another job from then on."""
+    held: HeldNodes | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Nodes held for it because it starves, or its place beside such a job; only until it runs."""
     deadline: DeadlineOutlook | None = None
     """Whether it will keep its deadline; None if it has none."""
     standing: QueuePosition | None = None

@@ -33,6 +33,7 @@ from gpuplan.planner.explain.explanation import (
     ExpectedDuration,
     Explanation,
     FreeBlock,
+    HeldNodes,
     JobScaling,
     Neighbour,
     QueuePosition,
@@ -106,6 +107,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         earlier_promise=job.promise.start if job.promise else None,
         promise_changed=waiting.promise_changed if waiting else "",
         kill_at=action.kill_at if isinstance(action, Start) else job.running.kill_at if job.running else None,
+        held=_held(job, future),
         deadline=deadline_outlook(job, future) if job.deadline else None,
         standing=None if ground is None else explain_position(Hypothesis.unchanged(plan, job), ground),
         remedies=None if ground is None else remedies(ground, job),
@@ -196,6 +198,16 @@ def _awaited(job: Job, future: ProjectedSchedule) -> Iterator[AwaitedJob]:
 
 def _key(foreseen: SatisfactionEstimate) -> tuple[str, str]:
     return foreseen.dependency.job, foreseen.dependency.kind
+
+
+def _held(job: Job, future: ProjectedSchedule) -> HeldNodes | None:
+    """Nodes held for a job, or its place beside the job for which they are held."""
+    hold = future.windows.node_hold
+    if hold is None or not hold.is_for(job.name):
+        return None
+    places = {name for name, jobs in hold.beside.items() if job.name in jobs}
+    own = hold.nodes if job.name == hold.job.name else places
+    return HeldNodes(job=hold.job.name, nodes=tuple(sorted(own)), begins=future.instant_at(hold.begins))
 
 
 def _neighbours(stay: JobInterval, future: ProjectedSchedule) -> Iterator[Neighbour]:

@@ -74,7 +74,7 @@ class ActionValue:
         job, now = change.job, self.changes.snapshot.taken_at
         match change.kind:
             case ActionKind.PREEMPT:
-                return -disruption_points(self.policy, job, now)
+                return -self._earnings.stop_points(job)
             case ActionKind.MIGRATE:
                 return -disruption_points(self.policy, job, now) - self.policy.prices.migration
             case ActionKind.SHRINK | ActionKind.GROW:

@@ -197,9 +197,10 @@ class Incumbents:
         # With a single slot the remaining time has no effect.
         left = self._timing.remaining(job) if ahead else 0
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
-        leaving -= disruption_points(policy, job, now)
         # A migration has no lateness price; a preemption has.
         stopping = leaving - (earnings.saved_lateness(job, start=0, seconds=left) if ahead else 0)
+        stopping -= earnings.stop_points(job)
+        leaving -= disruption_points(policy, job, now)
         return Incumbent(
             job=job.name,
             shape=self._shapes.freed(runner),

@@ -41,7 +41,10 @@ class StartValues:
         self.ignores_time = not (self.ahead or self.windows.all)
         """True if durations have no effect, except on jobs with hard deadlines."""
         self._reservations = list(
-            {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
+            {
+                (each.job and each.nodes, each.reservation.name): each.reservation
+                for each in self.windows.all
+            }.values()
         )
         self._models = sorted(set(snapshot.cluster.gpu_model_by_node.values()))
         self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
@@ -118,8 +121,9 @@ class StartValues:
         if not self._reservations:
             return ()
         hold = self.windows.node_hold
+        held = hold and (job.priority, job.name if hold.is_for(job.name) else None)
         labels = tuple(job.labels.get(key) for key in self._owner_labels)
-        key = (job.queue, job.user, labels, hold and (job.priority, job.name == hold.job.name))
+        key = (job.queue, job.user, labels, held)
         if key not in self._owned:
             self._owned[key] = tuple(
                 number for number, each in enumerate(self._reservations) if self.windows.owns(job, each)

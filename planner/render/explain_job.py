@@ -26,6 +26,7 @@ from gpuplan.planner.text_format import (
     format_thousandths,
     format_time,
     hostlist,
+    join_first_names,
     join_jobs,
 )
 from gpuplan.planner.waiting.time_messages import DONE
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         ExpectedDuration,
         Explanation,
         FreeBlock,
+        HeldNodes,
         JobScaling,
         Neighbour,
         QueuePosition,
@@ -120,6 +122,8 @@ def _times(found: Explanation) -> Iterator[tuple[str, str]]:
         end = found.horizon_end
         none = "not projected, the plan looks at this instant alone"
         yield "start", none if end is None else f"none up to {format_time(end, now)}"
+    if found.held is not None:
+        yield "held", _held(found.held, found)
     if found.nodes or found.nodes_before:
         yield "places", _places(found)
     if found.earlier_promise is not None:
@@ -131,6 +135,15 @@ def _times(found: Explanation) -> Iterator[tuple[str, str]]:
     if (outlook := found.deadline) is not None:
         hard = " (hard)" if outlook.hard else ""
         yield "deadline", f"{format_time(outlook.deadline, now)}{hard}: {_OUTLOOKS[outlook.state]}"
+
+
+def _held(held: HeldNodes, found: Explanation) -> str:
+    """`n0 and n1 from 15:00, because it starves (horizon.backfill.starving)`."""
+    begins = format_time(held.begins, found.epoch)
+    where = f"{join_first_names(held.nodes)} {'now' if held.begins <= found.epoch else f'from {begins}'}"
+    if held.job == found.job:
+        return f"{where}, because it has waited longest (horizon.backfill.starving)"
+    return f"a place on {where}, beside {join_jobs([held.job])}, which starves"
 
 
 def duration_text(found: Explanation) -> str:

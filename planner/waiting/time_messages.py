@@ -160,9 +160,10 @@ def window_closed(
     where = "every matching node is closed" if every else "every node with room is closed"
     more = f", or by {format_count(others, 'other window')}" if others else ""
     takes = f"; takes {format_duration(seconds)}" if window.begins > 0 else ""
+    setting = "" if window.job is None else " (horizon.backfill.starving)"
     return make_reason(
         ReasonCode.RESERVED,
-        f"{where} by {window_text(window, future)} {span}{more}{takes}",
+        f"{where} by {window_text(window, future)} {span}{setting}{more}{takes}",
         reservation=window.reservation.name,
         begins_seconds=window.begins,
         ends_seconds=window.ends,

@@ -91,7 +91,8 @@ def _instead(case: Context, window: ReservationWindow) -> str:
     if labels := window.reservation.job_labels:
         owners.append(f"jobs with {' and '.join(f'{key}={value}' for key, value in sorted(labels.items()))}")
     if window.job is not None:
-        return f"only job {window.job}, which starves, from {begins} to {ends}"
+        beside = f", or beside it {truncated_names(window.beside)}" if window.beside else ""
+        return f"only job {window.job}, which starves{beside}, from {begins} to {ends}"
     allowed = f"only {', '.join(sorted(owners))}" if owners else "no job"
     return f"{allowed} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
 

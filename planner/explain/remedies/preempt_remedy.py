@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.explain.explanation import Remedy, RemedyKind, RemedyPart
@@ -36,10 +35,9 @@ def preemption_prices(ground: PlanFeasibility) -> dict[str, int]:
     """By placed job, the most points its stop can cost: the value of its work plus its disruption cost."""
     plan = ground.plan
     earnings = StartValue(plan.snapshot, plan.policy)
-    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    jobs = plan.snapshot.job_by_name
     return {
-        name: earnings.full_points(jobs[name]) + disruption_points(plan.policy, jobs[name], now)
-        for name in ground.placed
+        name: earnings.full_points(jobs[name]) + earnings.stop_points(jobs[name]) for name in ground.placed
     }
 
 

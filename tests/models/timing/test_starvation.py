@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
@@ -142,7 +143,8 @@ def test_a_job_that_is_kept_from_held_nodes_names_the_job_they_are_held_for():
     (reason,) = [each.reason.text for each in plan.waiting if each.job == "long"]
 
     assert reason == (
-        "every matching node is closed by hold for gang on n0 and n1 from 15:00 to 20:00; takes 4h"
+        "every matching node is closed by hold for gang on n0 and n1 from 15:00 to 20:00 "
+        "(horizon.backfill.starving); takes 4h"
     )
 
 
@@ -166,3 +168,79 @@ def test_a_job_that_never_has_room_keeps_nothing_from_the_next():
     impossible = waits("impossible", 8, 5, days=20, replicas=3)
 
     assert hold(*BUSY, impossible, gang()).job.name == "gang"
+
+
+def test_jobs_that_fit_beside_a_starving_job_have_places_there_the_first_ones_first():
+    """On one node, eight jobs of one GPU that starve start together; before, one did in each plan."""
+    ones = [waits(f"j{number}", 1, 10, days=9 - number / 10) for number in range(8)]
+    young = [waits(f"y{number}", 1, 1, days=1) for number in range(8)]
+    node = [build.node("n0")]
+
+    assert hold(*ones, nodes=node).beside == {"n0": {f"j{number}" for number in range(1, 8)}}
+    assert started(*ones, *young, nodes=node) == {job.name for job in ones}
+    # Of the rest of a node nothing is idle: jobs that do not starve have it, in order of submission.
+    assert started(*ones[:2], *young[:3], nodes=node) == {"j0", "j1", "y0", "y1", "y2"}
+
+
+def test_places_beside_a_starving_job_are_those_that_it_leaves_when_it_has_room():
+    """Two GPUs are free now and four more in two hours: four are held, and two are left."""
+    busy = [runs("a", "n0", range(4), 2), runs("b", "n0", (4, 5), 99)]
+    four, long = waits("four", 4, 5, days=8), [waits(f"l{number}", 1, 9) for number in range(3)]
+    node = [build.node("n0")]
+
+    found = hold(*busy, four, *long, waits("wide", 3, 9, days=2), nodes=node)
+
+    assert (found.begins, found.beside) == (2 * HOUR, {"n0": {"l0", "l1"}})
+    assert started(*busy, four, *long, nodes=node) == {"l0", "l1"}
+    assert started(*busy, four, *long, waits("short", 2, 1), nodes=node) == {"short"}
+
+
+def test_a_job_has_its_place_beside_a_starving_job_on_one_node_only():
+    """A gang on two nodes leaves three GPUs of each: what fits on one of them may not go to the other."""
+    gang = waits("gang", 5, 5, days=9, replicas=2)
+    threes = [waits(f"f{number}", 3, 9, days=2 - number) for number in range(2)]
+    snapshot = build.snapshot(
+        jobs=[runs("a", "n0", range(4), 1), runs("b", "n1", range(4), 1), gang, *threes]
+    )
+    windows = ReservationWindows(snapshot, GREEDY, Durations(snapshot, GREEDY))
+
+    assert windows.node_hold.beside == {"n0": {"f0"}, "n1": {"f1"}}
+    assert windows.blocking_window(threes[0], "n0", 0, 9 * HOUR) is None
+    assert windows.blocking_window(threes[0], "n1", 0, 9 * HOUR).beside == ("f1",)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_all_jobs_beside_it_there_is_room_for_the_starving_job(seed):
+    """By GPUs and cores of each held node, counted apart from the code."""
+    draw = random.Random(f"beside {seed}")
+    nodes = [build.node(f"n{number}", cpus=40) for number in range(draw.choice((1, 2, 3)))]
+    busy = []
+    for node in nodes:
+        at = 0
+        while (size := draw.choice((1, 2, 4))) + at <= draw.choice((4, 8)):
+            busy.append(runs(f"r{len(busy)}", node.name, range(at, at + size), draw.choice((1, 2, 9))))
+            at += size
+    replicas = draw.choice((1, 1, 2))
+    star = waits("star", draw.choice((1, 2, 5)), 5, days=9, replicas=replicas, cpus=draw.choice((0, 9)))
+    others = [
+        waits(f"w{number}", draw.choice((1, 2, 3)), 9, days=draw.random() * 8, cpus=draw.choice((0, 1, 20)))
+        for number in range(8)
+    ]
+    jobs = {job.name: job for job in (*busy, star, *others)}
+
+    found = hold(*jobs.values(), nodes=nodes)
+
+    if found is None:
+        return
+    fits, size = 0, found.job.request
+    for name in found.nodes:
+        there = [
+            job
+            for job in busy
+            if job.running.replicas[0].node == name and job.expected_duration > found.begins
+        ] + [jobs[each] for each in found.beside.get(name, ())]
+        gpus = 8 - sum(job.request.gpus for job in there)
+        cores = 40_000 - sum(job.request.cpu_milli for job in there if not job.running)
+        assert gpus >= 0 <= cores
+        fits += min(gpus // size.gpus, cores // size.cpu_milli if size.cpu_milli else 8)
+    assert fits >= found.job.gang.minimum

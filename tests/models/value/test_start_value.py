@@ -189,3 +189,52 @@ def test_tariffs_add_up_end_with_the_horizon_and_are_of_models():
     assert cost("T4", 3) == 3 * cost("T4")
     assert cost("other") == 100 * H
     assert cost(None) == 0
+
+
+def turns(*jobs, gap=0, **horizon):
+    """Prices of stopping running jobs, by goal `value`: a hundred points for each GPU at full speed."""
+    nodes = [build.node("fast", gpus=6, model="fast"), build.node("slow", gpus=2, model="slow")]
+    policy = by_value(disruption={"priority_gap": gap, "checkpoint": 0, "restart": 900}, horizon=horizon)
+    found = StartValue(build.snapshot(nodes=nodes, jobs=jobs), policy)
+    return {job.name: found.stop_points(job) for job in jobs}
+
+
+def runs(name, hours, gpus, *, node="fast", **more):
+    """A running job that has saved all its work and has so many hours left."""
+    made = build.job(name, gpus=len(gpus), at=[build.replica(node, gpus=gpus)], **more)
+    running = made.running.model_copy(update={"last_checkpoint_at": NOW})
+    whole = round((1 + hours) * HOUR)
+    return made.model_copy(update={"running": running, "expected_duration": whole})
+
+
+def test_a_stop_among_equals_costs_more_the_nearer_the_end_of_a_job_is():
+    # A quarter of an hour is lost: 25 points for each GPU-hour, and the fourth root of 1 + 15 / minutes.
+    long, gang = runs("long", 20, [0]), runs("gang", 20, [1, 2])
+
+    def price(minutes):
+        return turns(long, gang, runs("next", minutes / 60, [3]))
+
+    assert price(15)["long"] == 25 + round(100 * (2 ** (1 / 4) - 1))
+    assert price(1)["long"] == price(0.2)["long"] == 25 + 100
+    # Two GPUs are not free before 20 hours.
+    assert price(15)["gang"] == 50 + round(200 * ((1 + 1 / 80) ** (1 / 4) - 1))
+
+
+def test_a_stop_costs_what_a_job_loses_on_a_slower_gpu_model():
+    speeds = {"fast": 1, "slow": 0.2}  # 0.8 on average: two hours become two and a half
+    job = runs("job", 2, [0], gpu_models=speeds)
+
+    assert turns(job)["job"] == 25 + round(100 * ((1 + 0.75 / 2) ** (1 / 4) - 1))
+    assert turns(job.model_copy(update={"gpu_models": {"fast": 1_000}}))["job"] == 25 + round(
+        100 * ((1 + 0.25 / 2) ** (1 / 4) - 1)
+    )
+    # On slow GPUs it has done an hour of 15, and loses nothing by another model.
+    on_slow = runs("job", 2, [0], node="slow", gpu_models=speeds)
+    assert turns(on_slow)["job"] == 25 + round(20 * ((1 + 0.25 / (3 * 5 - 1)) ** (1 / 4) - 1))
+
+
+def test_for_a_higher_priority_or_over_a_horizon_only_lost_hours_count():
+    job = runs("job", 0.1, [0], gpu_models={"fast": 1, "slow": 0.2})
+
+    assert turns(job, gap=1)["job"] == 25
+    assert turns(job, slots=4, length=HOUR)["job"] == 25

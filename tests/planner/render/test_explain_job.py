@@ -276,3 +276,20 @@ def test_how_a_job_scales_and_where_that_is_known_from():
         "speed 1, 1.6, 2.8 with 1, 2, 4 replicas, learnt from finished jobs with such a name"
     )
     assert lines(plan, "own-8")["scales"] == "speed 1, 2.5 with 1, 4 replicas, as declared"
+
+
+def test_what_is_held_for_a_job_that_starves_and_beside_it():
+    """A node of eight GPUs, busy for an hour: six are held for one job, and two are left for the next."""
+    jobs = [
+        running("busy", replica(gpus=range(8)), hours=1),
+        job("wide", gpus=6, expected_duration=5 * HOUR, waited=timedelta(days=8)),
+        job("small", gpus=2, expected_duration=5 * HOUR, waited=timedelta(days=2)),
+        job("late", gpus=1, expected_duration=5 * HOUR),
+    ]
+    plan = greedy_plan(snapshot(nodes=[node("n0")], jobs=jobs), Policy())
+    held = {name: explain(plan, name, source="plan").held for name in ("wide", "small", "late")}
+
+    assert (held["wide"].job, held["wide"].nodes, held["wide"].begins) == ("wide", ("n0",), at(1))
+    assert (held["small"].job, held["small"].nodes) == ("wide", ("n0",))
+    assert held["late"] is None
+    assert {"wide", "small"} & {name for name in held if "held" in lines(plan, name)} == {"wide", "small"}
