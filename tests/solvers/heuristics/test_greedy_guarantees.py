@@ -8,9 +8,11 @@ from typing import Final
 import pytest
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics.greedy import greedy_by_priority
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
+from gpuplan.solvers.params.placement import PlacementParams, PreemptionParams
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
 from tests.support.strategies import instances
@@ -72,3 +74,25 @@ def test_plans_in_tiers_with_guarantees_break_no_rule(late):
             checked += len(problem.guarantees) > 0
 
     assert checked > len(SEEDS)
+
+
+@pytest.mark.parametrize(("unions", "least"), [(1, 0), (2, 1), (64, 6), (128, 7)])
+def test_jobs_of_many_queues_take_back_what_others_borrow(unions, least):
+    """Seven trees, each with a borrower: as many claims count as the limit of their unions allows."""
+    queues, jobs = [], []
+    for tree in range(7):
+        root = build.queue(f"root-{tree}", nominal=0)
+        queues += [root, build.queue(f"owner-{tree}", parent=root.name, nominal=1)]
+        queues.append(build.queue(f"other-{tree}", parent=root.name, nominal=0))
+        jobs.append(build.job(f"w{tree}", gpus=1, queue=f"owner-{tree}"))
+        place = [build.replica(f"n{tree}", gpus=[0])]
+        jobs.append(build.job(f"r{tree}", gpus=1, queue=f"other-{tree}", at=place))
+    nodes = [build.node(f"n{tree}", gpus=1) for tree in range(7)]
+    snapshot = build.snapshot(nodes=nodes, jobs=jobs, queues=queues)
+    params = PlacementParams(preemption=PreemptionParams(claim_unions=unions))
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=params)
+    target = target_of(ledger, snapshot.running_placements)
+
+    assert judged(snapshot, Policy(), target).violations == ()
+    assert sum(each.job.startswith("w") for each in target.placements) >= least
