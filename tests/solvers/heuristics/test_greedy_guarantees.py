@@ -11,7 +11,7 @@ from gpuplan.models.gang import Gang
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
-from gpuplan.solvers.params.placement import PlacementParams, PreemptionParams
+from gpuplan.solvers.params.placement import GreedyParams, PlacementParams, PreemptionParams
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
@@ -96,3 +96,29 @@ def test_jobs_of_many_queues_take_back_what_others_borrow(unions, least):
 
     assert judged(snapshot, Policy(), target).violations == ()
     assert sum(each.job.startswith("w") for each in target.placements) >= least
+
+
+@pytest.mark.parametrize(("exchanges", "starts"), [(0, "big"), (8, "small")])
+def test_a_start_gives_its_quota_back_to_a_job_that_a_guarantee_is_owed_to(exchanges, starts):
+    """The larger job pays the price of the GPUs, and comes first to the quota that both count in."""
+    queues = [
+        build.queue("root", nominal=1),
+        build.queue("owed", parent="root", nominal=1, guarantee=1),
+        build.queue("other", parent="root", nominal=0),
+        build.queue("free"),
+    ]
+    running = [
+        build.job(f"r{gpu}", gpus=1, queue="free", weight=0.1, at=[build.replica("n0", gpus=[gpu])])
+        for gpu in range(4)
+    ]
+    big = build.job("big", gpus=2, queue="other", priority=1, weight=5.0)
+    small = build.job("small", gpus=1, queue="owed", priority=1)
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*running, big, small], queues=queues)
+    greedily = GreedyParams(exchanges=exchanges, owed_incumbents=0, few_incumbents=0)
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=PlacementParams(greedy=greedily))
+    target = target_of(ledger, snapshot.running_placements)
+
+    assert judged(snapshot, Policy(), target).violations == ()
+    assert starts in {each.job for each in target.placements}
+    assert len({"big", "small"} & {each.job for each in target.placements}) == 1
