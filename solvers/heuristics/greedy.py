@@ -249,20 +249,25 @@ def _finish(ledger: Ledger, deadline: float | None) -> bool:
 
 def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> None:
     """Place the jobs of the current turn."""
-    problem = ledger.problem
+    problem, bulk = ledger.problem, way.bulk_preemption and not is_late(deadline)
     if problem.firm_reservations:
         pull_starts_forward(ledger, deadline=deadline)
     if way.gangs_first:
         place_gangs_first(ledger, deadline=deadline)
     if way.list_scheduling:
         schedule_in_order(ledger, deadline=deadline)
-    elif way.bulk_preemption and not is_late(deadline):
+    elif bulk:
+        mark, before = ledger.undo.mark(), ledger.objective
         preempt_in_bulk(ledger, deadline=deadline)
-    else:
+        if ledger.objective < before:
+            # The market knows no quotas: jobs that pay its price may find none where it stopped others.
+            ledger.undo.rollback(mark)
+            bulk = False
+    if not (bulk or way.list_scheduling):
         fill_free_capacity(ledger)
     if way.pools_first and not is_late(deadline):
         open_pool_nodes(ledger)
-    if problem.incumbents and not way.bulk_preemption and not is_late(deadline):
+    if problem.incumbents and not bulk and not is_late(deadline):
         preemption = PreemptionSearch(ledger, hopeful=way.resuming)
         preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
         if preempted or way.gangs_first:

@@ -138,7 +138,7 @@ class PreemptionParams:
     claim_unions: int = 64
     """
     Unions of claims on what queues borrow for which quota is counted. With more, only claims whose classes
-    miss most of their guarantees count. 200 queues on 157 nodes: 32 to 1,400 make the same plans on four seeds,
+    miss most of their guarantees count. 200 queues on 157 nodes: 32 to 1,400 make equal plans on four seeds,
     without any claim they lose up to 32 % of the bound (docs/benchmarks.md).
     """
 

@@ -10,6 +10,8 @@ import pytest
 from gpuplan.models.gang import Gang
 from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers.heuristics import greedy as module
+from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams, PreemptionParams
 from gpuplan.solvers.targets.to_target import target_of
@@ -122,3 +124,17 @@ def test_a_start_gives_its_quota_back_to_a_job_that_a_guarantee_is_owed_to(excha
     assert judged(snapshot, Policy(), target).violations == ()
     assert starts in {each.job for each in target.placements}
     assert len({"big", "small"} & {each.job for each in target.placements}) == 1
+
+
+def test_a_turn_in_which_bulk_preemption_loses_is_planned_without_it(monkeypatch):
+    monkeypatch.setattr(
+        module, "preempt_in_bulk", lambda ledger, *, deadline: vacate.stop_incumbent(ledger, 0)
+    )
+    running = build.job("runs", gpus=4, at=[build.replica("n0", gpus=range(4))])
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[running, build.job("waits", gpus=4, priority=1)])
+    greedily = GreedyParams(owed_incumbents=0, few_incumbents=0)
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=PlacementParams(greedy=greedily))
+
+    target = target_of(ledger, snapshot.running_placements)
+    assert {each.job for each in target.placements} == {"runs", "waits"}
