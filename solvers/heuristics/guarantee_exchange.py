@@ -80,7 +80,7 @@ def _blocked(ledger: Ledger, job_class: JobClass, option: Option) -> tuple[Queue
 
 
 def _cheapest(ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: int) -> int | None:
-    """The start below a queue whose removal costs least per thousandth of a GPU; None if there is none."""
+    """The start below a queue that costs least per thousandth of a GPU to take back; None without one."""
     tried = nsmallest(ledger.params.greedy.exchanges_tried, _removable(ledger, job_class, budget, queue))
     losses = []
     for _, number in tried:

@@ -137,9 +137,9 @@ class PreemptionParams:
 
     claim_unions: int = 64
     """
-    Unions of claims on what queues borrow for which quota is counted. With more, only claims whose classes
-    miss most of their guarantees count. 200 queues on 157 nodes: 32 to 1,400 make equal plans on four seeds,
-    without any claim they lose up to 32 % of the bound (docs/benchmarks.md).
+    Unions of claims on what queues borrow for which quota is counted. With more, only the claims of classes
+    that miss most of their guarantees count. 200 queues on 157 nodes: 32 to 1,400 make equal plans on four
+    seeds, without any claim they lose up to 32 % of the bound (docs/benchmarks.md).
     """
 
     few_newcomers: int = 500

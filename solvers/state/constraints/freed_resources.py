@@ -348,7 +348,7 @@ class FreedResources:
 
 
 def _claims_by_worth(problem: Problem) -> list[int]:
-    """Claims, those first whose classes ask for most thousandths of GPUs at the price of their guarantees."""
+    """Claims, the ones first with classes that ask for most GPUs at the price of their guarantees."""
     price = [0] * len(problem.queues)
     for guarantee in problem.guarantees:
         if guarantee.owed > guarantee.own:
