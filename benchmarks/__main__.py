@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,6 +107,21 @@ def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> No
     """Admission only, at 10,000 and 100,000 GPUs, in the shape of published evaluations."""
     fleet = size_table.FLEET_INSTANCES if inventory.is_named() else ()
     _in_stages("admission", (*size_table.ADMISSION_INSTANCES, *fleet), log, only)
+
+
+@main.command("odd-cases")
+@_log_option
+@_only_option
+@click.option("--seeds", default="1,2,3", show_default=True, help="Comma-separated seeds.")
+def odd_cases_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None:
+    """Shares of odd sizes, MIG instances and a deep tree of quotas, which no rule was tuned for."""
+    chosen = [
+        replace(instance, seed=int(seed))
+        for instance in size_table.ODD_INSTANCES
+        for seed in seeds.split(",")
+        if not only or instance.title in only
+    ]
+    click.echo(size_table.seed_table(size_table.measure("odd-cases", chosen, log)))
 
 
 @main.command("one-more")

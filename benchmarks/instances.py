@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
+from benchmarks.odd_cases import ODD_CASES, odd_snapshot
 from benchmarks.saturation import inventory
 from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.policy.policy import Policy
@@ -23,7 +24,7 @@ class Instance:
     """A snapshot and a policy that are reproducible from a name and a seed."""
 
     name: str
-    """A key of `SIZES` or of `ADMISSIONS`, or `FLEET`."""
+    """A key of `SIZES`, of `ODD_CASES` or of `ADMISSIONS`, or `FLEET`."""
     seconds: float
     """Time limit of the plan."""
     slots: int = 1
@@ -38,13 +39,15 @@ class Instance:
         """The snapshot of the instance."""
         if self.name in SIZES:
             return made_up(SIZES[self.name], self.seed)
+        if self.name in ODD_CASES:
+            return odd_snapshot(ODD_CASES[self.name], self.seed)
         if self.name == FLEET:
             return inventory.case(inventory.file(), seed=self.seed)
         return snapshot_of(ADMISSIONS[self.name], self.seed)
 
     def policy(self) -> Policy:
-        """The default policy for sizes; for admission, a policy under which no job is disturbed."""
-        if self.name in SIZES:
+        """The default policy for sizes and odd cases; for admission, one under which no job is disturbed."""
+        if self.name in SIZES or self.name in ODD_CASES:
             ahead = {"horizon": {"slots": self.slots}} if self.slots > 1 else {}
             policy = Policy.model_validate(ahead)
         else:

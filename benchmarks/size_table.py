@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fresh import fresh
@@ -31,6 +33,13 @@ ADMISSION_INSTANCES: Final = (
 FLEET_INSTANCES: Final = (Instance(FLEET, 30),)
 """Measured together with admission if the environment names the fleet's file."""
 
+ODD_INSTANCES: Final = (
+    *(Instance("shares, 400 GPUs", 20), Instance("shares, 10K GPUs", 20)),
+    *(Instance("MIG, 25 nodes", 20), Instance("MIG, 200 nodes", 60)),
+    *(Instance("200 queues, M", 20), Instance("200 queues, L", 60)),
+)
+"""Cases that no rule was tuned for; each is measured with several seeds."""
+
 _INSTANTS: Final = (1, 2, 5, 10, 15, 30, 60)
 """Seconds at which the gap is shown."""
 
@@ -53,6 +62,33 @@ def measure(benchmark: str, instances: Iterable[Instance], log: Path | None) -> 
 def tables(measured: Measured) -> str:
     """All tables of the instances."""
     return "\n".join(make(measured) for make in (stage_table, family_table, plan_table))
+
+
+def seed_table(measured: Measured) -> str:
+    """One line for each case, with the median of its seeds and the worst in parentheses."""
+    head = ("case", "seeds", "limit", "took", "greedy to LP bound", "gap", "missed", "plan by")
+    cases: dict[Instance, list[dict[str, Any]]] = {}
+    for instance, found in measured:
+        cases.setdefault(replace(instance, seed=0), []).append(found)
+    return table(head, (_seed_cells(instance, found) for instance, found in cases.items()))
+
+
+def _seed_cells(instance: Instance, found: list[dict[str, Any]]) -> list[str]:
+    def spread(values: list[float]) -> str:
+        return f"{percent(median(values))} ({percent(max(values))})"
+
+    plans = [each["plan"] for each in found]
+    greedy = [each["stages"]["greedy_gap"] for each in found if each["stages"]["greedy_gap"] is not None]
+    return [
+        instance.title,
+        ", ".join(str(each["seed"]) for each in found),
+        f"{instance.seconds:g} s",
+        seconds(max(plan["seconds"] for plan in plans)),
+        spread(greedy) if greedy else "",
+        spread([plan["gap"] for plan in plans]),
+        f"{max(plan['missed'] for plan in plans):,}",
+        ", ".join(sorted({plan["solver"] for plan in plans})),
+    ]
 
 
 def stage_table(measured: Measured) -> str:

@@ -43,19 +43,21 @@ class VictimView(NamedTuple):
     """Victims of at least a rank with claims in a set only; it binds classes that may follow none of them."""
 
     rank: int
-    claims: frozenset[int] | None
-    """None if claims are ignored."""
+    claims: frozenset[int]
+    ignored: frozenset[int] = frozenset()
+    """Claims that do not count: they neither keep a running job out of the set, nor free a class of it."""
 
     def keeps(self, incumbent: Incumbent) -> bool:
         """True if a running job is one of the victims."""
         return self._keeps(incumbent.rank, incumbent.claims)
 
     def _keeps(self, rank: int, claims: Iterable[int]) -> bool:
-        return rank >= self.rank and (self.claims is None or self.claims.issuperset(claims))
+        allowed = self.claims | self.ignored if self.ignored else self.claims
+        return rank >= self.rank and allowed.issuperset(claims)
 
     def binds(self, taker: Claimant) -> bool:
         """True if a class may follow none of the victims."""
-        return taker.rank < self.rank and (self.claims is None or taker.claim not in self.claims)
+        return taker.rank < self.rank and taker.claim not in self.claims
 
 
 def is_bound(view: VictimView, comer: ClaimantOrIncumbent) -> bool:
@@ -73,17 +75,37 @@ def victim_views(incumbents: Iterable[Incumbent], most: int = MAX_CLAIM_UNIONS) 
     return _views(_orders(incumbents), most)[0]
 
 
-def conservative_victim_views(incumbents: Iterable[Incumbent]) -> tuple[VictimView, ...]:
-    """All sets of victims that matter, or stricter ones if there are too many."""
-    orders = _orders(incumbents)
-    found, complete = _views(orders, MAX_CLAIM_UNIONS)
-    return (
-        found if complete else tuple(VictimView(rank, None) for rank in sorted({rank for rank, _ in orders}))
-    )
+def conservative_victim_views(
+    incumbents: Iterable[Incumbent], first: Iterable[int] = (), most: int = MAX_CLAIM_UNIONS
+) -> tuple[VictimView, ...]:
+    """
+    All sets of victims that matter, or stricter ones if there are more than `most` unions of claims.
+
+    Then only some claims count, as many as possible in the order of `first`. A class with another claim is
+    treated as if it had none.
+    """
+    return _conservative_views(_orders(incumbents), tuple(first), most)
 
 
 def _orders(incumbents: Iterable[Incumbent]) -> frozenset[RankAndClaims]:
     return frozenset((each.rank, frozenset(each.claims)) for each in incumbents if each.rank)
+
+
+@lru_cache(maxsize=4096)
+def _conservative_views(
+    orders: frozenset[RankAndClaims], first: tuple[int, ...], most: int
+) -> tuple[VictimView, ...]:
+    found, complete = _views(orders, most)
+    if complete:
+        return found
+    claims = frozenset[int]().union(*(claims for _, claims in orders))
+    counted = frozenset[int]()
+    for claim in dict.fromkeys((*(each for each in first if each in claims), *sorted(claims))):
+        more = counted | {claim}
+        if _unions({claims & more for _, claims in orders}, most)[1]:
+            counted = more
+    found, _ = _views(frozenset((rank, claims & counted) for rank, claims in orders), most)
+    return tuple(view._replace(ignored=claims - counted) for view in found)
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +119,7 @@ def _views(orders: frozenset[RankAndClaims], most: int) -> tuple[tuple[VictimVie
             if kept:
                 rank = min(rank for rank, _ in kept)
                 found.add(VictimView(rank, frozenset[int]().union(*(claims for _, claims in kept))))
-    return tuple(sorted(found, key=lambda view: (view.rank, sorted(view.claims or ())))), complete
+    return tuple(sorted(found, key=lambda view: (view.rank, sorted(view.claims)))), complete
 
 
 def _unions(sets: set[frozenset[int]], most: int) -> tuple[list[frozenset[int]], bool]:

@@ -10,6 +10,7 @@ from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
     cancel_broken_starts,
@@ -47,13 +48,17 @@ def greedy(
     plans the result is the one that is best for the highest priority in which they differ.
 
     If running jobs may be preempted, greedy preempts in bulk (`bulk_preemption`). It also makes plans with
-    preemption one by one alone, if running jobs are few or the plan must be `thorough` since no solver
-    improves it. Where a job may get its place either way, new nodes or preemption may be cheaper: both orders
-    are tried. Jobs migrate only off nodes that should be drained. With several slots, one pass decides starts
-    now and later. Further passes place gangs that need one domain before all other jobs, if preemption is
-    allowed; decide the starts of now first; and do so again on the assumption that preempted jobs resume
-    later. If the plan must be `thorough` and many jobs of one replica find no place, these are placed in
-    other orders too (`FillOrder`).
+    preemption one by one alone, if running jobs are few, a guarantee stays unmet, or the plan must be
+    `thorough` since no solver improves it. Then starts are exchanged for jobs that a guarantee is owed to
+    (`guarantee_exchange`). Where a job may get its place either way, new nodes or preemption may be cheaper:
+    both orders are tried. Jobs migrate only off nodes that should be drained.
+
+    With several slots, one pass decides starts now and later. Further passes place gangs that need one domain
+    before all other jobs, if preemption is allowed; decide the starts of now first; and do so again on the
+    assumption that preempted jobs resume later.
+
+    If the plan must be `thorough` and many jobs of one replica find no place, these are placed in other
+    orders too (`FillOrder`).
 
     After the first order, no order begins that would not end by the deadline (an instant of
     `time.monotonic`). After the deadline no job is preempted, no node is opened and no later start is
@@ -98,6 +103,8 @@ def _best_plan(
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline, params))
+    if not is_late(deadline and deadline - (time.monotonic() - began) / len(done)):
+        done += [_plan(problem, way, deadline, params) for way in _orders_for_owed(done, params)]
     best = max(done, key=lambda plan: plan.points)
     for order in FillOrder if thorough and _is_crowded(best.ledger) else ():
         took = (time.monotonic() - began) / len(done)
@@ -105,6 +112,15 @@ def _best_plan(
             filled = replace(params, greedy=replace(params.greedy, fill_order=order))
             done.append(_plan(problem, best.way, deadline, filled))
     return max(done, key=lambda plan: plan.points)
+
+
+def _orders_for_owed(done: list[_GreedyPlan], params: PlacementParams) -> list[GreedyOrder]:
+    """Preemption one by one, if the plans so far are without, and leave a guarantee unmet."""
+    ledger = done[0].ledger
+    alone = any(not plan.way.bulk_preemption for plan in done)
+    unmet = any(each > 0 for each in ledger.queues.quota.missing)
+    many = len(ledger.problem.incumbents) > params.greedy.owed_incumbents
+    return [] if alone or many or not unmet else [GreedyOrder(pools_first=True)]
 
 
 def _is_crowded(ledger: Ledger) -> bool:
@@ -233,20 +249,25 @@ def _finish(ledger: Ledger, deadline: float | None) -> bool:
 
 def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> None:
     """Place the jobs of the current turn."""
-    problem = ledger.problem
+    problem, bulk = ledger.problem, way.bulk_preemption and not is_late(deadline)
     if problem.firm_reservations:
         pull_starts_forward(ledger, deadline=deadline)
     if way.gangs_first:
         place_gangs_first(ledger, deadline=deadline)
     if way.list_scheduling:
         schedule_in_order(ledger, deadline=deadline)
-    elif way.bulk_preemption and not is_late(deadline):
+    elif bulk:
+        mark, before = ledger.undo.mark(), ledger.objective
         preempt_in_bulk(ledger, deadline=deadline)
-    else:
+        if ledger.objective < before:
+            # The market knows no quotas: jobs that pay its price may find none where it stopped others.
+            ledger.undo.rollback(mark)
+            bulk = False
+    if not (bulk or way.list_scheduling):
         fill_free_capacity(ledger)
     if way.pools_first and not is_late(deadline):
         open_pool_nodes(ledger)
-    if problem.incumbents and not way.bulk_preemption and not is_late(deadline):
+    if problem.incumbents and not bulk and not is_late(deadline):
         preemption = PreemptionSearch(ledger, hopeful=way.resuming)
         preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
         if preempted or way.gangs_first:
@@ -257,6 +278,8 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         restore_preempted(ledger)
     if way.resuming:
         schedule_in_order(ledger, deadline=deadline)
+    if problem.slots == 1 and problem.guarantees and ledger.params.greedy.exchanges:
+        exchange_for_guarantees(ledger, deadline=deadline)
 
 
 def place_gangs_first(ledger: Ledger, *, deadline: float | None) -> None:

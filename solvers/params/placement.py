@@ -33,6 +33,21 @@ class GreedyParams:
     of 70 nodes with scarce cores: plans by bulk preemption alone are up to 24 % worse (docs/benchmarks.md).
     """
 
+    owed_incumbents: int = 400
+    """
+    The same if the first plan leaves a guarantee unmet. 200 queues on 157 nodes: better on five of six seeds
+    (docs/benchmarks.md). L, seed 1, would gain 2.2 % but take twice as long.
+    """
+
+    exchanges: int = 8
+    """
+    Starts taken back for one job that a guarantee is owed to; 0 for none. 200 queues on 157 nodes: better on
+    three of six seeds (docs/benchmarks.md).
+    """
+
+    exchanges_tried: int = 16
+    """Starts that are examined for each of these. No record of the case that set it."""
+
     list_scheduling: bool = True
     """Try orders that decide starts now and later in one pass."""
 
@@ -124,6 +139,13 @@ class PreemptionParams:
     """
     Classes without a profitable preemption after which no job is preempted any more. No record of the case
     that set it.
+    """
+
+    claim_unions: int = 64
+    """
+    Unions of claims on what queues borrow for which quota is counted. With more, only the claims of classes
+    that miss most of their guarantees count. 200 queues on 157 nodes: 32 to 1,400 make equal plans on four
+    seeds, without any claim they lose up to 32 % of the bound (docs/benchmarks.md).
     """
 
     few_newcomers: int = 500

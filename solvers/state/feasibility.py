@@ -52,7 +52,7 @@ class Feasibility:
         self.domains = Topology(problem)
         self.capacity = NodeCapacities(problem)
         self.preemption_ranks = PreemptionRanks(problem)
-        self.freed = FreedResources(problem)
+        self.freed = FreedResources(problem, params.preemption)
         self.affinity = AffinityIndex(problem, self.domains)
         self.disruptions = Disruptions(problem, self.affinity)
         self.scarcity_cost = self._scarcity_cost()

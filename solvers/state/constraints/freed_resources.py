@@ -6,7 +6,7 @@ other resources of the node there is a rule for each set of victims: classes tha
 what they would have if the victims were still there, and if no class that may replace any of them had come or
 migrated away. A node from which a job was preempted is not removed.
 
-For quotas and the power of racks there is a tally for each set of victims: what queues use and racks draw if
+For quotas and the power of racks there is a column for each set of victims: what queues use and racks draw if
 all these victims had stayed, and if no class that may take the place of any of them had come or migrated. As
 long as one of the victims is out, every other class must also fit there.
 """
@@ -14,7 +14,7 @@ long as one of the victims is out, every other class must also fit there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,12 +23,10 @@ from gpuplan.models.eligibility.preemption_order import (
     conservative_victim_views,
     is_bound,
     may_use_freed,
-    victim_views,
 )
 from gpuplan.models.problem.jobs import ClassRole, Incumbent
-from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.quota import NOTHING_LIMITED, QuotaUsage
+from gpuplan.solvers.state.constraints.quota import NOTHING_LIMITED, QuotaTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import Claimant, ClaimantOrIncumbent, VictimView
     from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.models.queue import QuotaAmounts
+    from gpuplan.solvers.params.placement import PreemptionParams
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
     from gpuplan.solvers.state.placement_profile import PlacementProfile
@@ -160,7 +160,7 @@ class PreemptionRanks:
 
     def fits(self, capacity: NodeCapacities, comer: JobClass | Incumbent, site: ReplicaSite) -> bool:
         """True if exactly this site is free for a class or a returning job, as far as preemption goes."""
-        if not any(is_bound(view, comer) for view in victim_views(self._gone(site.node))):
+        if not any(is_bound(view, comer) for view in conservative_victim_views(self._gone(site.node))):
             return True
         (gpus, amounts), shape = self._free(capacity, comer, site.node), comer.shape
         needed = shape.gpu_milli or MILLI
@@ -175,7 +175,7 @@ class PreemptionRanks:
     ) -> tuple[list[int], list[int]]:
         """Free thousandths by GPU and free amounts by resource on a node, for a class or a returning job."""
         gpus, amounts = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
-        for view in victim_views(self._gone(node)):
+        for view in conservative_victim_views(self._gone(node)):
             if not is_bound(view, comer):
                 continue
             there_gpus, there = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
@@ -206,30 +206,37 @@ class PreemptionRanks:
         return incumbent.move is not None and not view.binds(self._classes[incumbent.move])
 
 
-class _Tally:
-    """Quota usage and power without what a view leaves out."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.usage = QuotaUsage(problem)
-        self.power_left = [cap.left for cap in problem.power_caps]
-        self.victims = 0
-        """Number of replicas that the victims were made to give up."""
-
-
 class FreedResources:
-    """What classes may take beside victims that they may not replace."""
+    """
+    What classes may take beside victims that they may not replace.
 
-    def __init__(self, problem: Problem) -> None:
+    Quota and power are counted in one column for each set of victims (`conservative_victim_views`).
+    """
+
+    def __init__(self, problem: Problem, params: PreemptionParams) -> None:
         self._problem = problem
         self.changes = 0
-        self._views = {
-            view: _Tally(problem)
-            for view in conservative_victim_views(
-                each for each in problem.incumbents if any(each.shape.quota)
-            )
-        }
-        self._binding: dict[tuple[int, int | tuple[int, ...]], list[_Tally]] = {}
-        """Tallies that bind classes by rank and claim, and returning jobs by rank and claims."""
+        self._views = conservative_victim_views(
+            (each for each in problem.incumbents if any(each.shape.quota)),
+            _claims_by_worth(problem),
+            params.claim_unions,
+        )
+        columns = len(self._views)
+        usages = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
+        self._usage = QuotaTable(
+            problem,
+            [np.repeat(np.array(usage, dtype=np.int64)[:, None], columns, axis=1) for usage in usages],
+        )
+        left = np.array([cap.left for cap in problem.power_caps], dtype=np.int64)
+        self._power_left: Ints = np.repeat(left[:, None], columns, axis=1)
+        self._victims: Ints = np.zeros(columns, dtype=np.int64)
+        """Number of replicas that the victims of each set were made to give up."""
+        self._bound: dict[tuple[int, int | tuple[int, ...]], Ints] = {}
+        """Columns that bind classes by rank and claim, and returning jobs by rank and claims."""
+        self._binding_now: dict[tuple[int, int | tuple[int, ...]], Ints] = {}
+        """Those of these columns of which a victim is out."""
+        self._kept: dict[tuple[int, tuple[int, ...]], Ints] = {}
+        """Columns of which running jobs of a rank, with some claims on them, are victims."""
         self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for index, cap in enumerate(problem.power_caps):
             for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
@@ -239,45 +246,48 @@ class FreedResources:
         self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool
     ) -> QuotaAmounts:
         """What a queue may still take for `comer`; see `QuotaUsage.room`."""
-        rooms = (tally.usage.room(queue, gpu_model, known=known) for tally in self._binding_tallies(comer))
-        return reduce(QuotaAmounts.least, rooms, NOTHING_LIMITED)
+        binding = self._binding(comer)
+        if not len(binding):
+            return NOTHING_LIMITED
+        return self._usage.room(queue, gpu_model, binding, known=known)
 
     def exceeded_limit(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, comer: ClaimantOrIncumbent
     ) -> tuple[QueueBudget, int] | None:
         """The first limit that these amounts for `comer` would break; see `QuotaUsage.exceeded_limit`."""
-        found = (view.usage.exceeded_limit(queue, gpu_model, asked) for view in self._binding_tallies(comer))
-        return next((obstacle for obstacle in found if obstacle is not None), None)
+        binding = self._binding(comer)
+        return self._usage.exceeded_limit(queue, gpu_model, asked, binding) if len(binding) else None
 
     def has_power(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
         """True if `milli` more thousandths of GPUs for `comer` stay within all power caps."""
         caps = self._caps.get(node, ()) if milli else ()
-        return all(
-            milli * watts <= view.power_left[cap]
-            for cap, watts in caps
-            for view in self._binding_tallies(comer)
-        )
+        if not caps:
+            return True
+        binding = self._binding(comer)
+        return all((milli * watts <= self._power_left[cap, binding]).all() for cap, watts in caps)
 
     def allows(self, index: int) -> bool:
         """True if a running job may be preempted, given the new jobs where other jobs have migrated away."""
         incumbent = self._problem.incumbents[index]
+        columns = self._columns_with(incumbent)
+        columns = columns[self._victims[columns] == 0]
+        if not len(columns):
+            return True
+        room = self._usage.room(incumbent.queue, incumbent.gpu_model, columns, known=True)
+        if room.portions(incumbent.shape.quota) < 0:
+            return False
         nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
         caps = {cap for node in nodes for cap, _ in self._caps.get(node, ())}
-        return all(
-            tally.usage.room(incumbent.queue, incumbent.gpu_model, known=True).portions(incumbent.shape.quota)
-            >= 0
-            and all(tally.power_left[cap] >= min(0, self._problem.power_caps[cap].left) for cap in caps)
-            for view, tally in self._views.items()
-            if not tally.victims and view.keeps(incumbent)
-        )
+        least = {cap: min(0, self._problem.power_caps[cap].left) for cap in caps}
+        return all((self._power_left[cap, columns] >= least[cap]).all() for cap in caps)
 
     def count(self, job_class: JobClass, option: Option, amounts: QuotaAmounts) -> None:
         """Count what jobs of a class take, or give back if negative."""
         self.changes += 1
         new = job_class.role is not ClassRole.MOVE
-        for view, tally in self._views.items():
-            if view.binds(job_class):
-                tally.usage.change(job_class.queue, option.gpu_model, amounts, new=new)
+        columns = self._columns_binding(job_class)
+        if len(columns):
+            self._usage.change(job_class.queue, option.gpu_model, amounts, columns, new=new)
 
     def count_placed(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
         """Count a replica of a class on a site; `times` -1 removes it."""
@@ -287,9 +297,8 @@ class FreedResources:
         """Count replicas that a running job is made to give up; `times` -1 restores them."""
         self.changes += 1
         positions, incumbent = list(positions), self._problem.incumbents[index]
-        for view, tally in self._views.items():
-            if view.keeps(incumbent):
-                tally.victims += times * len(positions)
+        self._victims[self._columns_with(incumbent)] += times * len(positions)
+        self._binding_now.clear()
         self._leave(index, positions, times, incumbent)
 
     def move(self, index: int, positions: Iterable[int], times: int) -> None:
@@ -302,23 +311,50 @@ class FreedResources:
     def _leave(self, index: int, positions: list[int], times: int, comer: ClaimantOrIncumbent) -> None:
         incumbent = self._problem.incumbents[index]
         given, milli = incumbent.shape.quota.times(-times * len(positions)), incumbent.shape.quota_milli
-        for view, tally in self._views.items() if any(given) else ():
-            if is_bound(view, comer):
-                tally.usage.change(incumbent.queue, incumbent.gpu_model, given)
+        columns = self._columns_binding(comer)
+        if any(given) and len(columns):
+            self._usage.change(incumbent.queue, incumbent.gpu_model, given, columns)
         for position in positions:
             if (node := incumbent.holds[position].node) is not None:
                 self._draw(node, -times * milli, comer)
 
     def _draw(self, node: int, milli: int, comer: ClaimantOrIncumbent) -> None:
         for cap, watts in self._caps.get(node, ()):
-            for view, tally in self._views.items():
-                if is_bound(view, comer):
-                    tally.power_left[cap] -= milli * watts
+            self._power_left[cap, self._columns_binding(comer)] -= milli * watts
 
-    def _binding_tallies(self, comer: ClaimantOrIncumbent) -> Iterator[_Tally]:
-        """Tallies that bind `comer`, a class or a returning job, and of which a victim is out."""
+    def _binding(self, comer: ClaimantOrIncumbent) -> Ints:
+        """Columns that bind `comer`, a class or a returning job, and of which a victim is out."""
         key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
-        if (tallies := self._binding.get(key)) is None:
-            tallies = [tally for view, tally in self._views.items() if is_bound(view, comer)]
-            self._binding[key] = tallies
-        return (tally for tally in tallies if tally.victims)
+        if (columns := self._binding_now.get(key)) is None:
+            columns = self._columns_binding(comer)
+            columns = self._binding_now[key] = columns[self._victims[columns] > 0]
+        return columns
+
+    def _columns_binding(self, comer: ClaimantOrIncumbent) -> Ints:
+        """Columns that bind `comer`, whether or not a victim is out."""
+        key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
+        if (columns := self._bound.get(key)) is None:
+            bound = [is_bound(view, comer) for view in self._views]
+            columns = self._bound[key] = np.flatnonzero(np.array(bound, dtype=bool))
+        return columns
+
+    def _columns_with(self, incumbent: Incumbent) -> Ints:
+        """Columns of which a running job is a victim."""
+        key = incumbent.rank, incumbent.claims
+        if (columns := self._kept.get(key)) is None:
+            kept = [view.keeps(incumbent) for view in self._views]
+            columns = self._kept[key] = np.flatnonzero(np.array(kept, dtype=bool))
+        return columns
+
+
+def _claims_by_worth(problem: Problem) -> list[int]:
+    """Claims, the ones first with classes that ask for most GPUs at the price of their guarantees."""
+    price = [0] * len(problem.queues)
+    for guarantee in problem.guarantees:
+        if guarantee.owed > guarantee.own:
+            for queue in guarantee.queues:
+                price[queue] += guarantee.price
+    worth = Counter[int]()
+    for each in problem.classes:
+        worth[each.claim] += price[each.queue] * each.shape.quota_milli * each.minimum * len(each.jobs)
+    return sorted(worth, key=lambda claim: (-worth[claim], claim))

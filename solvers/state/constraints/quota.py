@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Guarantee, Problem, QueueBudget
 
     Ints: TypeAlias = NDArray[np.int64]
+    Where: TypeAlias = slice | Ints
 
 NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
@@ -88,11 +89,7 @@ class QuotaUsage:
     def counting(self, gpu_model: str | None) -> list[tuple[int, int]]:
         """(index of a budget, position of its amount) where jobs on GPUs of a model count."""
         if gpu_model not in self._counted:
-            self._counted[gpu_model] = [
-                (index, amount_index(budget.resource))
-                for index, budget in enumerate(self._budgets)
-                if budget.resource == gpu_model or not is_gpu_model(budget.resource)
-            ]
+            self._counted[gpu_model] = counting_budgets(self._budgets, gpu_model)
         return self._counted[gpu_model]
 
     def _available(self, index: int, queue: int, *, known: bool) -> int:
@@ -110,6 +107,15 @@ class QuotaUsage:
             # What a queue keeps is its own, however far the usage above it is over the limit.
             available = own if budget.parent[each] is None else min(own, unspilled + max(0, available))
         return available
+
+
+def counting_budgets(budgets: tuple[QueueBudget, ...], gpu_model: str | None) -> list[tuple[int, int]]:
+    """(index of a budget, position of its amount) where jobs on GPUs of a model count."""
+    return [
+        (index, amount_index(budget.resource))
+        for index, budget in enumerate(budgets)
+        if budget.resource == gpu_model or not is_gpu_model(budget.resource)
+    ]
 
 
 class QuotaLedger(QuotaUsage):
@@ -161,13 +167,121 @@ def _gpus(missing: int) -> int:
     return max(0, -(-missing // MILLI))
 
 
+class QuotaTable:
+    """
+    Usage of every queue in every budget, by columns that differ in what is counted there.
+
+    A column is a later slot, or a set of victims that stay. `where` selects columns: a slice, or their
+    indices.
+    """
+
+    def __init__(self, problem: Problem, usage: list[Ints]) -> None:
+        """Begin with the usage of each budget, shape (queues, columns)."""
+        self._budgets, self._usage = problem.budgets, usage
+        self._newcomers = [np.zeros_like(each) for each in usage]
+        self._paths: dict[tuple[int, int], list[int]] = {}
+        """A queue and those above it up to the last one with a limit, by budget and queue."""
+        self._counting: dict[str | None, list[tuple[int, int]]] = {}
+
+    def room(self, queue: int, gpu_model: str | None, where: Where, *, known: bool) -> QuotaAmounts:
+        """The least that a queue may still take in any of some columns; see `QuotaUsage.room`."""
+        room = list(NOTHING_LIMITED)
+        for index, counted in self._counted(gpu_model):
+            room[counted] = min(room[counted], self._available(index, queue, where, known=known))
+        return QuotaAmounts(*room)
+
+    def exceeded_limit(
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
+    ) -> tuple[QueueBudget, int] | None:
+        """Of the first of some columns where a limit would be broken: see `QuotaUsage.exceeded_limit`."""
+        first, found = len(where), None
+        for index, counted in self._counted(gpu_model):
+            budget, usage = self._budgets[index], self._usage[index]
+            amount = np.full(len(where), asked[counted], dtype=np.int64)
+            for above in self._path(index, queue) if asked[counted] else ():
+                before, kept, limit = usage[above, where], budget.kept[above], budget.firm[above]
+                after = before + amount
+                if limit is not None:
+                    broken = np.flatnonzero((amount[:first] > 0) & (after[:first] > limit))
+                    if len(broken):
+                        first, found = int(broken[0]), (budget, above)
+                amount = np.maximum(0, after - kept) - np.maximum(0, before - kept)
+        return found
+
+    def change(
+        self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, where: Where, *, new: bool = False
+    ) -> None:
+        """Count what is taken in some columns, or given back if negative, up the queue tree."""
+        for index, counted in self._counted(gpu_model):
+            path = self._path(index, queue) if amounts[counted] else []
+            usage, kept = self._usage[index], self._budgets[index].kept
+            amount: Ints | int = amounts[counted]
+            for above in path:
+                before = usage[above, where]
+                after = before + amount
+                # The last step passes nothing on. `before` may be a view of what is overwritten.
+                passed = 0 if above == path[-1] else _above(after, kept[above]) - _above(before, kept[above])
+                usage[above, where] = after
+                if new:
+                    self._newcomers[index][above, where] += amount
+                amount = passed
+
+    def _available(self, index: int, queue: int, where: Where, *, known: bool) -> int:
+        most = UNLIMITED // 2  # a sum of two stays within 64 bits
+        path, kept = self._path(index, queue), self._budgets[index].kept
+        if not path:
+            return UNLIMITED
+        available = self._left(index, path[-1], where, known=known)
+        # From the root down: trees may be deeper than the recursion limit.
+        for each in reversed(path[:-1]):
+            passed = np.maximum(available, 0)
+            if kept[each]:
+                # Quota that a queue keeps does not count above, whatever is used there already.
+                unspilled = np.maximum(0, kept[each] - self._usage[index][each, where])
+                passed = np.minimum(passed, most) + np.minimum(unspilled, most)
+            available = np.minimum(self._left(index, each, where, known=known), passed)
+        return int(available.min())
+
+    def _left(self, index: int, queue: int, where: Where, *, known: bool) -> Ints:
+        """What is left of a queue's own limit."""
+        budget, usage = self._budgets[index], self._usage[index][queue, where]
+        firm, limit = budget.firm[queue], budget.limit[queue]
+        if firm is None:
+            return np.full(len(usage), UNLIMITED, dtype=np.int64)
+        own: Ints = firm - usage
+        if known and limit is not None:
+            settled = self._newcomers[index][queue, where] <= 0
+            own = np.where(settled, limit - usage, own)
+        return own
+
+    def _counted(self, gpu_model: str | None) -> list[tuple[int, int]]:
+        """As `QuotaUsage.counting`."""
+        if gpu_model not in self._counting:
+            self._counting[gpu_model] = counting_budgets(self._budgets, gpu_model)
+        return self._counting[gpu_model]
+
+    def _path(self, index: int, queue: int) -> list[int]:
+        if (path := self._paths.get((index, queue))) is None:
+            budget = self._budgets[index]
+            path = budget.path_to_root(queue)
+            # What is used where no limit is, there and above, decides nothing.
+            while path and budget.firm[path[-1]] is None and budget.limit[path[-1]] is None:
+                path.pop()
+            self._paths[index, queue] = path
+        return path
+
+
+def _above(usage: Ints, kept: int) -> Ints:
+    """What a queue uses beyond what it keeps from lending."""
+    beyond: Ints = np.maximum(0, usage - kept)
+    return beyond
+
+
 class FutureQuota:
     """Usage of every queue in every budget by slot, as jobs end and others start; without slot 0."""
 
     def __init__(self, problem: Problem) -> None:
-        self._budgets = problem.budgets
-        self._usage: list[Ints] = []
-        """Usage of each budget, shape (queues, slots)."""
+        usages: list[Ints] = []
         for budget in problem.budgets:
             usage = np.repeat(np.array(budget.own, dtype=np.int64)[:, None], problem.slots, axis=1)
             for slot, queue, milli, _ in budget.releases:
@@ -175,8 +289,8 @@ class FutureQuota:
             for queue in budget.leaves_first:
                 if (parent := budget.parent[queue]) is not None:
                     usage[parent] += np.maximum(0, usage[queue] - budget.kept[queue])
-            self._usage.append(usage)
-        self._newcomers = [np.zeros_like(usage) for usage in self._usage]
+            usages.append(usage)
+        self._table = QuotaTable(problem, usages)
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int, span: tuple[int, int]) -> int:
         """How many more portions of `replicas` replicas the class's queue may hold in all slots of a span."""
@@ -188,13 +302,9 @@ class FutureQuota:
 
     def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> QuotaAmounts:
         """What a queue may still take in a span, with GPUs of a model; see `QuotaUsage.room`."""
-        room = list(NOTHING_LIMITED)
-        for index, budget in enumerate(self._budgets) if span[1] > span[0] else ():
-            if budget.resource == gpu_model or not is_gpu_model(budget.resource):
-                counted = amount_index(budget.resource)
-                available = int(self._available(index, queue, slice(*span), known=known).min())
-                room[counted] = min(room[counted], available)
-        return QuotaAmounts(*room)
+        if span[1] <= span[0]:
+            return NOTHING_LIMITED
+        return self._table.room(queue, gpu_model, slice(*span), known=known)
 
     def change(
         self,
@@ -206,48 +316,5 @@ class FutureQuota:
         new: bool = False,
     ) -> None:
         """Count what is taken in a span of slots, or given back if negative, up the queue tree."""
-        where = slice(*span)
-        for budget, usage, newcomers in zip(self._budgets, self._usage, self._newcomers, strict=True):
-            if span[1] > span[0] and (counted := amounts.on(gpu_model, budget.resource)):
-                above: int | None = queue
-                amount = np.full(span[1] - span[0], counted, dtype=np.int64)
-                while above is not None and amount.any():
-                    amount = self._count(budget, usage, newcomers if new else None, above, where, amount)
-                    above = budget.parent[above]
-
-    @staticmethod
-    def _count(
-        budget: QueueBudget, usage: Ints, newcomers: Ints | None, queue: int, where: slice, amount: Ints
-    ) -> Ints:
-        """Count at one queue; returns what counts at the queue above."""
-        here, kept = usage[queue, where], budget.kept[queue]
-        spilled = np.maximum(0, here - kept)
-        here += amount
-        if newcomers is not None:
-            newcomers[queue, where] += amount
-        more: Ints = np.maximum(0, here - kept) - spilled
-        return more
-
-    def _available(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
-        most = UNLIMITED // 2  # a sum of two stays within 64 bits
-        *way, root = self._budgets[index].path_to_root(queue)
-        available = self._left(index, root, span, known=known)
-        # From the root down: trees may be deeper than the recursion limit.
-        for each in reversed(way):
-            own = self._left(index, each, span, known=known)
-            unspilled = np.maximum(0, self._budgets[index].kept[each] - self._usage[index][each, span])
-            # Quota that a queue keeps does not count above, whatever is used there already.
-            available = np.minimum(own, np.minimum(unspilled, most) + np.clip(available, 0, most))
-        return available
-
-    def _left(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
-        """What is left of a queue's own limit."""
-        budget, usage = self._budgets[index], self._usage[index][queue, span]
-        firm, limit = budget.firm[queue], budget.limit[queue]
-        own: Ints = np.full(len(usage), UNLIMITED, dtype=np.int64)
-        if firm is not None:
-            own = firm - usage
-            if known and limit is not None:
-                settled = self._newcomers[index][queue, span] <= 0
-                own = np.where(settled, limit - usage, own)
-        return own
+        if span[1] > span[0]:
+            self._table.change(queue, gpu_model, amounts, slice(*span), new=new)

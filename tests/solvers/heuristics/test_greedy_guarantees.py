@@ -8,9 +8,13 @@ from typing import Final
 import pytest
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.heuristics.greedy import greedy_by_priority
+from gpuplan.solvers.heuristics import greedy as module
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
+from gpuplan.solvers.params.placement import GreedyParams, PlacementParams, PreemptionParams
+from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
 from tests.support.strategies import instances
@@ -72,3 +76,65 @@ def test_plans_in_tiers_with_guarantees_break_no_rule(late):
             checked += len(problem.guarantees) > 0
 
     assert checked > len(SEEDS)
+
+
+@pytest.mark.parametrize(("unions", "least"), [(1, 0), (2, 1), (64, 6), (128, 7)])
+def test_jobs_of_many_queues_take_back_what_others_borrow(unions, least):
+    """Seven trees, each with a borrower: as many claims count as the limit of their unions allows."""
+    queues, jobs = [], []
+    for tree in range(7):
+        root = build.queue(f"root-{tree}", nominal=0)
+        queues += [root, build.queue(f"owner-{tree}", parent=root.name, nominal=1)]
+        queues.append(build.queue(f"other-{tree}", parent=root.name, nominal=0))
+        jobs.append(build.job(f"w{tree}", gpus=1, queue=f"owner-{tree}"))
+        place = [build.replica(f"n{tree}", gpus=[0])]
+        jobs.append(build.job(f"r{tree}", gpus=1, queue=f"other-{tree}", at=place))
+    nodes = [build.node(f"n{tree}", gpus=1) for tree in range(7)]
+    snapshot = build.snapshot(nodes=nodes, jobs=jobs, queues=queues)
+    params = PlacementParams(preemption=PreemptionParams(claim_unions=unions))
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=params)
+    target = target_of(ledger, snapshot.running_placements)
+
+    assert judged(snapshot, Policy(), target).violations == ()
+    assert sum(each.job.startswith("w") for each in target.placements) >= least
+
+
+@pytest.mark.parametrize(("exchanges", "starts"), [(0, "big"), (8, "small")])
+def test_a_start_gives_its_quota_back_to_a_job_that_a_guarantee_is_owed_to(exchanges, starts):
+    """The larger job pays the price of the GPUs, and comes first to the quota that both count in."""
+    queues = [
+        build.queue("root", nominal=1),
+        build.queue("owed", parent="root", nominal=1, guarantee=1),
+        build.queue("other", parent="root", nominal=0),
+        build.queue("free"),
+    ]
+    running = [
+        build.job(f"r{gpu}", gpus=1, queue="free", weight=0.1, at=[build.replica("n0", gpus=[gpu])])
+        for gpu in range(4)
+    ]
+    big = build.job("big", gpus=2, queue="other", priority=1, weight=5.0)
+    small = build.job("small", gpus=1, queue="owed", priority=1)
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*running, big, small], queues=queues)
+    greedily = GreedyParams(exchanges=exchanges, owed_incumbents=0, few_incumbents=0)
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=PlacementParams(greedy=greedily))
+    target = target_of(ledger, snapshot.running_placements)
+
+    assert judged(snapshot, Policy(), target).violations == ()
+    assert starts in {each.job for each in target.placements}
+    assert len({"big", "small"} & {each.job for each in target.placements}) == 1
+
+
+def test_a_turn_in_which_bulk_preemption_loses_is_planned_without_it(monkeypatch):
+    monkeypatch.setattr(
+        module, "preempt_in_bulk", lambda ledger, *, deadline: vacate.stop_incumbent(ledger, 0)
+    )
+    running = build.job("runs", gpus=4, at=[build.replica("n0", gpus=range(4))])
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[running, build.job("waits", gpus=4, priority=1)])
+    greedily = GreedyParams(owed_incumbents=0, few_incumbents=0)
+
+    ledger = greedy(build_problem(snapshot, Policy()), params=PlacementParams(greedy=greedily))
+
+    target = target_of(ledger, snapshot.running_placements)
+    assert {each.job for each in target.placements} == {"runs", "waits"}

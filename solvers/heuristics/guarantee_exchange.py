@@ -1,0 +1,110 @@
+"""
+Exchange starts for jobs that a guarantee is owed to and that a quota keeps out.
+
+Greedy starts jobs by their points per GPU. So a quota above several queues may be used up by a queue that is
+owed nothing, or less, before the turn of one that is. The price of a quota shows only in such an exchange.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics import placement, vacate
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import QueueBudget
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def exchange_for_guarantees(ledger: Ledger, *, deadline: float | None = None) -> bool:
+    """
+    Start jobs that a guarantee is owed to in place of other starts that use up their quota, where that pays.
+
+    The others have no higher priority. Then fill what is free; True if anything changed.
+    """
+    preemption, changed, hopeless = PreemptionSearch(ledger), False, set[int]()
+    for index in placement_order(ledger.problem):
+        queue = ledger.problem.classes[index].queue
+        while queue not in hopeless and not is_late(deadline) and _is_owed(ledger, index):
+            if not _exchange(ledger, preemption, index):
+                # Jobs of the same queue meet the same quotas, and are worth less.
+                hopeless.add(queue)
+            changed |= queue not in hopeless
+    if changed:
+        vacate.restore_preempted(ledger)
+        fill_free_capacity(ledger)
+    return changed
+
+
+def _is_owed(ledger: Ledger, index: int) -> bool:
+    """True if a job of a class may start, and would help to meet a guarantee."""
+    job_class = ledger.problem.classes[index]
+    if not job_class.starts_alone or not job_class.shape.quota_milli or not ledger.jobs_left(index):
+        return False
+    return any(ledger.queues.quota.owed(job_class.queue, each.gpu_model) for each in job_class.options)
+
+
+def _exchange(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
+    """Start one job of a class in place of others that its quota counts; False if that does not pay."""
+    job_class = ledger.problem.classes[index]
+    for option in job_class.options:
+        mark, before, most = ledger.undo.mark(), ledger.objective, ledger.params.greedy.exchanges
+        removed = 0
+        while removed < most and (blocked := _blocked(ledger, job_class, option)) is not None:
+            number = _cheapest(ledger, job_class, *blocked)
+            if number is None:
+                break
+            ledger.remove(number)
+            removed += 1
+        # A job that no quota keeps out was tried before.
+        started = (
+            removed > 0
+            and _blocked(ledger, job_class, option) is None
+            and (placement.place(ledger, index, option, jobs=1) > 0 or preemption.make_room(index))
+        )
+        if started and ledger.objective > before:
+            return True
+        ledger.undo.rollback(mark)
+    return False
+
+
+def _blocked(ledger: Ledger, job_class: JobClass, option: Option) -> tuple[QueueBudget, int] | None:
+    return ledger.queues.exceeded_limit(job_class, option, job_class.minimum)
+
+
+def _cheapest(ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: int) -> int | None:
+    """The start below a queue that costs least per thousandth of a GPU to take back; None without one."""
+    tried = nsmallest(ledger.params.greedy.exchanges_tried, _removable(ledger, job_class, budget, queue))
+    losses = []
+    for _, number in tried:
+        mark, before = ledger.undo.mark(), ledger.objective
+        milli = _milli(ledger, number)
+        ledger.remove(number)
+        losses.append(((before - ledger.objective) / milli, number))
+        ledger.undo.rollback(mark)
+    return min(losses, default=(0.0, None))[1]
+
+
+def _removable(
+    ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: int
+) -> Iterator[tuple[float, int]]:
+    """(points per thousandth of a GPU, number) of starts that may be taken back."""
+    classes = ledger.problem.classes
+    for number, placed in ledger.placed.items():
+        other = classes[placed.job_class]
+        free = other.starts_alone and not other.firm and other.priority <= job_class.priority
+        counts = other.shape.quota_on(placed.option.gpu_model, budget.resource) > 0
+        if free and counts and other is not job_class and queue in budget.path_to_root(other.queue):
+            yield ledger.worth(placed) / _milli(ledger, number), number
+
+
+def _milli(ledger: Ledger, number: int) -> int:
+    placed = ledger.placed[number]
+    return max(1, ledger.problem.classes[placed.job_class].shape.quota_milli * len(placed.sites))
