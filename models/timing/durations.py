@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from gpuplan.models.dependency import JobOutcome
@@ -108,6 +110,7 @@ class Durations:
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._now = snapshot.taken_at
+        self._jobs = snapshot.jobs
         self._nodes = snapshot.cluster.node_by_name
         self._policy = policy
         self._rules = policy.durations
@@ -233,6 +236,28 @@ class Durations:
         if job.running.kill_at is not None:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)
+
+    def until_free(self, gpu_model: str | None, milli: int) -> int | None:
+        """
+        Seconds until running jobs end on this many thousandths of GPUs of a model, as far as is expected.
+
+        None if running jobs hold fewer; what is free now does not count.
+        """
+        times, freed = self._ends.get(gpu_model, ([], []))
+        number = bisect_left(freed, milli)
+        return times[number] if number < len(times) else None
+
+    @cached_property
+    def _ends(self) -> dict[str | None, tuple[list[int], list[int]]]:
+        """By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
+        ends: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        for job in self._jobs:
+            if job.placement is not None:
+                ends[self.gpu_model(job)].append((self.remaining(job), job.placement.quota_milli))
+        return {
+            model: ([at for at, _ in sorted(found)], list(accumulate(milli for _, milli in sorted(found))))
+            for model, found in ends.items()
+        }
 
     def restart_seconds_now(self, job: Job, gpu_model: str | None) -> int:
         """Seconds to the end of a running job that is stopped now and starts again on a GPU model."""

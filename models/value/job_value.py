@@ -174,8 +174,19 @@ class JobValue:
         return min(self._policy.objective.doubling, round(regret * self._left(job)))
 
     def waits_for_better(self, job: Job, gpu_model: str | None) -> bool:
-        """True if a pending job does not start on a GPU model now, but rather waits (`patience`)."""
-        return job.waiting_seconds(self._now) < self.patience(job, gpu_model)
+        """
+        True if a pending job does not start on a GPU model now, but rather waits for its best one.
+
+        It does while its `patience` lasts, if running jobs are expected to end by then on as many GPUs of the
+        best model as it needs at least. GPUs that are free now do not count: this plan may place it there,
+        and if other jobs get them, how long they stay is known to the next plan.
+        """
+        left = self.patience(job, gpu_model) - job.waiting_seconds(self._now)
+        if left <= 0:
+            return False
+        needed = job.request.total_gpu_milli * job.gang.minimum
+        free = self._durations.until_free(self.best_model(job), needed)
+        return free is not None and free <= left
 
     def best_model(self, job: Job) -> str | None:
         """The GPU model for which a job waits."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
-from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +32,6 @@ class StartValue:
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
         self._policy = policy
         self._now = snapshot.taken_at
-        self._jobs = snapshot.jobs
         self.durations = durations or Durations(snapshot, policy)
         self.slots = TimeSlots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
@@ -141,29 +137,12 @@ class StartValue:
         if self._ahead or running is None or not self._policy.disruption.preempts_equals:
             return base
         longer = lost_seconds(self._policy, job, self._now) + self.durations.slower(job)
-        wait = max(self._policy.objective.shortest, self._next_ends(job))
+        held = job.placement.quota_milli if job.placement else 0
+        ends = self.durations.until_free(self.durations.gpu_model(job), held) or 0
+        wait = max(self._policy.objective.shortest, ends)
         points = self.completion(job, self.durations.gpu_model(job), len(running.replicas))
         times: float = (1 + longer / wait) ** (1 / ROOT)
         return base + floor(points * (times - 1) + 0.5)
-
-    def _next_ends(self, job: Job) -> int:
-        """Seconds until running jobs end on as many GPUs of its model as a job of the snapshot holds."""
-        held = job.placement.quota_milli if job.placement else 0
-        times, freed = self._ends[self.durations.gpu_model(job)]
-        return times[bisect_left(freed, held)]
-
-    @cached_property
-    def _ends(self) -> dict[str | None, tuple[list[int], list[int]]]:
-        """By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
-        ends: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
-        for job in self._jobs:
-            if job.placement is not None:
-                end = self.durations.remaining(job), job.placement.quota_milli
-                ends[self.durations.gpu_model(job)].append(end)
-        return {
-            model: ([at for at, _ in sorted(found)], list(accumulate(milli for _, milli in sorted(found))))
-            for model, found in ends.items()
-        }
 
     def slack(self, job: Job, seconds: int) -> int | None:
         """Seconds that a job can wait and still meet its deadline, negative if none; None without one."""

@@ -36,13 +36,13 @@ class GreedyParams:
     owed_incumbents: int = 400
     """
     The same if the first plan leaves a guarantee unmet. 200 queues on 157 nodes: better on five of six seeds
-    (docs/benchmarks.md). L, seed 1, would gain 2.2 % but take twice as long.
+    when first measured (docs/benchmarks.md). L, seed 1, would gain 2.2 % but take twice as long.
     """
 
     exchanges: int = 8
     """
     Starts taken back for one job that a guarantee is owed to; 0 for none. 200 queues on 157 nodes: better on
-    three of six seeds (docs/benchmarks.md).
+    three of six seeds when first measured (docs/benchmarks.md).
     """
 
     exchanges_tried: int = 16

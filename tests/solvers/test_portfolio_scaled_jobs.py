@@ -129,7 +129,9 @@ def mixed(*jobs, free, queues=None, **policy):
     """A plan for four fast GPUs, of which so many are free, and four slow ones."""
     nodes = [build.node("fast", gpus=4, model=FAST), build.node("slow", gpus=4, model=SLOW)]
     taken = [build.replica("fast", gpus=(gpu,)) for gpu in range(4 - free)]
-    there = [build.job("there", gpus=1, replicas=len(taken), at=taken, preemptible=False)] if taken else []
+    # It has run for an hour, and ends in a minute.
+    about = {"preemptible": False, "expected_duration": 3600 + 60}
+    there = [build.job("there", gpus=1, replicas=len(taken), at=taken, **about)] if taken else []
     snapshot = build.snapshot(nodes=nodes, jobs=[*there, *jobs], queues=queues)
     policy = Policy(**policy)
     return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
@@ -153,7 +155,8 @@ def test_a_job_waits_for_a_much_better_model_until_it_has_waited_long_enough(sol
 
     until = datetime.fromisoformat(str(numbers["until"]))
     patience = int((until - plan.snapshot.taken_at).total_seconds())
-    assert places(mixed(picky("a", waited=patience - 1), free=0, solvers=solvers)) == {}
+    assert places(mixed(picky("a", waited=patience - 60), free=0, solvers=solvers)) == {}
+    assert places(mixed(picky("a", waited=patience - 59), free=0, solvers=solvers)) == {"a": {"slow": 4}}
     assert places(mixed(picky("a", waited=patience), free=0, solvers=solvers)) == {"a": {"slow": 4}}
     assert places(mixed(picky("a"), free=4, solvers=solvers)) == {"a": {"fast": 4}}
 

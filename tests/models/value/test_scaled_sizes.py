@@ -155,13 +155,37 @@ def test_when_a_job_starts_wherever_there_is_room(change, policy):
     assert patience(scaled(**change), policy=Policy(**policy)) == 0
 
 
+def points_on_slow(waited, *, ends, held=1):
+    """Points of sizes on the slow model, and its patience; a job ends on fast GPUs in so many seconds."""
+    job = scaled(waited=timedelta(seconds=waited))
+    at = [build.replica("fast", gpus=range(held))]
+    runs = build.job("runs", gpus=held, at=at, expected_duration=HOUR + ends)
+    value = StartValue(world(job, runs), POLICY)
+    return [value.completion(job, SLOW, size) for size in (1, 2, 4)], value.worth.patience(job, SLOW)
+
+
 def test_a_start_where_it_rather_waits_costs_a_point_until_it_has_waited_long_enough():
-    def points(waited):
-        job = scaled(waited=timedelta(seconds=waited))
-        value = StartValue(world(job), POLICY)
-        return [value.completion(job, SLOW, size) for size in (1, 2, 4)]
+    _, end = points_on_slow(0, ends=60)
 
-    end = patience(scaled())
+    assert points_on_slow(end - 61, ends=60)[0] == [-1, -1, -1]
+    assert min(points_on_slow(end, ends=60)[0]) > 0
 
-    assert points(end - 1) == [-1, -1, -1]
-    assert min(points(end)) > 0
+
+def test_a_job_waits_only_if_running_jobs_end_in_time_where_it_had_better_be():
+    _, end = points_on_slow(0, ends=HOUR // 2)
+
+    assert points_on_slow(0, ends=end)[0] == [-1, -1, -1]
+    assert min(points_on_slow(1, ends=end)[0]) > 0
+    assert min(StartValue(world(scaled()), POLICY).completion(scaled(), SLOW, size) for size in (1, 2, 4)) > 0
+
+
+def test_as_many_gpus_must_become_free_as_the_job_needs_at_least():
+    pair = scaled(least=2)
+    value = [
+        StartValue(
+            world(pair, build.job("runs", gpus=held, at=[build.replica("fast", gpus=range(held))])), POLICY
+        )
+        for held in (1, 2)
+    ]
+
+    assert [each.worth.waits_for_better(pair, SLOW) for each in value] == [False, True]
