@@ -6,8 +6,6 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import numpy as np
-
 from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.gang import Gang
 from gpuplan.models.timing.durations import DIGITS
@@ -16,6 +14,7 @@ from gpuplan.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy import float64
     from numpy.typing import NDArray
 
     from gpuplan.models.dependency import FinishedJob
@@ -117,6 +116,8 @@ def fit_speeds(measured: Mapping[int, tuple[float, int]], most: int) -> dict[int
     beyond the largest measured size speed grows at the last rate, so that plans try untested sizes. A replica
     of the smallest size has speed 1.
     """
+    import numpy as np  # noqa: PLC0415 - most snapshots teach nothing, and are read faster without it
+
     sizes = np.array(sorted(measured), dtype=float)
     seconds, samples = np.array([measured[int(size)] for size in sizes], dtype=float).T
     # Relative errors: each row is divided by the measured speed, 1 / seconds.
@@ -139,10 +140,10 @@ def fit_speeds(measured: Mapping[int, tuple[float, int]], most: int) -> dict[int
     }
 
 
-def _non_negative_least_squares(
-    matrix: NDArray[np.float64], target: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _non_negative_least_squares(matrix: NDArray[float64], target: NDArray[float64]) -> NDArray[float64]:
     """The x ≥ 0 that minimizes |matrix · x − target|, by the active-set method of Lawson and Hanson."""
+    import numpy as np  # noqa: PLC0415 - see above
+
     count = matrix.shape[1]
     x, free = np.zeros(count), np.zeros(count, dtype=bool)
     for _ in range(10 * count):

@@ -83,7 +83,7 @@ class GreedyParams:
     model_moves: int = 200
     """
     Tries to give a scaled job that starts another GPU model. Queues of 8 to 24 jobs on three models, goal
-    `value`: without, greedy is 20 to 39 % behind the optimum, and with it 4 to 12 %.
+    `value`: without, greedy is 20 to 39 % behind the optimum, and with it 4 to 12 % (docs/benchmarks.md).
     """
 
     pull_forward: bool = True

@@ -249,7 +249,7 @@ def state(ledger):
         timeline.reservations,
         {gpu: [sorted(places) for places in used] for gpu, used in timeline._used.items()},
         timeline._power.tolist(),
-        [usage.tolist() for usage in ahead._usage],
+        [usage.tolist() for usage in ahead._table._usage],
         ledger.capacity.replicas.tolist(),
         ledger._left,
     )

@@ -26,7 +26,7 @@ PLANTED = (
     ("objective", EARNING, "total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)", "total += _value(case, case.time.interval_of_placement(occupant, job))"),
     ("objective", EARNING, "total += _value(case, case.time.interval_of_placement(occupant, job)) - _value_before(case, job)", "pass"),
     ("objective", CASE, "return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)", "return max(self._case.gpu_models(replicas), default=None)"),
-    ("objective_disruption", TERMS, "case.snapshot.taken_at) for job in case.stopped)", "case.snapshot.taken_at) for job in case.stopped[:1])"),
+    ("objective_disruption", TERMS, "stop_points(job) for job in case.stopped)", "stop_points(job) for job in case.stopped[:1])"),
     ("objective_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -lost - case.policy.prices.migration"),
     ("objective_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -case.policy.prices.migration * len(moved)"),
     ("objective_disruption", TERMS, "return -lost - case.policy.prices.resize * len(resized)", "return -lost - case.policy.prices.resize"),
