@@ -29,9 +29,13 @@ def exchange_for_guarantees(ledger: Ledger, *, deadline: float | None = None) ->
 
     The others have no higher priority. Then fill what is free; True if anything changed.
     """
-    preemption, changed, hopeless = PreemptionSearch(ledger), False, set[int]()
+    preemption: PreemptionSearch | None = None  # looks at all running jobs, and is seldom needed
+    changed, hopeless = False, set[int]()
     for index in placement_order(ledger.problem):
         queue = ledger.problem.classes[index].queue
+        if queue in hopeless or not _is_owed(ledger, index) or not _is_kept_out(ledger, index):
+            continue
+        preemption = preemption or PreemptionSearch(ledger)
         while queue not in hopeless and not is_late(deadline) and _is_owed(ledger, index):
             if not _exchange(ledger, preemption, index):
                 # Jobs of the same queue meet the same quotas, and are worth less.
@@ -49,6 +53,12 @@ def _is_owed(ledger: Ledger, index: int) -> bool:
     if not job_class.starts_alone or not job_class.shape.quota_milli or not ledger.jobs_left(index):
         return False
     return any(ledger.queues.quota.owed(job_class.queue, each.gpu_model) for each in job_class.options)
+
+
+def _is_kept_out(ledger: Ledger, index: int) -> bool:
+    """True if a quota keeps a class out on some option; if none does, a start was tried before."""
+    job_class = ledger.problem.classes[index]
+    return any(_blocked(ledger, job_class, option) is not None for option in job_class.options)
 
 
 def _exchange(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
