@@ -52,23 +52,25 @@ def hold_for_starving_job(
     """
     Nodes held for the first starving job that lacks only room, at its minimum number of replicas.
 
-    The order is by priority, then by submission time. None if no job is starving, or none of them could ever
-    start. No node in `closed` is held, and none under power caps, where room alone does not let a job start.
+    The order is by priority, then by the time without places (`_unserved`). None if no job is starving, or
+    none of them could ever start. No node in `closed` is held, and none under power caps, where room alone
+    does not let a job start.
     """
     least = policy.horizon.backfill.starving
     if policy.horizon.slots > 1 or least is None or snapshot.cluster.rack_power:
         return None
-    starving = [
-        job
+    unserved = {
+        job.name: _unserved(job, snapshot, durations)
         for job in snapshot.waiting
         if job.waiting_seconds(snapshot.taken_at) >= least and _lacks_room_alone(job, snapshot)
-    ]
+    }
+    starving = [job for job in snapshot.waiting if unserved.get(job.name, 0) >= least]
     if not starving:
         return None
     stays, usage = _running_intervals(snapshot, durations), _Usage(snapshot)
     open_nodes = [node for node in snapshot.cluster.nodes if node.name not in closed]
     tried: set[tuple[Hashable, ...]] = set()
-    for job in sorted(starving, key=lambda each: (-each.priority, each.submitted_at, each.name)):
+    for job in sorted(starving, key=lambda each: (-each.priority, -unserved[each.name], each.name)):
         if job.requirements_key not in tried:
             tried.add(job.requirements_key)
             found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
@@ -77,6 +79,17 @@ def hold_for_starving_job(
                 beside = _beside(hold, counts, snapshot, durations, stays, usage)
                 return replace(hold, beside=beside)
     return None
+
+
+def _unserved(job: Job, snapshot: Snapshot, durations: Durations) -> int:
+    """
+    Seconds since its submission in which a pending job had no places.
+
+    A job that ran for days and was stopped for another one has not waited as long as one that never ran;
+    else jobs that take turns would get the held nodes again and again.
+    """
+    gpus = job.request.gpus * job.gang.maximum
+    return job.waiting_seconds(snapshot.taken_at) - int(durations.served(job)) // max(1, gpus)
 
 
 def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.calendar import Reservation
+from gpuplan.models.job import Progress
 from gpuplan.models.placement import Running
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Policy
@@ -66,6 +67,18 @@ def test_what_is_held_are_the_nodes_that_have_room_first():
     found = hold(*BUSY, waits("wide", 8, 5, days=8))
 
     assert (found.job.name, found.nodes, found.begins, found.ends) == ("wide", {"n0"}, 2 * HOUR, 7 * HOUR)
+
+
+def test_time_with_places_is_no_waiting():
+    """A job of nine days ago had eight GPUs for two days, or an hour more, and was stopped for another one."""
+    again, more = (
+        waits("again", 8, 5, days=9, progress=Progress(completed="0s", served=served))
+        for served in ("384h", "392h")
+    )
+
+    assert hold(*BUSY, again).job.name == "again"
+    assert hold(*BUSY, again, gang(days=8)).job.name == "gang"
+    assert hold(*BUSY, more) is None
 
 
 def test_nothing_is_held_but_by_the_policy_and_in_plans_of_one_slot():
