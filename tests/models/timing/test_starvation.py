@@ -70,7 +70,7 @@ def test_what_is_held_are_the_nodes_that_have_room_first():
 
 
 def test_time_with_places_is_no_waiting():
-    """A job of nine days ago had eight GPUs for two days, or an hour more, and was stopped for another one."""
+    """A job of nine days ago had eight GPUs for two days, or an hour more, and was stopped for another."""
     again, more = (
         waits("again", 8, 5, days=9, progress=Progress(completed="0s", served=served))
         for served in ("384h", "392h")
