@@ -149,13 +149,11 @@ def _patience_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting:
     """True if a job may start on a GPU model now on which it rather waited for a better one before."""
     if not (scaled := [job for job in waiting if job.gang.scaled]):
         return False
-    worth, models = StartValue(live, policy).worth, set(live.cluster.gpu_model_by_node.values())
+    then, now = StartValue(before, policy).worth, StartValue(live, policy).worth
     return any(
-        job.waiting_seconds(before.taken_at)
-        < worth.patience(job, model)
-        <= job.waiting_seconds(live.taken_at)
+        then.waits_for_better(before.job_by_name[job.name], model) and not now.waits_for_better(job, model)
         for job in scaled
-        for model in models
+        for model in set(live.cluster.gpu_model_by_node.values())
     )
 
 

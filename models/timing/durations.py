@@ -45,6 +45,9 @@ DIGITS: Final = re.compile(r"\d+")
 _Kin: TypeAlias = tuple[str, ...]
 """Common attributes of similar jobs: (queue, user, stem of the name), or a prefix of these."""
 
+_Ends: TypeAlias = dict[str | None, tuple[list[int], list[int]]]
+"""By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
+
 
 class DurationSource(StrEnum):
     """Source of an expected duration, the most specific first."""
@@ -117,6 +120,7 @@ class Durations:
         self._default = DurationEstimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
         self._finished = _History.of(snapshot)
         self._taken = self._finished.taken
+        self._ends: dict[frozenset[str] | None, _Ends] = {}
 
     @cached_property
     def _gpus(self) -> Counter[str]:
@@ -237,23 +241,31 @@ class Durations:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)
 
-    def until_free(self, gpu_model: str | None, milli: int) -> int | None:
+    def until_free(
+        self, gpu_model: str | None, milli: int, nodes: frozenset[str] | None = None
+    ) -> int | None:
         """
         Seconds until running jobs end on this many thousandths of GPUs of a model, as far as is expected.
 
-        None if running jobs hold fewer; what is free now does not count.
+        Only on some `nodes` if given. None if running jobs hold fewer; what is free now does not count.
         """
-        times, freed = self._ends.get(gpu_model, ([], []))
+        if nodes not in self._ends:
+            self._ends[nodes] = self._ends_on(nodes)
+        times, freed = self._ends[nodes].get(gpu_model, ([], []))
         number = bisect_left(freed, milli)
         return times[number] if number < len(times) else None
 
-    @cached_property
-    def _ends(self) -> dict[str | None, tuple[list[int], list[int]]]:
-        """By GPU model: seconds to ends of running jobs, and the thousandths of GPUs free from then on."""
+    def _ends_on(self, nodes: frozenset[str] | None) -> _Ends:
+        """Ends of running jobs on these nodes, or on all."""
         ends: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
         for job in self._jobs:
-            if job.placement is not None:
-                ends[self.gpu_model(job)].append((self.remaining(job), job.placement.quota_milli))
+            held = sum(
+                replica.quota_milli
+                for replica in (job.running.replicas if job.running else ())
+                if nodes is None or replica.node in nodes
+            )
+            if held:
+                ends[self.gpu_model(job)].append((self.remaining(job), held))
         return {
             model: ([at for at, _ in sorted(found)], list(accumulate(milli for _, milli in sorted(found))))
             for model, found in ends.items()

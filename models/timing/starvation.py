@@ -83,7 +83,7 @@ def hold_for_starving_job(
 
 def _unserved(job: Job, snapshot: Snapshot, durations: Durations) -> int:
     """
-    Seconds since its submission in which a pending job had no places.
+    Seconds since its submission in which a pending job had no places; GPU-time counts as if at full size.
 
     A job that ran for days and was stopped for another one has not waited as long as one that never ran;
     else jobs that take turns would get the held nodes again and again.

@@ -164,7 +164,7 @@ class JobValue:
         waits longer than `objective.doubling`. With one slot only: with several slots, a job gets a later
         start on its best model. A job of unknown duration does not wait, nor one in a queue with a guarantee.
         """
-        if job.running or not job.gang.scaled or self._policy.horizon.slots > 1:
+        if job.running or not (job.gang.scaled and job.request.needs_gpu) or self._policy.horizon.slots > 1:
             return 0
         regret = self.size_of(job, gpu_model).regret
         if not regret or self._durations.expected(job).source is DurationSource.DEFAULT:
@@ -178,14 +178,14 @@ class JobValue:
         True if a pending job does not start on a GPU model now, but rather waits for its best one.
 
         It does while its `patience` lasts, if running jobs are expected to end by then on as many GPUs of the
-        best model as it needs at least. GPUs that are free now do not count: this plan may place it there,
-        and if other jobs get them, how long they stay is known to the next plan.
+        best model as it needs at least, on nodes that it may use. GPUs that are free now do not count: this
+        plan may place it there, and if other jobs get them, how long they stay is known to the next plan.
         """
         left = self.patience(job, gpu_model) - job.waiting_seconds(self._now)
         if left <= 0:
             return False
         needed = job.request.total_gpu_milli * job.gang.minimum
-        free = self._durations.until_free(self.best_model(job), needed)
+        free = self._durations.until_free(self.best_model(job), needed, self._sizes.best_nodes(job))
         return free is not None and free <= left
 
     def best_model(self, job: Job) -> str | None:

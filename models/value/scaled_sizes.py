@@ -64,6 +64,7 @@ class ScaledSizes:
         self._by_kind: dict[tuple[_Kind, tuple[str, ...]], dict[str | None, ModelSize]] = {}
         self._models: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
         self._limits: dict[str, QueueLimits] = {}
+        self._best_nodes: dict[tuple[tuple[Hashable, ...], str | None], frozenset[str]] = {}
 
     def of(self, job: Job, gpu_model: str | None) -> ModelSize:
         """Size and worth of a job on a GPU model; None is any model, or that of a job without GPUs."""
@@ -78,6 +79,15 @@ class ScaledSizes:
     def best_model(self, job: Job) -> str | None:
         """The GPU model with the least cost of those that the job may use; None if there is none."""
         return min(self._within_reach(job), key=lambda model: self._cost(job, model), default=None)
+
+    def best_nodes(self, job: Job) -> frozenset[str]:
+        """Names of the nodes of that model that the job may use, as far as is known here."""
+        best = self.best_model(job)
+        key = job.requirements_key, best
+        if key not in self._best_nodes:
+            nodes = self._nodes.get(best or "", ())
+            self._best_nodes[key] = frozenset(node.name for node in nodes if _suits(job, node))
+        return self._best_nodes[key]
 
     def _size(self, job: Job, gpu_model: str | None) -> ModelSize:
         gang, usual = job.gang, self._usual(job, gpu_model)

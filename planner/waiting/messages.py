@@ -164,7 +164,7 @@ def waits_for_better(model: str, best: str, until: datetime, now: datetime) -> R
     return make_reason(
         ReasonCode.NOT_CHOSEN,
         f"would fit on {model}, but waits for {best}, which is much better for it; "
-        f"starts on {model} from {format_time(until, now)} on",
+        f"starts on {model} from {format_time(until, now)} on at the latest",
         gpu_model=model,
         waits_for=best,
         until=print_timestamp(until),

@@ -189,3 +189,23 @@ def test_as_many_gpus_must_become_free_as_the_job_needs_at_least():
     ]
 
     assert [each.worth.waits_for_better(pair, SLOW) for each in value] == [False, True]
+
+
+def test_ends_count_on_nodes_only_that_the_job_may_use():
+    def waits(**about):
+        job = scaled(**about)
+        runs = build.job("runs", gpus=1, at=[build.replica("other", gpus=(0,))], expected_duration=HOUR + 60)
+        nodes = [build.node(name, gpus=4, model=FAST, labels={"at": name}) for name in ("fast", "other")]
+        slow = build.node("slow", gpus=8, model=SLOW, labels={"at": "fast"})
+        snapshot = build.snapshot(nodes=[*nodes, slow], jobs=[job, runs])
+        return StartValue(snapshot, POLICY).worth.waits_for_better(job, SLOW)
+
+    assert waits()
+    assert not waits(node_selector={"at": "fast"})
+
+
+def test_a_job_without_gpus_waits_for_no_model():
+    job = scaled().model_copy(update={"request": build.job(cpus=4).request})
+    runs = build.job("runs", gpus=1, at=[build.replica("fast", gpus=(0,))], expected_duration=HOUR + 60)
+
+    assert not StartValue(world(job, runs), POLICY).worth.waits_for_better(job, SLOW)
