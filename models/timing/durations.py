@@ -266,10 +266,11 @@ class Durations:
             )
             if held:
                 ends[self.gpu_model(job)].append((self.remaining(job), held))
-        return {
-            model: ([at for at, _ in sorted(found)], list(accumulate(milli for _, milli in sorted(found))))
-            for model, found in ends.items()
-        }
+        by_model: _Ends = {}
+        for model, found in ends.items():
+            found.sort()
+            by_model[model] = [at for at, _ in found], list(accumulate(milli for _, milli in found))
+        return by_model
 
     def restart_seconds_now(self, job: Job, gpu_model: str | None) -> int:
         """Seconds to the end of a running job that is stopped now and starts again on a GPU model."""

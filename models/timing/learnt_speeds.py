@@ -128,11 +128,9 @@ def fit_speeds(measured: Mapping[int, tuple[float, int]], most: int) -> dict[int
         return None
     ends = np.array(sorted({size for size in measured if size < most} | {most}), dtype=float)
     speeds = np.minimum.outer(ends, sizes) @ corners
-    beyond = max(0.0, most - sizes[-1])
-    if beyond and most > sizes[-1]:
-        before = sizes[-2]
-        at = np.minimum.outer(np.array([before, sizes[-1]]), sizes) @ corners
-        speeds[-1] += (at[1] - at[0]) / (sizes[-1] - before) * beyond
+    if most > sizes[-1]:
+        at = np.minimum.outer(sizes[-2:], sizes) @ corners
+        speeds[-1] += (at[1] - at[0]) / (sizes[-1] - sizes[-2]) * (most - sizes[-1])
     unit = float(np.minimum(sizes[0], sizes) @ corners) / sizes[0]
     return {
         int(size): round(float(speed) / unit * MILLI) / MILLI

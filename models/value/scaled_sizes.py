@@ -64,6 +64,7 @@ class ScaledSizes:
         self._by_kind: dict[tuple[_Kind, tuple[str, ...]], dict[str | None, ModelSize]] = {}
         self._models: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
         self._limits: dict[str, QueueLimits] = {}
+        self._best: dict[tuple[_Kind, tuple[str, ...]], str | None] = {}
         self._best_nodes: dict[tuple[tuple[Hashable, ...], str | None], frozenset[str]] = {}
 
     def of(self, job: Job, gpu_model: str | None) -> ModelSize:
@@ -78,7 +79,11 @@ class ScaledSizes:
 
     def best_model(self, job: Job) -> str | None:
         """The GPU model with the least cost of those that the job may use; None if there is none."""
-        return min(self._within_reach(job), key=lambda model: self._cost(job, model), default=None)
+        reach = self._within_reach(job)
+        key = _kind(job), reach
+        if key not in self._best:
+            self._best[key] = min(reach, key=lambda model: self._cost(job, model), default=None)
+        return self._best[key]
 
     def best_nodes(self, job: Job) -> frozenset[str]:
         """Names of the nodes of that model that the job may use, as far as is known here."""
