@@ -151,9 +151,8 @@ def _patience_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting:
         return False
     then, now = StartValue(before, policy).worth, StartValue(live, policy).worth
     return any(
-        then.waits_for_better(before.job_by_name[job.name], model) and not now.waits_for_better(job, model)
+        not set(then.avoided_models(before.job_by_name[job.name])) <= set(now.avoided_models(job))
         for job in scaled
-        for model in set(live.cluster.gpu_model_by_node.values())
     )
 
 

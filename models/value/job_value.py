@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.policy.policy import SizeBasis
 from gpuplan.models.policy.settings import Goal
+from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import Durations, DurationSource, LeftBasis, work_left
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
 
     from gpuplan.models.job import Job
@@ -96,17 +97,10 @@ class JobValue:
 
     def _objective(self, queue: str) -> QueueObjective:
         """Objective of the queue, or of the nearest queue above it that has one."""
-        for name in self._above(queue) if self._by_queue else ():
+        for name in queue_and_above(queue, self._snapshot.parent_queues) if self._by_queue else ():
             if name in self._by_queue:
                 return self._by_queue[name]
         return self._policy.objective
-
-    def _above(self, queue: str) -> Iterator[str]:
-        """A queue and those above it."""
-        name: str | None = queue
-        while name is not None:
-            yield name
-            name = self._parents.get(name)
 
     @cached_property
     def _guaranteed(self) -> frozenset[str]:
@@ -116,10 +110,6 @@ class JobValue:
             for queue in self._snapshot.queues
             if any(quota and quota.guarantee for quota in (queue.quota, *queue.gpu_models.values()))
         )
-
-    @cached_property
-    def _parents(self) -> dict[str, str | None]:
-        return {queue.name: queue.parent for queue in self._snapshot.queues}
 
     def goal(self, job: Job) -> Goal:
         """The first goal of the job's queue."""
@@ -169,7 +159,7 @@ class JobValue:
         regret = self.size_of(job, gpu_model).regret
         if not regret or self._durations.expected(job).source is DurationSource.DEFAULT:
             return 0
-        if self._guaranteed.intersection(self._above(job.queue)):
+        if self._guaranteed.intersection(queue_and_above(job.queue, self._snapshot.parent_queues)):
             return 0
         return min(self._policy.objective.doubling, round(regret * self._left(job)))
 
@@ -187,6 +177,16 @@ class JobValue:
         needed = job.request.total_gpu_milli * job.gang.minimum
         free = self._durations.until_free(self.best_model(job), needed, self._sizes.best_nodes(job))
         return free is not None and free <= left
+
+    def avoided_models(self, job: Job) -> tuple[str, ...]:
+        """Sorted GPU models on which a pending job does not start yet (`waits_for_better`)."""
+        if not job.gang.scaled:
+            return ()
+        return tuple(model for model in self._gpu_models if self.waits_for_better(job, model))
+
+    @cached_property
+    def _gpu_models(self) -> list[str]:
+        return sorted(set(self._snapshot.cluster.gpu_model_by_node.values()))
 
     def best_model(self, job: Job) -> str | None:
         """The GPU model for which a job waits."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import fsum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from gpuplan.models.queue import queue_limits
+from gpuplan.models.queue import queue_and_above, queue_limits
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -138,12 +138,9 @@ class ScaledSizes:
         """True if the limits of a queue and of those above it allow so much of a GPU model."""
         if gpu_model not in self._limits:
             self._limits[gpu_model] = queue_limits(self._snapshot.queues, gpu_model)
-        limits, name = self._limits[gpu_model], queue or None
-        while name is not None:
-            if (most := limits.limit.get(name)) is not None and most < milli:
-                return False
-            name = limits.parent.get(name)
-        return True
+        limits = self._limits[gpu_model]
+        found = (limits.limit.get(name) for name in queue_and_above(queue, limits.parent))
+        return all(most is None or most >= milli for most in found)
 
     @cached_property
     def _nodes(self) -> Mapping[str, list[Node]]:

@@ -46,7 +46,6 @@ class StartValues:
                 for each in self.windows.all
             }.values()
         )
-        self._models = sorted(set(snapshot.cluster.gpu_model_by_node.values()))
         self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
         self._owner_labels = sorted({key for each in self._reservations for key in each.job_labels})
         self._remaining: dict[str, int] = {}
@@ -104,17 +103,11 @@ class StartValues:
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Time key of a pending job: jobs that are otherwise equal and have equal keys have equal options."""
-        avoided = self._avoided(job)
+        avoided = self.start_value.worth.avoided_models(job)
         if self.ignores_time and not job.hard_deadline:
             return avoided
         deadline = job.deadline and self.second(job.deadline)
         return avoided, self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
-
-    def _avoided(self, job: Job) -> tuple[str, ...]:
-        """GPU models on which a pending job does not start yet."""
-        if not job.gang.scaled or self.ahead:
-            return ()
-        return tuple(model for model in self._models if self.start_value.worth.waits_for_better(job, model))
 
     def owned(self, job: Job) -> tuple[int, ...]:
         """Numbers of the reservations that a job may use."""

@@ -224,13 +224,10 @@ class _Examiner:
 
     def _avoided(self, job: Job) -> dict[str, datetime]:
         """GPU models on which a job rather waits for a better one, each with the end of that wait."""
-        if not job.gang.scaled:
-            return {}
         worth = self._earnings.worth
         return {
             model: job.submitted_at + timedelta(seconds=worth.patience(job, model))
-            for model in sorted(set(self._cluster.gpu_model_by_node.values()))
-            if worth.waits_for_better(job, model)
+            for model in worth.avoided_models(job)
         }
 
     def _roomy_models(self, job: Job, pools: Iterable[FreeCapacity]) -> set[str]:
