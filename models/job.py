@@ -18,12 +18,11 @@ from gpuplan.models.affinity import (
 )
 from gpuplan.models.base import Noun
 from gpuplan.models.cluster import QosClass, Taint, TaintEffect
-from gpuplan.models.dependency import Dependency
+from gpuplan.models.dependency import Dependency, Retry, latest
 from gpuplan.models.gang import Gang
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.placement import Placement, Promise, Running
 from gpuplan.models.queue import QuotaAmounts
-from gpuplan.models.retry import Retry, latest
 from gpuplan.models.units import (
     MILLI,
     AtLeastOne,

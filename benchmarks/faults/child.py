@@ -31,7 +31,7 @@ CHILDREN.set_forkserver_preload(
         "gpuplan.planner.executors.simulated",
         "gpuplan.planner.executors.slurm.cluster",
         "gpuplan.planner.render.plan.text",
-        "gpuplan.planner.approval.policy_in_force",
+        "gpuplan.planner.approval.approval_check",
         "gpuplan.planner.service.host_files",
         "gpuplan.planner.service.loop",
         "gpuplan.planner.service.run_files",

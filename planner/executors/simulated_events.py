@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.dependency import FinishedJob, JobOutcome
+from gpuplan.models.dependency import FinishedJob, JobOutcome, RetryWhen
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.retry import RetryWhen
 from gpuplan.models.timing.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices

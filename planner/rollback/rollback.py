@@ -8,9 +8,11 @@ rolled back itself.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.actions import (
     ActionKind,
     Cordon,
@@ -25,22 +27,24 @@ from gpuplan.models.plan.actions import (
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.plan.rollback import GpuLayoutBack, Rollback
 from gpuplan.models.plan.solution import Solution, SolveStatus, Undo
+from gpuplan.models.units import MILLI
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.plan_file.plan_file import with_id
-from gpuplan.planner.rollback.free_names import with_free_gpus
-from gpuplan.planner.rollback.reversals import reversals_of
+from gpuplan.planner.rollback.reversals import reversals_of, with_places
 from gpuplan.planner.rollback.search import RollbackSearch
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from gpuplan.models.placement import Placement, Replica
     from gpuplan.models.plan.actions import Action
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.applied import AppliedPart
+    from gpuplan.planner.rollback.reversals import Reversals
 
 
 SOLVER = "rollback"
@@ -164,3 +168,61 @@ def _with_reason(action: Action, plan: Plan) -> Action:
         text = f"{text}; {action.reason.text}"
     reason = Reason(code=ReasonCode.ROLLED_BACK, text=text, numbers=action.reason.numbers)
     return action.model_copy(update={"reason": reason})
+
+
+def with_free_gpus(wishes: Reversals, live: Snapshot, *, pinned: bool) -> None:
+    """
+    Exchange whole GPUs in the places of jobs that go back, where a job that stays has them now.
+
+    `pinned` is False if the cluster chooses the GPUs of every node.
+    """
+    chosen = {
+        node.name: node for node in live.cluster.nodes if node.gpus and not (pinned and node.gpus.pinned)
+    }
+    if not chosen:
+        return
+    leaving = wishes.jobs.keys() | wishes.started.keys()
+    used: dict[str, set[int]] = defaultdict(set)
+    fixed: dict[str, set[int]] = defaultdict(set)
+    for placed in live.running_placements:
+        for replica in placed.replicas:
+            indices = {held.index for held in replica.gpus}
+            used[replica.node] |= indices
+            if placed.job not in leaving:
+                fixed[replica.node] |= indices
+    for name, reversal in wishes.jobs.items():
+        place = reversal.change.places[name]
+        for replica in place.replicas if place else ():
+            used[replica.node] |= {held.index for held in replica.gpus}
+    for name, reversal in wishes.jobs.items():
+        if (place := reversal.change.places[name]) is None:
+            continue
+        replicas = []
+        for replica in place.replicas:
+            node = chosen.get(replica.node)
+            gpus = node.gpus.by_index.values() if node and node.gpus else ()
+            free = [
+                gpu.index
+                for gpu in gpus
+                if gpu.healthy and gpu.mig is None and gpu.index not in used[replica.node]
+            ]
+            replicas.append(_renamed(replica, fixed[replica.node], free) if node else replica)
+            used[replica.node] |= {held.index for held in replicas[-1].gpus}
+        moved: Placement = place.model_copy(update={"replicas": tuple(replicas)})
+        wishes.jobs[name] = with_places(reversal, {name: moved})
+
+
+def _renamed(replica: Replica, fixed: set[int], free: list[int]) -> Replica:
+    """The replica with free GPUs in place of whole ones that others have; as it is if there are too few."""
+    taken = [
+        held
+        for held in replica.gpus
+        if isinstance(held, GpuShare) and held.milli == MILLI and held.index in fixed
+    ]
+    if not taken or len(taken) > len(free):
+        return replica
+    names = dict(zip((held.index for held in taken), free, strict=False))
+    gpus = tuple(
+        held.model_copy(update={"index": names.get(held.index, held.index)}) for held in replica.gpus
+    )
+    return replica.model_copy(update={"gpus": gpus})

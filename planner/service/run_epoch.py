@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpuplan.models.errors import PlannerError, StalePlanError
-from gpuplan.models.plan.actions import Change, changes_of
-from gpuplan.planner.apply.left_alone import left_alone
+from gpuplan.models.gang import Gang
+from gpuplan.models.plan.actions import Change, Grow, Migrate, NodeAction, PoolAction, Start, changes_of
+from gpuplan.planner.analysis.effects import nodes_touched, snapshot_after
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
 from gpuplan.planner.approval.conditions import approval_reason
@@ -22,15 +23,17 @@ from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from datetime import datetime
 
+    from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.service.run_files import LastReadPolicy, PlanStore
     from gpuplan.planner.service.shutdown import StopSignal
+
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -264,3 +267,46 @@ def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
         "seconds": None if seconds is None else round(seconds, 3),
         "actions": dict(sorted(types.items())),
     }
+
+
+_TAKING: Final = (Start, Grow, Migrate)
+
+
+def left_alone(live: Snapshot, under_way: Collection[Change]) -> Snapshot:
+    """
+    The snapshot to plan while these actions are under way: nothing that they touch changes.
+
+    What they take, places and quota, counts as taken; what they free is not free yet. Nothing starts on their
+    nodes, their jobs neither start nor are disturbed, and their pools do not grow.
+    """
+    if not under_way:
+        return live
+    live = snapshot_after(live, [change for change in under_way if isinstance(change, _TAKING)])
+    nodes = {name for change in under_way for name in nodes_touched(change)}
+    jobs = {change.job for change in under_way if not isinstance(change, NodeAction)}
+    pools = {change.pool for change in under_way if isinstance(change, PoolAction)}
+    sizes = Counter(node.pool for node in live.cluster.nodes)
+    cluster = live.cluster.model_copy(
+        update={
+            "nodes": tuple(
+                node.model_copy(update={"cordoned": True}) if node.name in nodes else node
+                for node in live.cluster.nodes
+            ),
+            "pools": tuple(
+                pool.model_copy(update={"maximum": max(pool.minimum, min(pool.maximum, sizes[pool.name]))})
+                if pool.name in pools
+                else pool
+                for pool in live.cluster.pools
+            ),
+        }
+    )
+    kept = tuple(_kept(job) if job.name in jobs else job for job in live.jobs)
+    return live.model_copy(update={"cluster": cluster, "jobs": kept}).canonical()
+
+
+def _kept(job: Job) -> Job:
+    """The job as one that no plan changes."""
+    if job.running is None:
+        return job.model_copy(update={"held": True})
+    count = len(job.running.replicas)
+    return job.model_copy(update={"preemptible": False, "gang": Gang(minimum=count, maximum=count)})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
+    from gpuplan.planner.sources.dcgm.merge import Telemetry
 
     ReadTelemetry: TypeAlias = Callable[[str, datetime], Telemetry]
     """Asks the Prometheus at a URL what GPUs did up to an instant."""

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.models.dependency import Retry
 from gpuplan.models.plan.reason import ReasonCode
-from gpuplan.models.retry import Retry
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.builders import build

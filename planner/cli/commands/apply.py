@@ -101,7 +101,7 @@ def apply_command(
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.apply.outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
     from gpuplan.planner.apply.promises import promise_step
-    from gpuplan.planner.approval.policy_in_force import (
+    from gpuplan.planner.approval.approval_check import (
         approval_check,
         policy_in_force,
         require_policy_in_force,

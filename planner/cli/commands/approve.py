@@ -66,9 +66,9 @@ def approve_command(
     """
     from datetime import UTC, datetime
 
+    from gpuplan.planner.approval.approval_check import approval_check, policy_in_force
     from gpuplan.planner.approval.approvals_file import add_signature
     from gpuplan.planner.approval.approvals_file import statement as statement_of
-    from gpuplan.planner.approval.policy_in_force import approval_check, policy_in_force
     from gpuplan.planner.plan_file.plan_file import load_with_checksum
 
     if sum((key is not None, signature is not None, statement, lists)) != 1:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.dcgm.gpu_telemetry import Telemetry
+    from gpuplan.planner.sources.dcgm.merge import Telemetry
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
 # As `STARTERS` of planner/sources/files.py, which is imported when the command runs.

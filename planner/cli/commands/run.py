@@ -225,7 +225,7 @@ def run_command(
 
 def _approval_in_force(state: Path, policy: Policy) -> Approval:
     """Return the approval rules of the cluster's policy in force, by default those of the run's policy."""
-    from gpuplan.planner.approval.policy_in_force import policy_in_force
+    from gpuplan.planner.approval.approval_check import policy_in_force
 
     force = policy_in_force(state.parent, None)
     return force.policy.approval if force else policy.approval

@@ -30,7 +30,7 @@ from gpuplan.planner.executors.interface import (
 from gpuplan.planner.executors.job_steps import Deed
 from gpuplan.planner.executors.local import runs
 from gpuplan.planner.executors.local.job_queue import JobQueue
-from gpuplan.planner.executors.local.job_steps import next_step
+from gpuplan.planner.executors.local.job_steps import next_step, refusal
 from gpuplan.planner.executors.local.layouts import (
     begin_layout,
     devices_of,
@@ -46,7 +46,6 @@ from gpuplan.planner.executors.local.records import (
     job_now,
     signal_number,
 )
-from gpuplan.planner.executors.local.reservations import refusal
 from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.io.processes import process_id
 from gpuplan.planner.sources.nvml import nvml

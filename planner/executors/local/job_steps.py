@@ -1,4 +1,7 @@
-"""Steps of an action on a job of a host: which is next, by the mark of the action and the job's attempt."""
+"""
+Steps of an action on a job of a host: which is next, by the mark of the action and the job's attempt, and
+whether the job may have its places.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
-from gpuplan.planner.action_marks import MarkStage, kind_of
+from gpuplan.planner.action_marks import MarkStage, kind_of, plan_of
+from gpuplan.planner.executors.admission import placement_refusal
 from gpuplan.planner.executors.interface import LANDED, ActionPhase, ActionProgress
 from gpuplan.planner.executors.job_steps import (
     NO_STEP,
@@ -21,8 +25,13 @@ from gpuplan.planner.executors.job_steps import (
 from gpuplan.planner.executors.local.runs import RunPhase
 
 if TYPE_CHECKING:
-    from gpuplan.planner.executors.local.records import HostMark
+    from collections.abc import Mapping
+
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.executors.local.records import HostMark, Record
     from gpuplan.planner.executors.local.runs import Run
+
 
 _BEGINS: Final = (RunPhase.ABSENT, RunPhase.STARTING)
 
@@ -59,3 +68,38 @@ def _of_placement(run: Run | None) -> NextStep:
     if run.phase in _BEGINS:
         return waiting("it begins")
     return NextStep(Deed.LAND, LANDED)
+
+
+def refusal(record: Record, mark: HostMark, host: Snapshot, known: Mapping[str, Record]) -> str | None:
+    """
+    Why a job cannot have the places of its mark now; None if it can.
+
+    `known` are the jobs of the queue. Places that another plan reserved are free: of all applies, one at a
+    time uses a host.
+    """
+    if mark.replica is None:
+        return "it has no places"
+    others = [
+        each
+        for job in host.jobs
+        if job.running and job.name != record.job.name
+        for each in job.running.replicas
+    ]
+    plan = plan_of(mark.key)
+    others += [
+        reserved
+        for other in known.values()
+        if other.number != record.number
+        for each in other.marks
+        if (reserved := _reserved_by(each, plan)) is not None
+    ]
+    nodes = host.cluster.node_by_name
+    return placement_refusal(
+        record.job, (mark.replica,), nodes=nodes, held=dict.fromkeys(nodes, others), cluster=host.cluster
+    )
+
+
+def _reserved_by(mark: HostMark, plan: str) -> Replica | None:
+    if mark.step is not MarkStage.RESERVED or plan_of(mark.key) != plan:
+        return None
+    return mark.replica

@@ -36,9 +36,8 @@ from gpuplan.planner.executors.slurm.commands import (
     update,
 )
 from gpuplan.planner.executors.slurm.fence import PREFIX, Fences, fenced_nodes
-from gpuplan.planner.executors.slurm.job_steps import STOPS, next_step
+from gpuplan.planner.executors.slurm.job_steps import STOPS, has_promises, next_step, set_promises
 from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request_node, unavailable
-from gpuplan.planner.executors.slurm.promises import has_promises, set_promises
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of

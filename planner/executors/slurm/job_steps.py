@@ -2,12 +2,14 @@
 Steps of an action on a job of a Slurm cluster: which is next, by the mark of the action and the job's state.
 
 A job is placed by naming its nodes and releasing it. It is stopped by requeueing and holding it, after a
-signal and the time that it asked for. To migrate is to stop and to place.
+signal and the time that it asked for. To migrate is to stop and to place. Promises are texts in the marks of
+the jobs that wait for their start.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
@@ -23,11 +25,16 @@ from gpuplan.planner.executors.job_steps import (
     under_way,
     waiting,
 )
+from gpuplan.planner.executors.slurm.commands import update
 from gpuplan.planner.sources.slurm.values import hosts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuplan.models.placement import Promise
     from gpuplan.planner.executors.slurm.commands import JobRow
     from gpuplan.planner.sources.slurm.marks import Mark
+
 
 _UNAVAILABLE: Final = "UnavailableNodes"
 """Part of the reason of a job that requires nodes which are down or drained."""
@@ -126,3 +133,34 @@ def _of_abort(mark: Mark, row: JobRow, tried: frozenset[Deed]) -> NextStep:
 
 def _failed(reason: str) -> NextStep:
     return NextStep(Deed.FAIL, failed(reason))
+
+
+def set_promises(rows: Mapping[str, JobRow], promises: Mapping[str, Promise], key: str) -> None:
+    """
+    Set these promises on jobs that wait, and clear those of the others, all under a key.
+
+    The promises of other jobs go first, and each mark says last that all are there. So a step that was killed
+    on the way counts as not begun.
+    """
+    for name, row in rows.items():
+        if row.marks.promise and name not in promises:
+            _set(row, "", "")
+    texts = {name: _text(promise) for name, promise in promises.items() if name in rows}
+    for done in ("", key):
+        for name, text in texts.items():
+            _set(rows[name], text, done)
+
+
+def has_promises(jobs: Mapping[str, JobRow], key: str) -> bool:
+    """True if the promises were set under this key."""
+    return any(row.marks.promise_key == key for row in jobs.values())
+
+
+def _set(row: JobRow, text: str, key: str) -> None:
+    marks = replace(row.marks, promise=text, promise_key=key)
+    if marks != row.marks:
+        update("JobId", row.id, AdminComment=str(marks))
+
+
+def _text(promise: Promise) -> str:
+    return f"{promise.start.isoformat()}@{','.join(replica.node for replica in promise.replicas)}"

@@ -1,7 +1,10 @@
 """
-Actions on nodes of a Slurm cluster: drained and emptied, powered up and down.
+Actions on nodes of a Slurm cluster: drained and emptied, powered up and down; and notices about nodes.
 
-Each is one request, marked in the node's Comment; the state of the node says how far it went.
+Each action is one request, marked in the node's Comment; the state of the node says how far it went. A notice
+is a maintenance reservation, which Slurm's own scheduler respects too: one object that survives this process
+and ends by itself, and that snapshots have as a maintenance window
+(`sources/slurm/cluster/reservations.py`). Nodes that do not come back are drained as well.
 """
 
 from __future__ import annotations
@@ -9,15 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.units import print_timestamp
 from gpuplan.planner.action_marks import kind_of, plan_of
 from gpuplan.planner.executors.interface import GONE, LANDED, NOT_BEGUN, ActionPhase, ActionProgress
-from gpuplan.planner.executors.slurm.commands import update
+from gpuplan.planner.executors.slurm.commands import call, nodes_table, reservations_table, update
+from gpuplan.planner.sources.slurm.cluster.reservations import NOTICE_PREFIX
+from gpuplan.planner.sources.slurm.values import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.planner.executors.slurm.commands import NodeRow
+    from gpuplan.planner.notices import Notice
     from gpuplan.planner.sources.slurm.marks import Mark
+
 
 _OFF: Final = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"})
 _BOOTS: Final = frozenset({"POWERING_UP", "POWER_UP", "REBOOT_ISSUED"})
@@ -88,3 +96,36 @@ def _of_power_up(states: set[str], reason: str) -> ActionProgress:
     if states & (_OFF | _BOOTS | {"NOT_RESPONDING"}):
         return ActionProgress(ActionPhase.UNDER_WAY, "it boots")
     return LANDED
+
+
+def announce(notice: Notice) -> None:
+    """
+    Record a notice durably, in place of an earlier one of its name; may be done twice.
+
+    Raises
+    ------
+    ExecutionError
+        This user is no operator of Slurm.
+    UnreachableError
+        There was no answer: it may be recorded or not.
+    """
+    window = notice.reservation
+    name, begins = f"{NOTICE_PREFIX}{window.name}", int(notice.at.timestamp())
+    rows = {name_of(row.name): row for row in nodes_table().values()}
+    fields = {
+        "StartTime": f"uts{begins}",
+        "EndTime": f"uts{begins + window.duration}",
+        "Nodes": ",".join(rows[node].name for node in notice.nodes),
+    }
+    if name in reservations_table():
+        update("ReservationName", name, **fields)
+    else:
+        flags = ("Users=root", "Flags=MAINT,IGNORE_JOBS,OVERLAP")
+        begin = (f"{field}={value}" for field, value in fields.items())
+        call("scontrol", "create", "reservation", f"ReservationName={name}", *begin, *flags)
+    for node in notice.nodes if notice.drains else ():
+        # A node that its operators drain keeps their reason. This one is not that of a plan, which a rollback
+        # would take back.
+        if not is_drained(rows[node]):
+            reason = f"{notice.kind} {print_timestamp(notice.at)}"
+            update("NodeName", rows[node].name, State="DRAIN", Reason=reason)

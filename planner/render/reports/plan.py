@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.input_warnings import oversized_jobs
-from gpuplan.planner.analysis.measured_use import measured_use
 from gpuplan.planner.analysis.projected_schedule import JobInterval, ProjectedSchedule
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.render.charts import ChangedBar, changed_bars_svg, gap_svg
@@ -52,6 +51,7 @@ from gpuplan.planner.render.plan.measured import (
     busy_text,
     gpu_findings,
     health_table,
+    measured_use,
     memory_text,
     queue_use_table,
     scope_text,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.health.measurement import BUSY, COOL, RowRemap, held_at_least, held_at_most
 from gpuplan.models.units import print_seconds, print_timestamp
-from gpuplan.planner.sources.dcgm.gpu_telemetry import GpuTelemetry, Telemetry
+from gpuplan.planner.sources.dcgm.merge import GpuTelemetry, Telemetry
 from gpuplan.planner.sources.dcgm.prometheus import Prometheus
 
 if TYPE_CHECKING:

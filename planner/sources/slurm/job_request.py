@@ -1,4 +1,9 @@
-"""What a Slurm job asks for on each of its nodes."""
+"""
+What a Slurm job asks for on each of its nodes, and the constraints (`--constraint`) on their features.
+
+As the controller does it, operators of one level apply from left to right: `a|b&c` is `(a|b)&c`. Syntax: man
+page of sbatch, Slurm 22.05 to 26.05; order of the operators: tried on 22.05.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.units import LARGEST_COUNT
 from gpuplan.planner.sources.slurm.cluster.nodes import ANY_MODEL
-from gpuplan.planner.sources.slurm.values import (
-    gpus_of,
-    hosts,
-    name_of,
-    number,
-    other_gres,
-    tres_of,
-)
+from gpuplan.planner.sources.slurm.values import gpus_of, hosts, name_of, number, other_gres, tres_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from gpuplan.planner.sources.slurm.values import GpuGres, Record
+
 
 JOB_FIELDS: Final = (
     *("account", "admin_comment", "array_job_id", "array_max_tasks", "array_task_id", "array_task_string"),
@@ -185,3 +186,68 @@ def _models(reading: JobReading, named: tuple[GpuGres, ...]) -> list[str]:
     if len(types) > 1:
         reading.strange.append(f"it asks for GPUs of several types on one node: {', '.join(types)}")
     return [name_of(each) for each in types if each and each != ANY_MODEL]
+
+
+_TOKEN: Final = re.compile(r"\s*([&|()\[\]]|[^&|()\[\]\s]+)")
+_COUNT: Final = re.compile(r"\*(\d+)$")
+_PLAIN: Final = re.compile(r"[\w.:/@+-]+")
+
+
+class UnknownConstraintError(ValueError):
+    """A constraint that asks for more than features of each node."""
+
+
+def plain_features(text: str) -> list[str] | None:
+    """Features that each node must have; None if the constraint is not a plain list of them."""
+    parts = text.split("&")
+    return parts if all(_PLAIN.fullmatch(part) for part in parts) else None
+
+
+def matcher(text: str, nodes: int) -> Callable[[frozenset[str]], bool]:
+    """
+    A function that is true of the features of nodes on which a job of so many nodes may run.
+
+    Raises
+    ------
+    UnknownConstraintError
+        The constraint is not one on each node by itself.
+    """
+    if "[" in text and (nodes > 1 or "*" in text):
+        raise UnknownConstraintError("its nodes have to agree in a feature")
+    tokens = [match[1] for match in _TOKEN.finditer(text)]
+    rest = iter((*tokens, ""))
+    test, end = _alternatives(rest, nodes)
+    if end or "".join(tokens) != re.sub(r"\s", "", text):
+        raise UnknownConstraintError("it is not understood")
+    return test
+
+
+def _alternatives(tokens: Iterator[str], nodes: int) -> tuple[Callable[[frozenset[str]], bool], str]:
+    """The test of a level, and the token that ends it."""
+    found = _operand(next(tokens), tokens, nodes)
+    while (operator := next(tokens)) in ("&", "|"):
+        found = _joined(operator, found, _operand(next(tokens), tokens, nodes))
+    return found, operator
+
+
+def _joined(
+    operator: str, one: Callable[[frozenset[str]], bool], other: Callable[[frozenset[str]], bool]
+) -> Callable[[frozenset[str]], bool]:
+    if operator == "&":
+        return lambda there: one(there) and other(there)
+    return lambda there: one(there) or other(there)
+
+
+def _operand(token: str, tokens: Iterator[str], nodes: int) -> Callable[[frozenset[str]], bool]:
+    if token in ("(", "["):
+        test, end = _alternatives(tokens, nodes)
+        if end != {"(": ")", "[": "]"}[token]:
+            raise UnknownConstraintError("its brackets do not match")
+        return test
+    if (count := _COUNT.search(token)) is not None:
+        if int(count[1]) < nodes:
+            raise UnknownConstraintError("it counts nodes by feature")
+        token = token[: count.start()]
+    if not _PLAIN.fullmatch(token):
+        raise UnknownConstraintError("it is not understood")
+    return lambda there: token in there

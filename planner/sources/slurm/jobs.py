@@ -24,9 +24,15 @@ from gpuplan.planner.sources.slurm.cluster.nodes import (
     PARTITION_LABEL,
     PARTITIONS_LABEL,
 )
-from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
 from gpuplan.planner.sources.slurm.job_names import HOLDS_PLACES, dependencies, job_name, tasks_of
-from gpuplan.planner.sources.slurm.job_request import SHARED_GPUS, JobReading, request_of
+from gpuplan.planner.sources.slurm.job_request import (
+    SHARED_GPUS,
+    JobReading,
+    UnknownConstraintError,
+    matcher,
+    plain_features,
+    request_of,
+)
 from gpuplan.planner.sources.slurm.values import (
     LONGEST_REASON,
     flags,

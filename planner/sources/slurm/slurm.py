@@ -14,9 +14,8 @@ from gpuplan.models.plan.action_kinds import CHANGING_KINDS, ActionKind
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.slurm.accounts.admission import admitted, without_limit
 from gpuplan.planner.sources.slurm.accounts.limits import limits_of
-from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree
+from gpuplan.planner.sources.slurm.accounts.quotas import QuotaTree, admitted, without_limit
 from gpuplan.planner.sources.slurm.cluster.nodes import (
     FEATURES_LABEL,
     NODE_FIELDS,
@@ -25,8 +24,13 @@ from gpuplan.planner.sources.slurm.cluster.nodes import (
     node_of,
     racks_of,
 )
-from gpuplan.planner.sources.slurm.cluster.partitions import partitions_of, weights_of
-from gpuplan.planner.sources.slurm.cluster.pools import power_saving_of, settings_of, with_pools
+from gpuplan.planner.sources.slurm.cluster.partitions import (
+    partitions_of,
+    power_saving_of,
+    settings_of,
+    weights_of,
+    with_pools,
+)
 from gpuplan.planner.sources.slurm.cluster.reservations import (
     Reserved,
     active_nodes,

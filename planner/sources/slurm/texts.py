@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
 from gpuplan.planner.sources.slurm.accounts.limits import keeps_limits
-from gpuplan.planner.sources.slurm.cluster.pools import settings_of
-from gpuplan.planner.sources.slurm.environment import slurm_environment
+from gpuplan.planner.sources.slurm.cluster.partitions import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_OPTIONS: Final = ("SCANCEL_", "SCONTROL_", "SINFO_", "SQUEUE_", "SLURM_TIME_FORMAT", "SLURM_JSON")
+"""
+Beginnings of the names of variables that stand for options. `SQUEUE_USERS` hides the jobs of other users, and
+`SCANCEL_INTERACTIVE` waits for an answer: man pages of squeue, sinfo, scontrol and scancel, ENVIRONMENT
+VARIABLES.
+"""
 _TIMEOUT: Final = 60
 """Seconds that one command of Slurm may take; a busy controller with 50,000 jobs answers in a few."""
 
@@ -182,3 +188,9 @@ def _output(key: str, command: tuple[str, ...] = ()) -> bytes:
         return done.stdout
     said = said or f"exit code {done.returncode}"
     raise PlannerError(f"`{' '.join(command)}` failed: {said}\nTry it by hand.")
+
+
+def slurm_environment() -> dict[str, str]:
+    """The variables for a command of Slurm: lists of array tasks in full, times in seconds since 1970."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OPTIONS)}
+    return kept | {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+
 Record: TypeAlias = dict[str, Any]
 """One object of Slurm's JSON."""
 

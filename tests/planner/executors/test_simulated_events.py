@@ -7,10 +7,9 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.dependency import JobOutcome
+from gpuplan.models.dependency import JobOutcome, Retry
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Progress
-from gpuplan.models.retry import Retry
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW, cluster, job, node, placement, replica, snapshot

@@ -10,7 +10,7 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.health.measurement import Measurement
 from gpuplan.planner.service.run_files import HostFacts
-from gpuplan.planner.sources.dcgm.gpu_telemetry import GpuTelemetry, Telemetry
+from gpuplan.planner.sources.dcgm.merge import GpuTelemetry, Telemetry
 from gpuplan.planner.sources.files import snapshot_text
 from tests.support.builders.build import NOW, cluster, node, snapshot
 

@@ -7,9 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.dependency import JobOutcome
+from gpuplan.models.dependency import JobOutcome, Retry
 from gpuplan.models.placement import Placement, Running
-from gpuplan.models.retry import Retry
 from gpuplan.planner.simulate.decide import apply_placements
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import FutureSubmission, Physics, Trace

@@ -1,8 +1,8 @@
 """
 Limits of accounts, users and QOS: which of them hold for a job, and how much of each it takes.
 
-A limit on what jobs have together becomes a quota of a queue (`quotas.py`), or decides how many jobs may
-start (`admission.py`). A limit on each job by itself is checked here.
+A limit on what jobs have together becomes a quota of a queue, or decides how many jobs may
+start (both in `quotas.py`). A limit on each job by itself is checked here.
 
 Of several limits of one kind on one resource that of a QOS counts: the partition's, then the job's, with
 OverPartQOS the other way round; without one those of the association and of all accounts above it. What a job

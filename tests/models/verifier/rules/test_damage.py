@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from gpuplan.models.cluster import Gpu
+from gpuplan.models.dependency import Retry
 from gpuplan.models.job import Progress
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.retry import Retry
 from gpuplan.models.verifier.rules.disruption import unnamed_damage
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge, rules

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Dataset
-from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Retry
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.retry import Retry
 from tests.support.builders.build import node, placement, replica, snapshot
 from tests.support.builders.time_builders import ahead, at, later, runs, waits
 from tests.support.harness.verify_helpers import broken, judge

@@ -8,8 +8,7 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.health.measurement import Measurement
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.planner.sources.dcgm.gpu_telemetry import GpuTelemetry, Telemetry
-from gpuplan.planner.sources.dcgm.merge import merge_telemetry
+from gpuplan.planner.sources.dcgm.merge import GpuTelemetry, Telemetry, merge_telemetry
 from tests.support.builders.build import NOW, cluster, node, snapshot
 
 URL = "http://prometheus:9090"

@@ -1,5 +1,5 @@
+from gpuplan.models.dependency import Retry
 from gpuplan.models.plan.violation import Rule
-from gpuplan.models.retry import Retry
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.harness.verify_helpers import broken, judge
 

@@ -8,7 +8,7 @@ from gpuplan.models.plan.actions import ScaleUp
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.sources.slurm.cluster.pools import power_saving_of
+from gpuplan.planner.sources.slurm.cluster.partitions import power_saving_of
 from tests.planner.sources.slurm.test_slurm import read
 
 CONFIG = """SuspendExcNodes         = gpu[01-04]

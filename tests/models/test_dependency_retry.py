@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from gpuplan.models.retry import Retry, latest
+from gpuplan.models.dependency import Retry, latest
 from tests.support.builders.build import NOW, job, replica
 
 

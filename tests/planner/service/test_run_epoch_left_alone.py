@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuplan.models.plan.actions import changes_of
-from gpuplan.planner.apply.left_alone import left_alone
+from gpuplan.planner.service.run_epoch import left_alone
 from tests.support.samples import all_actions
 
 WORLD, PLAN = all_actions.WORLD, all_actions.PLAN

@@ -11,7 +11,7 @@ import pytest
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.models.validation.damage import survey_damage
-from gpuplan.planner.sources.nvml.processes import owner_of
+from gpuplan.planner.sources.nvml.nvml import owner_of
 
 
 def held(reading):

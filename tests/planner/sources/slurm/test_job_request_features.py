@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuplan.planner.sources.slurm.features import UnknownConstraintError, matcher, plain_features
+from gpuplan.planner.sources.slurm.job_request import UnknownConstraintError, matcher, plain_features
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.plan.actions import ActionKind, Migrate, Repartition, changes_of
 from gpuplan.planner.executors.interface import ActionPhase, ExecutionError
-from gpuplan.planner.executors.local import mig
+from gpuplan.planner.executors.local import layouts as mig
 from gpuplan.planner.executors.local.host import LocalHost
 from tests.support.harness.local_jobs import kinds, wait_until
 
