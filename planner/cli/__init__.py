@@ -19,8 +19,8 @@ import click
 
 from gpuplan.planner.cli.commands.apply import apply_command, audit_group
 from gpuplan.planner.cli.commands.approve import approve_command
-from gpuplan.planner.cli.commands.doctor import doctor_command
 from gpuplan.planner.cli.commands.documents import (
+    doctor_command,
     init_command,
     schema_command,
     snapshot_command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -18,8 +19,10 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from datetime import datetime
 
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.dcgm.merge import Telemetry
 
     _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -239,6 +242,28 @@ def window_seconds(over: int, merge: Collection[Path | str]) -> int:
     return over // 1000
 
 
+def telemetry_reader(window: int) -> Callable[[str, datetime], Telemetry]:
+    """
+    Return the function that asks the Prometheus at a URL what GPUs did in so many seconds up to an instant.
+
+    Raises
+    ------
+    PlannerError
+        httpx is not installed.
+    """
+    from functools import partial
+
+    from gpuplan.models.errors import PlannerError
+
+    try:
+        from gpuplan.planner.sources.dcgm.telemetry import read_telemetry
+    except ImportError:
+        raise PlannerError(
+            "Reading from Prometheus needs httpx.\nInstall it: pip install 'gpuplan[rest]'."
+        ) from None
+    return partial(read_telemetry, over=window)
+
+
 _SHORTEST_OVER: Final = 60
 """A few scrapes, which are 15 s to 1 min apart."""
 _LONGEST_OVER: Final = 24 * 3600
@@ -282,6 +307,27 @@ class PlanFile(click.ParamType[str]):
         ids = {path.stem.partition("-")[2] for path in PLANS.glob("*-*.json")} if incomplete else set()
         found = [CompletionItem(name) for name in sorted(ids) if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]
+
+
+_PLAN_BEGINS: Final = re.compile(rb'\s*{\s*"format_version": "[^"]*",\s*"plan_id"')
+"""How gpuplan writes plans: to parse a large one only to know what it is takes more than a second."""
+
+
+def is_saved_plan(source: str) -> bool:
+    """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
+    path = Path(source)
+    if path.name.lower().endswith(".json.gz"):
+        return True
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        content = path.read_bytes()
+        if _PLAN_BEGINS.match(content):
+            return True
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()
 
 
 class EntityName(click.ParamType[str]):

@@ -150,6 +150,14 @@ def show_json(document: Any) -> None:
     say_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+def say_or_show(sentence: str, document: Any, *, as_json: bool) -> None:
+    """Print what was done as a sentence, or as one JSON document of plain types."""
+    if as_json:
+        show_json(document)
+    else:
+        say(sentence)
+
+
 def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:
     """Print a result as one JSON document or as text."""
     if as_json:

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.commands.local import allow_mig_option, open_host
-from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.clusters import (
+    AUDIT,
+    allow_mig_option,
+    audit_option,
+    check_executor,
+    drift_option,
+    in_force_option,
+    open_or_create,
+    state_option,
+)
 from gpuplan.planner.cli.options import (
-    ANY_PATH,
     EXECUTORS,
     PlanFile,
     current_user,
     is_terminal,
     progress_label,
-    stray_option,
     terminal_width,
 )
 from gpuplan.planner.cli.outputs import json_option, say, show_json, show_text
@@ -32,30 +38,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.apply.standing import ApplyProgress
     from gpuplan.planner.approval.approval_check import ApprovalCheck
-    from gpuplan.planner.executors.interface import Executor
-
-AUDIT = ".gpuplan/audit.jsonl"
-
-audit_option = click.option(
-    "--audit",
-    "audit_file",
-    type=click.Path(path_type=Path),
-    default=AUDIT,
-    show_default=True,
-    help="Audit log.",
-)
-in_force_option = click.option(
-    "--policy",
-    "policy_file",
-    type=ANY_PATH,
-    help="Policy in force, for approvals; by default policy.yaml beside --state (Slurm: in .gpuplan).",
-)
-drift_option = click.option(
-    "--drift",
-    "drift_mode",
-    type=click.Choice(["strict", "preconditions"]),
-    help="How much may have changed since the plan was made; by default as its policy says.",
-)
 
 
 @click.command("apply", epilog="Example: gpuplan apply plan.json --executor simulated")
@@ -146,7 +128,7 @@ def apply_command(
         )
     try:
         with (
-            _cluster(executor, state, plan, allow_mig=allow_mig) as cluster,
+            open_or_create(executor, state, plan, allow_mig=allow_mig) as cluster,
             _progress() as on_progress,
             stop_on_signals() as stop,
         ):
@@ -189,30 +171,6 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
     }
 
 
-def check_executor(executor: str | None) -> None:
-    """Raise a usage error if the command line has an option of another executor."""
-    if executor == "slurm" and (stray := stray_option({"state"})):
-        raise click.UsageError(f"{stray} is for --executor simulated and local.")
-    if executor != "local" and (stray := stray_option({"allow_mig"})):
-        raise click.UsageError(f"{stray} is for --executor local.")
-
-
-@contextmanager
-def open_cluster(executor: str, state: Path, *, allow_mig: bool = False) -> Iterator[Executor]:
-    """Open a cluster that is there."""
-    if executor == "slurm":
-        from gpuplan.planner.executors.slurm.cluster import SlurmCluster
-
-        yield SlurmCluster()
-    elif executor == "local":
-        yield open_host(state, allow_mig=allow_mig)
-    else:
-        from gpuplan.planner.executors.simulated import SimulatedCluster
-
-        with SimulatedCluster(state) as cluster:
-            yield cluster
-
-
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """Summary of what this run did by kind of change, and how much was done before."""
     from gpuplan.models.plan.actions import changes_of
@@ -253,7 +211,7 @@ def _approve(
     if executor == "simulated" and not state.exists():
         standing = check_plan(plan, None, audit, resume=resume, drift_mode=drift_mode)
     else:
-        with _cluster(executor, state, plan, allow_mig=allow_mig) as cluster:
+        with open_or_create(executor, state, plan, allow_mig=allow_mig) as cluster:
             standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
             if standing.left:
                 approval.require(plan, cluster.identity, datetime.now(UTC))
@@ -282,27 +240,6 @@ def _ask(plan: Plan, standing: ApplyProgress) -> None:
     if answer != "yes":
         say("Not applied: nothing was changed.", err=True)
         sys.exit(1)
-
-
-@contextmanager
-def _cluster(executor: str, state: Path, plan: Plan, *, allow_mig: bool) -> Iterator[Executor]:
-    """Open the cluster; a simulated one that is created for a plan that is then refused is deleted."""
-    from gpuplan.models.errors import StalePlanError
-    from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.io.atomic_write import make_directory
-
-    if executor != "simulated" or state.exists():
-        with open_cluster(executor, state, allow_mig=allow_mig) as there:
-            yield there
-        return
-    say(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
-    make_directory(state.parent)
-    try:
-        with SimulatedCluster.create(state, plan.snapshot) as cluster:
-            yield cluster
-    except StalePlanError:
-        state.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import in_force_option, open_cluster
-from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.clusters import in_force_option, open_cluster, state_option
 from gpuplan.planner.cli.options import EXECUTORS, PlanFile, is_terminal
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, say, show_json
 

@@ -1,7 +1,9 @@
-"""`gpuplan init`, `snapshot`, `validate`, `schema`: write, read, check and describe documents."""
+"""`gpuplan init`, `snapshot`, `validate`, `schema`: write, read, check and describe documents; `doctor`."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,16 +16,13 @@ from gpuplan.planner.cli.options import (
     merge_options,
     show_spinner,
     stray_option,
+    telemetry_reader,
     window_seconds,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, json_option, say, say_json, show_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.sources.dcgm.merge import Telemetry
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
 # As `STARTERS` of planner/sources/files.py, which is imported when the command runs.
@@ -239,7 +238,7 @@ def _read_nvml(watch: int) -> Snapshot:
 
 
 def _read_local(state: Path, *, allow_mig: bool) -> Snapshot:
-    from gpuplan.planner.cli.commands.local import open_host
+    from gpuplan.planner.cli.clusters import open_host
 
     found = open_host(state, allow_mig=allow_mig).read()
     _say_notes(found.findings, "Health of the GPUs:")
@@ -263,28 +262,6 @@ def _with_facts(snapshot: Snapshot, sources: tuple[Path | str, ...], window: int
             notes += merged.notes
     _say_notes(notes, "Merged, and to be looked at:")
     return merged.snapshot
-
-
-def telemetry_reader(window: int) -> Callable[[str, datetime], Telemetry]:
-    """
-    Return the function that asks the Prometheus at a URL what GPUs did in so many seconds up to an instant.
-
-    Raises
-    ------
-    PlannerError
-        httpx is not installed.
-    """
-    from functools import partial
-
-    from gpuplan.models.errors import PlannerError
-
-    try:
-        from gpuplan.planner.sources.dcgm.telemetry import read_telemetry
-    except ImportError:
-        raise PlannerError(
-            "Reading from Prometheus needs httpx.\nInstall it: pip install 'gpuplan[rest]'."
-        ) from None
-    return partial(read_telemetry, over=window)
 
 
 def _say_notes(
@@ -378,3 +355,34 @@ def schema_command(document: str, *, markdown: bool) -> None:
         say(reference_page(made), nl=False)
     else:
         say_json(json.dumps(made, indent=2, sort_keys=True))
+
+
+@click.command("doctor", epilog="Example: gpuplan doctor")
+@click.option(
+    "--url", default="", help="Also ask the slurmrestd there, as `snapshot --from slurmrestd` does."
+)
+@json_option
+def doctor_command(*, url: str, as_json: bool) -> None:
+    """
+    Check the installation: versions, solvers, NVML, Slurm.
+
+    Of Slurm, where its commands are: the cluster and its version, whether it can be read, whether this user
+    may apply plans, and whether another apply holds the lock. Nothing is changed.
+
+    Ends with 1 if a check fails, even for a solver that no plan would use. A missing optional part is no
+    failure.
+    """
+    from gpuplan.planner.doctor import run_checks
+
+    if as_json:
+        findings = list(run_checks(url))
+        show_json({"findings": [asdict(finding) for finding in findings]})
+        sys.exit(1 if any(finding.works is False for finding in findings) else 0)
+    failed = False
+    for finding in run_checks(url):
+        mark = {True: "ok  ", False: "FAIL", None: "--  "}[finding.works]
+        say(f"{mark}  {finding.subject:<22} {finding.detail}")
+        if finding.advice:
+            say(f"      {finding.advice}")
+        failed |= finding.works is False
+    sys.exit(1 if failed else 0)

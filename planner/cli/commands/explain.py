@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.options import EntityName, PlanFile, show_spinner, stray_option
+from gpuplan.planner.cli.options import EntityName, PlanFile, is_saved_plan, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import layout_options, show
 from gpuplan.planner.cli.plan_request import plan_with_live_view, planning_options, read_plan_request
 
@@ -17,10 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.planner.explain.answer import Kind
-
-
-_PLAN_BEGINS: Final = re.compile(rb'\s*{\s*"format_version": "[^"]*",\s*"plan_id"')
-"""How gpuplan writes plans: to parse a large one only to know what it is takes more than a second."""
 
 
 @click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
@@ -68,20 +61,3 @@ def _text(kind: Kind) -> Callable[..., str]:
             from gpuplan.planner.render.explain_node_queue import node_text
 
             return node_text
-
-
-def is_saved_plan(source: str) -> bool:
-    """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
-    path = Path(source)
-    if path.name.lower().endswith(".json.gz"):
-        return True
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return False
-    try:
-        content = path.read_bytes()
-        if _PLAN_BEGINS.match(content):
-            return True
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()

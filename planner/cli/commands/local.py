@@ -8,31 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuplan.planner.cli.options import DurationType, current_user, stray_option
-from gpuplan.planner.cli.outputs import json_option, say, show_json, show_text
+from gpuplan.planner.cli.clusters import HOST
+from gpuplan.planner.cli.options import DurationType, current_user
+from gpuplan.planner.cli.outputs import json_option, say_or_show, show_json, show_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuplan.planner.action_marks import JobSignal
-    from gpuplan.planner.executors.local.host import LocalHost
     from gpuplan.planner.render.style import Style
 
-HOST = Path(".gpuplan") / "host"
-
-allow_mig_option = click.option(
-    "--allow-mig", is_flag=True, help="local: the MIG layouts of GPUs without processes may be changed."
-)
 queue_option = click.option(
     "--state", type=click.Path(path_type=Path), default=HOST, show_default=True, help="Folder of the queue."
 )
-
-
-def open_host(state: Path, *, allow_mig: bool = False) -> LocalHost:
-    """The queue of this host as an executor: the default one unless the command line gives its folder."""
-    from gpuplan.planner.executors.local.host import LocalHost
-
-    return LocalHost(state if stray_option({"state"}) else HOST, allow_mig=allow_mig)
 
 
 class NoticeType(click.ParamType["JobSignal"]):
@@ -146,10 +134,9 @@ def local_submit_command(
     }
     seconds = None if limit is None else job.expected_duration
     record = JobQueue(state).submit(job, command, named=name is not None, notice=notice, limit=seconds)
-    if as_json:
-        show_json({"job": record.job.name, "state": str(state)})
-        return
-    say(f"Queued job {record.job.name}.")
+    say_or_show(
+        f"Queued job {record.job.name}.", {"job": record.job.name, "state": str(state)}, as_json=as_json
+    )
 
 
 @local_group.command("cancel", epilog="Example: gpuplan local cancel job-3")
@@ -161,10 +148,9 @@ def local_cancel_command(job: str, state: Path, *, as_json: bool) -> None:
     from gpuplan.planner.executors.local.job_queue import JobQueue
 
     ends = JobQueue(state).cancel(job)
-    if as_json:
-        show_json({"job": job, "ends": ends})
-        return
-    say(f"Job {job} {'ends' if ends else 'is cancelled'}.")
+    say_or_show(
+        f"Job {job} {'ends' if ends else 'is cancelled'}.", {"job": job, "ends": ends}, as_json=as_json
+    )
 
 
 @local_group.command("list", epilog="Example: gpuplan local list")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.explain import is_saved_plan
-from gpuplan.planner.cli.options import ANY_PATH, PlanFile
+from gpuplan.planner.cli.options import ANY_PATH, PlanFile, is_saved_plan
 from gpuplan.planner.cli.outputs import json_option, say, show_json
 
 if TYPE_CHECKING:

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, check_executor, open_cluster
-from gpuplan.planner.cli.commands.local import allow_mig_option
+from gpuplan.planner.cli.clusters import (
+    allow_mig_option,
+    audit_option,
+    check_executor,
+    open_cluster,
+    state_option,
+)
 from gpuplan.planner.cli.commands.plan import EXIT_CHANGES, print_plan
-from gpuplan.planner.cli.commands.simulated import state_option
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.commands.apply import audit_option, check_executor, drift_option, open_cluster
-from gpuplan.planner.cli.commands.documents import telemetry_reader
-from gpuplan.planner.cli.commands.local import allow_mig_option
-from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.clusters import (
+    allow_mig_option,
+    audit_option,
+    check_executor,
+    drift_option,
+    open_for_source,
+    state_option,
+)
 from gpuplan.planner.cli.options import (
     ANY_PATH,
     EXECUTORS,
@@ -23,19 +27,17 @@ from gpuplan.planner.cli.options import (
     is_terminal,
     merge_options,
     stray_option,
+    telemetry_reader,
     window_seconds,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say_json, show_text
 from gpuplan.planner.cli.plan_request import planning_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
 
-    from gpuplan.models.cluster import Cluster
     from gpuplan.models.policy.approval import Approval
     from gpuplan.models.policy.policy import Policy
-    from gpuplan.planner.executors.interface import Executor
 
 _FOLDER = Path(".gpuplan")
 _LOOPBACK = "127.0.0.1"
@@ -186,7 +188,7 @@ def run_command(
         live = None
         if executor is not None:
             live = LiveCluster(
-                executor=stack.enter_context(_cluster(executor, source, state, allow_mig=allow_mig)),
+                executor=stack.enter_context(open_for_source(executor, source, state, allow_mig=allow_mig)),
                 audit=AuditLog(audit_file),
                 actor=current_user(),
                 now=_now,
@@ -250,45 +252,6 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
                 f"\n  For that cluster: gpuplan run FOLDER --executor {source}, with the policy in FOLDER."
             )
         raise BadInputError((InputProblem(source, problem),))
-
-
-@contextmanager
-def _cluster(executor: str, source: str, state: Path, *, allow_mig: bool) -> Iterator[Executor]:
-    """Open the cluster; a simulated one is created from the source if it does not exist."""
-    from gpuplan.planner.executors.simulated import SimulatedCluster
-    from gpuplan.planner.io.atomic_write import make_directory
-    from gpuplan.planner.sources.files import load_snapshot
-
-    if created := executor == "simulated" and not state.exists():
-        make_directory(state.parent)
-        SimulatedCluster.create(state, load_snapshot(source)).close()
-    with open_cluster(executor, state, allow_mig=allow_mig) as cluster:
-        if executor == "simulated" and not created:
-            _refuse_other_source(source, state, cluster.snapshot().cluster)
-        yield cluster
-
-
-def _refuse_other_source(source: str, state: Path, found: Cluster) -> None:
-    """Raise if a simulated cluster was created from another source; a policy alone suits every cluster."""
-    from gpuplan.models.errors import BadInputError, PlannerError
-    from gpuplan.planner.apply.standing import is_other_cluster
-    from gpuplan.planner.sources.files import load_snapshot
-
-    try:
-        meant = load_snapshot(source).cluster
-    except BadInputError:
-        return
-    if is_other_cluster(meant, found):
-        raise PlannerError(
-            f"{state} is the simulated cluster of another source: expected nodes of {source}, such as "
-            f"{_first_node(meant)}, found {_first_node(found)}.\n"
-            "Give another --state, or the SOURCE that it was created from; a folder with nothing but a "
-            "policy.yaml suits every cluster."
-        )
-
-
-def _first_node(cluster: Cluster) -> str:
-    return min((node.name for node in cluster.nodes), default="none")
 
 
 def _now() -> datetime:

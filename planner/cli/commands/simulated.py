@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from gpuplan.planner.cli.options import ANY_PATH, STATE, DurationType, EntityName
-from gpuplan.planner.cli.outputs import json_option, say, show_json
+from gpuplan.planner.cli.clusters import state_option
+from gpuplan.planner.cli.options import ANY_PATH, DurationType, EntityName
+from gpuplan.planner.cli.outputs import json_option, say_or_show
 
-state_option = click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    default=STATE,
-    show_default=True,
-    help="File of the simulated cluster; for `local` the folder of its queue, by default .gpuplan/host.",
-)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.group("simulated", epilog="Example: gpuplan simulated create scenarios/quickstart")
@@ -38,10 +34,11 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
     make_directory(state.parent)
     SimulatedCluster.create(state, snapshot).close()
     nodes, jobs = len(snapshot.cluster.nodes), len(snapshot.jobs)
-    if as_json:
-        show_json({"state": str(state), "nodes": nodes, "jobs": jobs})
-        return
-    say(f"Created {state}: {format_count(nodes, 'node')}, {format_count(jobs, 'job')}.")
+    say_or_show(
+        f"Created {state}: {format_count(nodes, 'node')}, {format_count(jobs, 'job')}.",
+        {"state": str(state), "nodes": nodes, "jobs": jobs},
+        as_json=as_json,
+    )
 
 
 @simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
@@ -58,10 +55,11 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
         before = len(cluster.finished())
         now = cluster.advance(duration // 1000)
         ended = len(cluster.finished()) - before
-    if as_json:
-        show_json({"state": str(state), "now": print_timestamp(now), "finished": ended})
-        return
-    say(f"The clock of {state} is at {print_timestamp(now)}; {format_count(ended, 'job')} finished.")
+    say_or_show(
+        f"The clock of {state} is at {print_timestamp(now)}; {format_count(ended, 'job')} finished.",
+        {"state": str(state), "now": print_timestamp(now), "finished": ended},
+        as_json=as_json,
+    )
 
 
 @simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
@@ -77,10 +75,11 @@ def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> N
     submission = load_noun(jobs_file, JobBatch)
     with SimulatedCluster(state) as cluster:
         cluster.submit(submission.jobs)
-    if as_json:
-        show_json({"state": str(state), "submitted": [job.name for job in submission.jobs]})
-        return
-    say(f"{format_count(len(submission.jobs), 'job')} submitted to {state}.")
+    say_or_show(
+        f"{format_count(len(submission.jobs), 'job')} submitted to {state}.",
+        {"state": str(state), "submitted": [job.name for job in submission.jobs]},
+        as_json=as_json,
+    )
 
 
 @simulated_group.command("end", epilog="Example: gpuplan simulated end train-a --failed")
@@ -100,10 +99,11 @@ def simulated_end_command(job: str, state: Path, *, failed: bool, as_json: bool)
     outcome = JobOutcome.FAILED if failed else JobOutcome.SUCCEEDED
     with SimulatedCluster(state) as cluster:
         again = cluster.end_job(job, outcome)
-    if as_json:
-        show_json({"state": str(state), "job": job, "outcome": outcome, "waits_again": again})
-        return
-    say(f"Job {job} has {outcome}{' and waits again' if again else ''}.")
+    say_or_show(
+        f"Job {job} has {outcome}{' and waits again' if again else ''}.",
+        {"state": str(state), "job": job, "outcome": outcome, "waits_again": again},
+        as_json=as_json,
+    )
 
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
@@ -121,18 +121,14 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
     from gpuplan.planner.text_format import format_count
 
     with SimulatedCluster(state) as cluster:
-        if gpu is not None:
-            held = cluster.fail_gpu(node, gpu)
-            if as_json:
-                show_json({"state": str(state), "node": node, "unhealthy_gpu": gpu, "jobs": sorted(held)})
-                return
-            say(f"GPU {gpu} of node {node} is unhealthy; {format_count(len(held), 'job')} on it.")
-            return
-        stopped = cluster.fail_node(node)
-    if as_json:
-        show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
-        return
-    say(f"Node {node} is down; {format_count(len(stopped), 'job')} waiting again.")
+        jobs = sorted(cluster.fail_node(node) if gpu is None else cluster.fail_gpu(node, gpu))
+    count = format_count(len(jobs), "job")
+    found: dict[str, object] = {"down": node, "waiting_again": jobs}
+    sentence = f"Node {node} is down; {count} waiting again."
+    if gpu is not None:
+        found = {"node": node, "unhealthy_gpu": gpu, "jobs": jobs}
+        sentence = f"GPU {gpu} of node {node} is unhealthy; {count} on it."
+    say_or_show(sentence, {"state": str(state), **found}, as_json=as_json)
 
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
@@ -145,15 +141,12 @@ def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
     with SimulatedCluster(state) as cluster:
-        if gpu is not None:
+        if gpu is None:
+            cluster.return_node(node)
+        else:
             cluster.repair_gpu(node, gpu)
-            if as_json:
-                show_json({"state": str(state), "node": node, "healthy_gpu": gpu})
-                return
-            say(f"GPU {gpu} of node {node} takes jobs again.")
-            return
-        cluster.return_node(node)
-    if as_json:
-        show_json({"state": str(state), "up": node})
-        return
-    say(f"Node {node} takes jobs again.")
+    found: dict[str, object] = {"up": node}
+    which = f"Node {node}"
+    if gpu is not None:
+        which, found = f"GPU {gpu} of node {node}", {"node": node, "healthy_gpu": gpu}
+    say_or_show(f"{which} takes jobs again.", {"state": str(state), **found}, as_json=as_json)
