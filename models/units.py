@@ -27,6 +27,8 @@ from pydantic import (
 MILLI: Final = 1000
 """Thousandths in one."""
 
+SECONDS_PER_HOUR: Final = 3600
+
 LARGEST_COUNT: Final = 1_000_000
 """Upper bound of any count in a document: sums over a cluster stay far inside 64-bit integers."""
 

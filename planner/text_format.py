@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from itertools import groupby
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, is_gpu_model
-from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.units import MILLI, SECONDS_PER_HOUR, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import MigInstance, Node
 
 
+_WIDTH: Final = 79
+"""Columns of a message; a terminal has at least 80."""
 _MIB_PER_GIB: Final = 1024
-_SECONDS_PER_HOUR: Final = 3600
 _TERMS: Final = {"preempt": "preemption", "migrate": "migration", "shrink": "resize", "grow": "resize"}
 """The objective's term for each change that disrupts jobs."""
 
@@ -47,6 +49,13 @@ def printable_json(text: str) -> str:
         if line.isprintable()
         else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
         for line in text.split("\n")
+    )
+
+
+def wrapped(text: str, *, indent: int) -> str:
+    """The text of a message in lines that a terminal shows, the later ones indented; names are not broken."""
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -164,7 +173,7 @@ def join_jobs(names: Sequence[str], most: int = 3) -> str:
 
 def format_gpu_hours(gpu_milli_seconds: int) -> str:
     """`1.4 GPU-hours`, rounded; `less than 0.1 GPU-hours` for smaller amounts."""
-    hours = gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR)
+    hours = gpu_milli_seconds / (MILLI * SECONDS_PER_HOUR)
     shown = f"{hours:,.1f}".removesuffix(".0")
     if shown == "0" and hours:
         return "less than 0.1 GPU-hours"

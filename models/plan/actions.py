@@ -67,47 +67,88 @@ class ActionInfo:
     """The precondition that each such action must have."""
     phrase: str = ""
     """Description of an action about a node, with fields of the action in braces."""
+    takes: bool = False
+    """True if it takes places or nodes, which count as taken while it may still land; others free some."""
+    undoes: str = ""
+    """What it is for in a rollback of `{plan}`; empty if a rollback has its own reason for it."""
     timeout: int = 15 * 60
     """Seconds that it may last; a policy's `apply.timeouts` may give others."""
 
 
-def _node(sign: str, impact: Impact, verb: str, needs: type[Needed], phrase: str, timeout: int) -> ActionInfo:
+_MINUTE: Final = 60
+
+
+def _node(
+    sign: str,
+    impact: Impact,
+    verb: str,
+    needs: type[Needed],
+    phrase: str,
+    *,
+    takes: bool = False,
+    undoes: str = "",
+    timeout: int = _MINUTE,
+) -> ActionInfo:
     done, nouns = f"{verb.removesuffix('e')}ed", ("node", "nodes")
     endings = (f" to {verb}", f" {done}")
-    return ActionInfo(sign, impact, verb, f"be {done}", nouns, endings, needs, phrase, timeout)
+    return ActionInfo(sign, impact, verb, f"be {done}", nouns, endings, needs, phrase, takes, undoes, timeout)
 
 
 _GAIN, _CHANGE, _LOSS = Impact.GAIN, Impact.CHANGE, Impact.LOSS
 
-_MINUTE: Final = 60
+_TO_ITS_SIZE: Final = "back to its size before {plan}"
 
 ACTIONS: Final[dict[ActionKind, ActionInfo]] = {
     ActionKind.RELEASE: ActionInfo(
         "!", _CHANGE, "release", "be released", ("release", "releases"), needs=JobDamaged, timeout=_MINUTE
     ),
-    ActionKind.START: ActionInfo("+", _GAIN, "start", "start", ("start", "starts"), needs=JobWaits),
-    ActionKind.GROW: ActionInfo("~", _GAIN, "grow", "grow", ("growth", "growths")),
-    ActionKind.SHRINK: ActionInfo("~", _CHANGE, "shrink", "shrink", ("shrink", "shrinks")),
-    ActionKind.MIGRATE: ActionInfo(">", _CHANGE, "migrate", "migrate", ("migration", "migrations")),
-    ActionKind.PREEMPT: ActionInfo("-", _LOSS, "preempt", "be preempted", ("preemption", "preemptions")),
-    ActionKind.SCALE_UP: _node("+", _GAIN, "add", NodeAbsent, "add {node} to pool {pool}", 30 * _MINUTE),
-    ActionKind.REPARTITION: ActionInfo(
-        "±",
-        _CHANGE,
-        "repartition",
-        "be repartitioned",
-        ("MIG layout", "MIG layouts"),
-        (" to change", " changed"),
-        GpuLayout,
+    ActionKind.START: ActionInfo(
+        *("+", _GAIN, "start", "start", ("start", "starts")),
+        needs=JobWaits,
+        takes=True,
+        undoes="ran there before {plan}",
     ),
-    ActionKind.UNCORDON: _node("~", _GAIN, "uncordon", NodeExists, "uncordon {node}", _MINUTE),
-    ActionKind.CORDON: _node("~", _CHANGE, "cordon", NodeExists, "cordon {node}", _MINUTE),
-    ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}", _MINUTE),
+    ActionKind.GROW: ActionInfo(
+        "~", _GAIN, "grow", "grow", ("growth", "growths"), takes=True, undoes=_TO_ITS_SIZE
+    ),
+    ActionKind.SHRINK: ActionInfo(
+        "~", _CHANGE, "shrink", "shrink", ("shrink", "shrinks"), undoes=_TO_ITS_SIZE
+    ),
+    ActionKind.MIGRATE: ActionInfo(
+        *(">", _CHANGE, "migrate", "migrate", ("migration", "migrations")),
+        takes=True,
+        undoes="back to where it ran before {plan}",
+    ),
+    ActionKind.PREEMPT: ActionInfo(
+        "-", _LOSS, "preempt", "be preempted", ("preemption", "preemptions"), undoes="{plan} started it"
+    ),
+    ActionKind.SCALE_UP: _node(
+        *("+", _GAIN, "add", NodeAbsent, "add {node} to pool {pool}"),
+        undoes="{plan} had removed it",
+        timeout=30 * _MINUTE,
+    ),
+    ActionKind.REPARTITION: ActionInfo(
+        *("±", _CHANGE, "repartition", "be repartitioned", ("MIG layout", "MIG layouts")),
+        endings=(" to change", " changed"),
+        needs=GpuLayout,
+        undoes="back to the layout before {plan}",
+    ),
+    ActionKind.UNCORDON: _node(
+        "~", _GAIN, "uncordon", NodeExists, "uncordon {node}", undoes="{plan} had cordoned it"
+    ),
+    ActionKind.CORDON: _node("~", _CHANGE, "cordon", NodeExists, "cordon {node}", takes=True),
+    ActionKind.DRAIN: _node("~", _CHANGE, "drain", NodeEmpty, "drain {node}"),
     ActionKind.SCALE_DOWN: _node(
-        "-", _LOSS, "remove", NodeEmpty, "remove {node} from pool {pool}", 15 * _MINUTE
+        *("-", _LOSS, "remove", NodeEmpty, "remove {node} from pool {pool}"),
+        takes=True,
+        undoes="{plan} had added it",
+        timeout=15 * _MINUTE,
     ),
 }
 """Kinds that change a cluster. Views list jobs and nodes separately, the least disruptive kind first."""
+
+NODE_KINDS: Final = frozenset(kind for kind, info in ACTIONS.items() if info.phrase)
+"""Kinds about a whole node."""
 
 
 class _Action(PlanBase):
@@ -316,6 +357,9 @@ JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
 PoolAction: TypeAlias = ScaleUp | ScaleDown
 
 NodeAction: TypeAlias = Repartition | Uncordon | Cordon | Drain | PoolAction
+
+Disturbance: TypeAlias = Preempt | Shrink | Grow | Migrate
+"""Actions by which a running job saves its state and stops, for good or to continue elsewhere."""
 
 JobChangeAction: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate
 """Actions that change where a job runs."""

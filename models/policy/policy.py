@@ -20,15 +20,13 @@ from gpuplan.models.policy.settings import (
     HorizonPolicy,
     Objective,
 )
-from gpuplan.models.units import Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
+from gpuplan.models.units import SECONDS_PER_HOUR, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.cluster import Cluster, NodePool
     from gpuplan.models.job import Job
-
-_SECONDS_PER_HOUR: Final = 3600
 
 
 class SizeBasis(StrEnum):
@@ -42,7 +40,7 @@ class SizeBasis(StrEnum):
 class Ageing(Noun):
     """Increase of priority by waiting: `gain` points per full `step`, at most `cap` points."""
 
-    step: PositiveSeconds = 6 * _SECONDS_PER_HOUR
+    step: PositiveSeconds = 6 * SECONDS_PER_HOUR
     """Waiting time after which the priority increases once more; only full steps count."""
     gain: Count = 1
     """Priority gained in each step."""
@@ -72,7 +70,7 @@ class Weights(Noun):
     """
     Minimum number of GPUs that a job counts for, so that jobs without GPUs have a weight.
     """
-    default_duration: Seconds = _SECONDS_PER_HOUR
+    default_duration: Seconds = SECONDS_PER_HOUR
     """
     Duration of jobs that declare none and resemble no finished ones, for promises and expected ends. The
     order of such jobs under the goal `completion` uses instead the average duration of any job, 67 hours.
@@ -130,7 +128,7 @@ class Disruption(Noun):
     """Time to save a job's state, unless the job declares its own."""
     restart: Seconds = 300
     """Time to resume a job from its checkpoint, unless the job declares its own."""
-    resize_dwell: Seconds = _SECONDS_PER_HOUR
+    resize_dwell: Seconds = SECONDS_PER_HOUR
     """Time after a resize in which a job is not resized again, preempted or migrated; 0 means none."""
     budgets: tuple[DisruptionBudget, ...] = ()
     """Limits on the replicas or jobs of a group that are unavailable at a time."""
@@ -183,11 +181,11 @@ class PoolPolicy(Noun):
     """True: nodes may be added to pools."""
     scale_down: bool = True
     """True: idle nodes of pools may be removed."""
-    horizon: PositiveSeconds = _SECONDS_PER_HOUR
+    horizon: PositiveSeconds = SECONDS_PER_HOUR
     """Period over which the price of a node is compared with the value of its jobs."""
-    scale_down_delay_after_add: Seconds = _SECONDS_PER_HOUR
+    scale_down_delay_after_add: Seconds = SECONDS_PER_HOUR
     """Time after a node was added to a pool in which none of its nodes is removed; 0 means no delay."""
-    scale_up_delay_after_remove: Seconds = _SECONDS_PER_HOUR
+    scale_up_delay_after_remove: Seconds = SECONDS_PER_HOUR
     """Time after a node of a pool was removed in which none is added; 0 means no delay."""
 
     def may_add(self, pool: NodePool, now: datetime) -> bool:
@@ -380,5 +378,5 @@ class Policy(Noun):
         """
         if self.horizon.slots == 1 or self.objective.goals == {Goal.VALUE}:
             return price
-        hours = self.horizon.slots * self.horizon.length / _SECONDS_PER_HOUR
+        hours = self.horizon.slots * self.horizon.length / SECONDS_PER_HOUR
         return price * ceil(float(max(1.0, hours) ** 0.75))

@@ -14,6 +14,7 @@ from gpuplan.models.plan.action_kinds import ChangingKind
 from gpuplan.models.units import (
     LARGEST_COUNT,
     MILLI,
+    SECONDS_PER_HOUR,
     AtLeastOne,
     Count,
     Label,
@@ -104,9 +105,6 @@ class DurationPolicy(Noun):
 # Objective: the goals of a plan, as part of the policy.
 
 
-_SECONDS_PER_HOUR: Final = 3600
-
-
 class Goal(StrEnum):
     """Rule by which some jobs have more value than others of the same priority and GPUs."""
 
@@ -157,7 +155,7 @@ class Objective(QueueObjective):
 
     queues: dict[Name, QueueObjective] = Field(default_factory=dict)
     """Other goals for the jobs of these queues and all queues below them; the nearest queue counts."""
-    doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
+    doubling: PositiveSeconds = 12 * SECONDS_PER_HOUR
     """
     Waiting time that has the same effect as halving the time left, with all goals except `value` and
     `fairness`; up to 13 times this time counts.

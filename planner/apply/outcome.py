@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.action_kinds import INFINITIVES
-from gpuplan.planner.text_format import format_count
+from gpuplan.planner.text_format import format_count, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""
 
 _NODES_NAMED: Final = 3
-_WIDTH: Final = 79
 _FREED: Final = "no longer runs"
 """First words of a job's drift that only freed resources."""
 
@@ -66,8 +64,8 @@ class OtherClusterError(StalePlanError):
     def __init__(self, plan_id: str, meant: Cluster, found: Cluster) -> None:
         super().__init__(
             f"Plan {plan_id} is for another cluster.\n"
-            f"{_wrapped(f'  expected: {_cluster_in_words(meant)}', indent=12)}\n"
-            f"{_wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
+            f"{wrapped(f'  expected: {_cluster_in_words(meant)}', indent=12)}\n"
+            f"{wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
             "Apply it to the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
         )
 
@@ -77,7 +75,7 @@ class IncapableError(PlannerError):
 
     def __init__(self, plan_id: str, missing: Mapping[ActionKind, Sequence[str]]) -> None:
         listed = "\n".join(
-            _wrapped(f"  it cannot {INFINITIVES[kind]}: {truncated_names(ids)}", indent=4)
+            wrapped(f"  it cannot {INFINITIVES[kind]}: {truncated_names(ids)}", indent=4)
             for kind, ids in missing.items()
         )
         super().__init__(
@@ -173,7 +171,7 @@ def _cause(failures: Sequence[FailedAction]) -> str:
 def _lines(items: Sequence[object]) -> list[str]:
     """One wrapped line for each of the first items, and the number of the others."""
     more = len(items) - _NAMED_AT_MOST
-    lines = [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
+    lines = [wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
     return [*lines, f"  and {more} more"] if more > 0 else lines
 
 
@@ -181,7 +179,7 @@ def _named(state: str, ids: Sequence[str]) -> str:
     more = len(ids) - _NAMED_AT_MOST
     names = ", ".join(ids[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
     head = f"  {f'{state}:':<9} "
-    return _wrapped(f"{head}{len(ids)} ({names})" if ids else f"{head}none", indent=len(head))
+    return wrapped(f"{head}{len(ids)} ({names})" if ids else f"{head}none", indent=len(head))
 
 
 def _cluster_in_words(cluster: Cluster) -> str:
@@ -198,10 +196,3 @@ def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
     if all(item.change.startswith(_FREED) for item in items):
         lines.append("Such changes only free room: `--drift preconditions` accepts them.")
     return "\n".join(lines)
-
-
-def _wrapped(text: str, *, indent: int) -> str:
-    """The text wrapped to terminal width, with following lines indented; names are not broken."""
-    return textwrap.fill(
-        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )

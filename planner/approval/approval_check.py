@@ -8,7 +8,6 @@ It decides which plans need approval. The policy inside a plan does not: the pla
 from __future__ import annotations
 
 import shlex
-import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,7 @@ from gpuplan.planner.approval.approver_keys import approver_keys
 from gpuplan.planner.approval.conditions import ApprovalReason, approval_reason, approval_reasons
 from gpuplan.planner.approval.ssh_signatures import BadSignatureError, fingerprint, signer_of
 from gpuplan.planner.sources.files import default_policy_path, load_policy
-from gpuplan.planner.text_format import format_count, join_first_names
+from gpuplan.planner.text_format import format_count, join_first_names, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.approval.approver_keys import ApproverKey
 
 
-_WIDTH: Final = 79
 _IS: Final = ("is", "are")
 
 
@@ -181,8 +179,8 @@ def unapproved_message(plan: Plan, state: ApprovalState, plan_file: str, cluster
     return "\n".join(
         (
             f"Plan {plan.plan_id} needs {needed} and {has}; nothing was done.",
-            *(_wrapped(f"  {item}") for item in items),
-            _wrapped(f"{missing_in_words(state)} An approver signs with", indent=0),
+            *(wrapped(f"  {item}", indent=4) for item in items),
+            wrapped(f"{missing_in_words(state)} An approver signs with", indent=0),
             f"  gpuplan approve {shlex.quote(plan_file)} --cluster {shlex.quote(cluster)} --key KEY",
         )
     )
@@ -192,12 +190,6 @@ def missing_in_words(state: ApprovalState) -> str:
     """A sentence on the missing signatures, with the approvers that may give them."""
     left = f"; approvers that may sign: {join_first_names(state.may_sign)}" if state.may_sign else ""
     return f"{format_count(state.missing, 'signature')} {_IS[state.missing > 1]} missing{left}."
-
-
-def _wrapped(text: str, *, indent: int = 4) -> str:
-    return textwrap.fill(
-        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 @dataclass(frozen=True, slots=True)

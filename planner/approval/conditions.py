@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.actions import (
-    Grow,
+    Disturbance,
     JobAction,
-    Migrate,
+    PoolAction,
     Preempt,
     Release,
     Repartition,
-    ScaleDown,
-    ScaleUp,
-    Shrink,
+    added_nodes,
     changes_of,
 )
-from gpuplan.models.units import MILLI
+from gpuplan.models.queue import queue_and_above
+from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
 from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.actions import Change
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.approval import Approval
-
-_SECONDS_PER_HOUR: Final = 3600
-_DISTURBING: Final = (Preempt, Shrink, Grow, Migrate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +79,15 @@ def _named(changes: list[Change], rule: str) -> ApprovalReason:
 
 def _disturbing_in(plan: Plan, queues: Iterable[str], changes: Iterable[Change]) -> list[Change]:
     """Changes of running jobs in these queues and those below them."""
-    named = frozenset(queues)
-    parents = {queue.name: queue.parent for queue in plan.snapshot.queues}
+    named, jobs, parents = frozenset(queues), plan.snapshot.job_by_name, plan.snapshot.parent_queues
+    # The plan may have been edited: in a circle of queues there would be no end.
+    most = len(parents) + 1
     return [
         change
         for change in changes
-        if isinstance(change, _DISTURBING)
-        and not named.isdisjoint(_with_those_above(plan.snapshot.job_by_name[change.job].queue, parents))
+        if isinstance(change, Disturbance)
+        and not named.isdisjoint(islice(queue_and_above(jobs[change.job].queue, parents), most))
     ]
-
-
-def _with_those_above(queue: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
-    seen: set[str] = set()
-    while queue is not None and queue not in seen:
-        seen.add(queue)
-        yield queue
-        queue = parents.get(queue)
 
 
 def affected_gpus(plan: Plan) -> int:
@@ -108,16 +98,14 @@ def affected_gpus(plan: Plan) -> int:
     nodes that are added or removed; each GPU counts once, however small the part of it is.
     """
     found: set[tuple[str, int]] = set()
-    nodes = plan.snapshot.cluster.node_by_name
+    nodes = plan.snapshot.cluster.node_by_name | {node.name: node for node in added_nodes(plan.actions)}
     for change in changes_of(plan.actions):
         if isinstance(change, JobAction | Release):
             found.update(_held(change.before))
             found.update(_held(change.after))
         elif isinstance(change, Repartition):
             found.add((change.node, change.gpu))
-        elif isinstance(change, ScaleUp):
-            found.update(_gpus_of(change.after))
-        elif isinstance(change, ScaleDown) and change.node in nodes:
+        elif isinstance(change, PoolAction) and change.node in nodes:
             found.update(_gpus_of(nodes[change.node]))
     return len(found)
 
@@ -134,7 +122,7 @@ def _gpus_of(node: Node) -> Iterator[tuple[str, int]]:
 
 def lost_gpu_hours(plan: Plan) -> float:
     """GPU-hours of work after the last checkpoint that a plan loses by disturbing running jobs."""
-    disturbed = (change.job for change in changes_of(plan.actions) if isinstance(change, _DISTURBING))
+    disturbed = (change.job for change in changes_of(plan.actions) if isinstance(change, Disturbance))
     jobs = plan.snapshot.job_by_name
     lost = sum(unsaved_gpu_milli_seconds(jobs[job], plan.epoch) for job in disturbed)
-    return lost / MILLI / _SECONDS_PER_HOUR
+    return lost / MILLI / SECONDS_PER_HOUR

@@ -8,7 +8,7 @@ plan's any more.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import (
@@ -24,6 +24,7 @@ from gpuplan.models.plan.actions import (
     changes_of,
 )
 from gpuplan.models.plan.rollback import StayingChange, StaysCode
+from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.apply.promises import SUBJECT, steps_of
 from gpuplan.planner.text_format import format_gpu_hours, join_first_names
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change, JobChangeAction
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-
-_MILLI_SECONDS_PER_HOUR: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class _Finder:
     def lost_work(self, action: Change) -> None:
         """Note the work that an action lost."""
         if hours := float(action.reason.numbers.get("lost_gpu_hours", 0)):
-            lost = format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR))
+            lost = format_gpu_hours(round(hours * MILLI * SECONDS_PER_HOUR))
             self._stays(action, StaysCode.WORK_LOST, f"{lost} of work since its last checkpoint stay lost")
 
     def job(self, action: JobChangeAction) -> None:

@@ -9,21 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.actions import (
-    ActionKind,
-    Cordon,
-    Drain,
-    Keep,
-    NodeAction,
-    PoolAction,
-    Release,
-    Wait,
-    changes_of,
-)
+from gpuplan.models.plan.actions import Keep, NodeAction, PoolAction, Wait, changes_of, info_of
 from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.plan.rollback import GpuLayoutBack, Rollback
 from gpuplan.models.plan.solution import Solution, SolveStatus, Undo
@@ -142,28 +132,9 @@ def _with_reason(action: Action, plan: Plan) -> Action:
     """The action with the reason that it undoes a plan; the numbers of its own reason stay."""
     if isinstance(action, Wait):
         return action.model_copy(update={"reason": _why_it_waits(action.reason)})
-    if isinstance(action, Keep | Release | Cordon | Drain):
+    if isinstance(action, Keep) or not (undoes := info_of(action).undoes):
         return action
-    of = f"plan {plan.plan_id[:8]}"
-    match ActionKind(action.type):
-        case ActionKind.START:
-            text = f"ran there before {of}"
-        case ActionKind.PREEMPT:
-            text = f"{of} started it"
-        case ActionKind.MIGRATE:
-            text = f"back to where it ran before {of}"
-        case ActionKind.SHRINK | ActionKind.GROW:
-            text = f"back to its size before {of}"
-        case ActionKind.REPARTITION:
-            text = f"back to the layout before {of}"
-        case ActionKind.UNCORDON:
-            text = f"{of} had cordoned it"
-        case ActionKind.SCALE_UP:
-            text = f"{of} had removed it"
-        case ActionKind.SCALE_DOWN:
-            text = f"{of} had added it"
-        case kind:
-            assert_never(kind)  # type: ignore[arg-type]
+    text = undoes.format(plan=f"plan {plan.plan_id[:8]}")
     if action.reason.code is ReasonCode.MAKES_ROOM:
         text = f"{text}; {action.reason.text}"
     reason = Reason(code=ReasonCode.ROLLED_BACK, text=text, numbers=action.reason.numbers)

@@ -20,6 +20,7 @@ from gpuplan.models.placement import GpuShare
 from gpuplan.models.plan.rollback import StayingChange, StaysCode
 from gpuplan.models.plan.solution import DesiredState, IdleLayout, LaterStart
 from gpuplan.models.plan.violation import Rule
+from gpuplan.models.queue import root_queue
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.verify import Verifier
@@ -68,7 +69,6 @@ class RollbackSearch:
         self._stays: list[StayingChange] = []
         self._trials = _MOST_TRIALS
         self._racks = {node.name: rack_of(node) for node in live.cluster.nodes}
-        self._parents = {queue.name: queue.parent for queue in live.queues}
         self._holders: dict[tuple[str, int], list[tuple[str, GpuShare | MigSlice]]] = defaultdict(list)
         for placed in live.running_placements:
             for replica in placed.replicas:
@@ -295,10 +295,7 @@ class RollbackSearch:
 
     def _root(self, job: str) -> str:
         """The topmost queue above a job."""
-        name = self._live.job_by_name[job].queue
-        while (above := self._parents.get(name)) is not None:
-            name = above
-        return name
+        return root_queue(self._live.job_by_name[job].queue, self._live.parent_queues)
 
     # --- nodes and GPUs that must be unused ----------------------------------------------------------------
 

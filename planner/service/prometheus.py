@@ -20,6 +20,7 @@ from gpuplan.models.dependency import JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Change, Migrate, Preempt, Start, changes_of
 from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.units import SECONDS_PER_HOUR
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 _WAIT_SECONDS: Final = (60, 300, 600, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800)
-_SECONDS_PER_HOUR: Final = 3600
 
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
@@ -219,7 +219,7 @@ class MetricsRegistry:
                 self._waits.observe(max(0.0, waited.total_seconds()))
             case Preempt() | Migrate():
                 hours = change.reason.numbers.get("lost_gpu_hours", 0)
-                self._lost.inc(float(hours) * _SECONDS_PER_HOUR)
+                self._lost.inc(float(hours) * SECONDS_PER_HOUR)
                 if isinstance(change, Preempt):
                     self._preemptions.labels(change.reason.code.value).inc()
             case _:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.gang import Gang
-from gpuplan.models.plan.actions import Change, Grow, Migrate, NodeAction, PoolAction, Start, changes_of
+from gpuplan.models.plan.actions import Change, NodeAction, PoolAction, changes_of, info_of
 from gpuplan.planner.analysis.effects import nodes_touched, snapshot_after
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over_promises, steps_of
@@ -269,9 +269,6 @@ def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
     }
 
 
-_TAKING: Final = (Start, Grow, Migrate)
-
-
 def left_alone(live: Snapshot, under_way: Collection[Change]) -> Snapshot:
     """
     The snapshot to plan while these actions are under way: nothing that they touch changes.
@@ -281,9 +278,10 @@ def left_alone(live: Snapshot, under_way: Collection[Change]) -> Snapshot:
     """
     if not under_way:
         return live
-    live = snapshot_after(live, [change for change in under_way if isinstance(change, _TAKING)])
+    of_jobs = [change for change in under_way if not isinstance(change, NodeAction)]
+    live = snapshot_after(live, [change for change in of_jobs if info_of(change).takes])
     nodes = {name for change in under_way for name in nodes_touched(change)}
-    jobs = {change.job for change in under_way if not isinstance(change, NodeAction)}
+    jobs = {change.job for change in of_jobs}
     pools = {change.pool for change in under_way if isinstance(change, PoolAction)}
     sizes = Counter(node.pool for node in live.cluster.nodes)
     cluster = live.cluster.model_copy(

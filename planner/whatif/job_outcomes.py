@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.base import Noun
-from gpuplan.models.units import MILLI, Name, Timestamp, print_milli
+from gpuplan.models.units import MILLI, SECONDS_PER_HOUR, Name, Timestamp, print_milli
 from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
 from gpuplan.planner.text_format import format_gpus, format_time, join_first_names
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-
-_SECONDS_PER_HOUR: Final = 3600
 
 
 class JobOutcomeKind(StrEnum):
@@ -218,4 +216,4 @@ def _places(placement: Placement) -> tuple[str, ...]:
 
 
 def _gpu_hours(gpu_milli_seconds: int) -> float:
-    return round(gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR), 3)
+    return round(gpu_milli_seconds / (MILLI * SECONDS_PER_HOUR), 3)

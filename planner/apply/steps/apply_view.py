@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import same_holdings
-from gpuplan.models.plan.actions import Cordon, Grow, Migrate, NodeAction, ScaleDown, Start
+from gpuplan.models.plan.actions import Migrate, NodeAction, info_of
 from gpuplan.planner.analysis.unpinned import hold_the_same_but_for_gpu_indices
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.apply.standing import snapshot_for
@@ -113,15 +113,12 @@ class ApplyView:
         for id_, step in self._begun.items():
             self._view.done(step, self._at.get(id_))
         for step in self._stray.values():
-            match step:
-                case Start() | Grow() | Cordon() | ScaleDown():
-                    self._view.done(step)
-                case Migrate():
-                    both = (*step.before.replicas, *step.after.replicas)
-                    self._view.done(step, step.after.model_copy(update={"replicas": both}))
-                case _:
-                    # What it would free is not free.
-                    pass
+            # What the others would free is not free.
+            if isinstance(step, Migrate):
+                both = (*step.before.replicas, *step.after.replicas)
+                self._view.done(step, step.after.model_copy(update={"replicas": both}))
+            elif info_of(step).takes:
+                self._view.done(step)
 
 
 def _other_gpus(at: Placement, planned: Placement | None) -> str:

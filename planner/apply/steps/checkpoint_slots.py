@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Shrink
+from gpuplan.models.plan.actions import Disturbance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.promises import Step
-
-SAVING: Final = (Preempt, Migrate, Shrink, Grow)
-"""Actions by which a running job saves its state and stops, for good or to continue elsewhere."""
 
 
 class CheckpointSlots:
@@ -55,4 +52,4 @@ class CheckpointSlots:
         }
 
     def _storage_of(self, step: Step) -> str | None:
-        return self._storage.get(step.job) if isinstance(step, SAVING) else None
+        return self._storage.get(step.job) if isinstance(step, Disturbance) else None

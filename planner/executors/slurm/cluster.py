@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.actions import ActionKind, Migrate, NodeAction, ScaleUp, Start
+from gpuplan.models.plan.actions import NODE_KINDS, ActionKind, Migrate, NodeAction, ScaleUp, Start
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
 from gpuplan.planner.executors.interface import (
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-_OF_NODES: Final = frozenset(
-    {ActionKind.UNCORDON, ActionKind.CORDON, ActionKind.DRAIN, ActionKind.SCALE_UP, ActionKind.SCALE_DOWN}
-)
 _BEGIN_IN: Final = 2
 """Seconds. A requeued job that may start in the second of its requeue loses its credential, and fails."""
 
@@ -158,13 +155,13 @@ class SlurmCluster:
         self._fences.keep()
         kinds = {key: kind_of(key) for key in keys}
         jobs = _jobs_of(kinds, self._job_count)
-        nodes = self._nodes() if any(kind in _OF_NODES for kind in kinds.values()) else {}
+        nodes = self._nodes() if any(kind in NODE_KINDS for kind in kinds.values()) else {}
         found = {}
         for key, kind in kinds.items():
             subject = subject_of(key)
             if kind == PROMISES:
                 found[key] = LANDED if has_promises(jobs, key) else GONE
-            elif kind in _OF_NODES:
+            elif kind in NODE_KINDS:
                 found[key] = progress_of_node(_mark(nodes.get(subject), key), nodes.get(subject))
             else:
                 found[key] = self._observe_job(key, jobs.get(subject))
@@ -217,7 +214,7 @@ class SlurmCluster:
     def undo(self, key: str) -> None:
         """See `ClusterWriter`: a job that does not run yet is held again, one that still runs goes on."""
         kind, subject = kind_of(key), subject_of(key)
-        if kind in _OF_NODES or kind == PROMISES:
+        if kind in NODE_KINDS or kind == PROMISES:
             return
         row = jobs_table(subject).get(subject)
         mark = _mark(row, key)
@@ -441,7 +438,7 @@ def _jobs_of(kinds: Mapping[str, str], of: int) -> dict[str, JobRow]:
     """The jobs of the actions of these kinds, by key, `of` so many; all jobs if promises are among them."""
     if PROMISES in kinds.values():
         return jobs_table()
-    subjects = [subject_of(key) for key, kind in kinds.items() if kind not in _OF_NODES]
+    subjects = [subject_of(key) for key, kind in kinds.items() if kind not in NODE_KINDS]
     return jobs_table(*subjects, of=of) if subjects else {}
 
 

@@ -10,9 +10,9 @@ from gpuplan.models.placement import GpuShare, Placement
 from gpuplan.models.plan.actions import (
     ACTIONS,
     Action,
+    Disturbance,
     Grow,
     Keep,
-    Migrate,
     NodeAction,
     PoolAction,
     Preempt,
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
 """Rank of a reason code; the most severe has the lowest rank."""
-
-Disturbance: TypeAlias = Grow | Shrink | Migrate | Preempt
-"""A change of a running job."""
 
 Moving: TypeAlias = Start | Disturbance
 """A change of a job."""

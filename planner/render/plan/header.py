@@ -9,7 +9,7 @@ from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.plan.solution import StopReason
 from gpuplan.models.policy.policy import BudgetMode, Policy
 from gpuplan.models.policy.settings import Objective
-from gpuplan.models.units import MILLI, print_timestamp
+from gpuplan.models.units import MILLI, SECONDS_PER_HOUR, print_timestamp
 from gpuplan.planner.analysis.job_changes import lost_gpu_hours
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.render.plan.forecast import horizon_parts
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.sweep import Sweep
 
 
-_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _LARGEST_GAP: Final = 1
 """A multiple of the objective; a gap from this on is given in points."""
 _SMALLEST_REST: Final = 0.5
@@ -181,7 +180,7 @@ def lost_text(actions: Iterable[Moving]) -> str:
 
 def gpu_hours_text(hours: float) -> str:
     """`206 GPU-hours`."""
-    return format_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR))
+    return format_gpu_hours(round(hours * MILLI * SECONDS_PER_HOUR))
 
 
 def waiting_text(waiting: int, stopped: int) -> str:

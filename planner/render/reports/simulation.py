@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.units import print_timestamp
+from gpuplan.models.units import SECONDS_PER_HOUR, print_timestamp
 from gpuplan.planner.render.canvas import PAGE
 from gpuplan.planner.render.charts import (
     Line,
@@ -34,7 +34,6 @@ from gpuplan.planner.text_format import format_count, format_duration
 if TYPE_CHECKING:
     from gpuplan.planner.simulate.outcome import EpochFigures, SimulatedRun, Simulation
 
-_SECONDS_PER_HOUR: Final = 3600
 _MOST_LINES: Final = len(PAGE.series)
 """Runs per chart; the table shows all."""
 
@@ -147,7 +146,7 @@ def _time_charts(simulation: Simulation) -> list[Drawing]:
 
 
 def _line(run: SimulatedRun, field: str, simulation: Simulation) -> Line:
-    hours = [(epoch.at - simulation.began).total_seconds() / _SECONDS_PER_HOUR for epoch in run.epochs]
+    hours = [(epoch.at - simulation.began).total_seconds() / SECONDS_PER_HOUR for epoch in run.epochs]
     return Line(run.name, hours, [getattr(epoch, field) for epoch in run.epochs])
 
 

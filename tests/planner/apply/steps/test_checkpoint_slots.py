@@ -9,10 +9,11 @@ from collections import Counter
 import pytest
 
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.actions import Disturbance
 from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.promises import steps_of
-from gpuplan.planner.apply.steps.checkpoint_slots import SAVING, CheckpointSlots
+from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id
 from gpuplan.planner.render.plan.warnings import checkpoint_queues
@@ -34,7 +35,7 @@ class Watched(LastingCluster):
         busy = Counter(
             jobs[request.action.job].checkpoint_storage
             for each, request in self.requests.items()
-            if isinstance(request.action, SAVING) and self._progress(each).phase.value == "under_way"
+            if isinstance(request.action, Disturbance) and self._progress(each).phase.value == "under_way"
         )
         self.most |= busy
         return progress
