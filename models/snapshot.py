@@ -17,7 +17,9 @@ from gpuplan.models.queue import Queue
 from gpuplan.models.units import Timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.cluster import Node
 
 SNAPSHOT_FORMAT: Final = "1.0"
 
@@ -96,6 +98,11 @@ class Snapshot(Noun):
         if self.jobs:
             long["jobs"] = canonical_list(job.canonical_text for job in self.jobs)
         return canonical_object(hollow.document(), long)
+
+    def with_nodes(self, nodes: Iterable[Node]) -> Snapshot:
+        """The same with these nodes."""
+        cluster = self.cluster.model_copy(update={"nodes": tuple(nodes)})
+        return self.model_copy(update={"cluster": cluster})
 
     @cached_property
     def job_by_name(self) -> dict[str, Job]:

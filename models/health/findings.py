@@ -6,8 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.health.measurement import Measurement, RowRemap
-from gpuplan.models.health.rules import FATAL_XIDS, HealthAction, HealthPolicy
+from gpuplan.models.health.measurement import FATAL_XIDS, HealthAction, HealthPolicy, Measurement, RowRemap
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import print_seconds
 
@@ -63,7 +62,7 @@ def with_exclusions(snapshot: Snapshot, rules: HealthPolicy) -> Snapshot:
     )
     if all(new is old for new, old in zip(nodes, snapshot.cluster.nodes, strict=True)):
         return snapshot
-    return snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update={"nodes": nodes})})
+    return snapshot.with_nodes(nodes)
 
 
 def lasting_faults(snapshot: Snapshot, rules: HealthPolicy) -> set[tuple[str, int]]:

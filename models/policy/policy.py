@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from gpuplan.models.base import Noun
-from gpuplan.models.health.rules import HealthPolicy
+from gpuplan.models.health.measurement import HealthPolicy
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.policy.approval import Approval
 from gpuplan.models.policy.settings import (

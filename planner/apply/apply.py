@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError, StalePlanError
 from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.models.plan.audit import ActionOutcome, AuditEntry, AuditKind
-from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
 from gpuplan.planner.apply.journal import ApplyJournal
 from gpuplan.planner.apply.outcome import (
+    NO_HOOKS,
+    ApplyHooks,
     ApplyOutcome,
     IncapableError,
     raise_unless_complete,

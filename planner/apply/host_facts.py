@@ -45,13 +45,12 @@ def _with_faults_of(live: Snapshot, base: Snapshot, excluded: Collection[tuple[s
             faults[name][index] = before.fault
     if not faults:
         return live
-    nodes = tuple(
+    return live.with_nodes(
         node.model_copy(update={"gpus": with_faults(node.gpus, faults[node.name])})
         if node.name in faults and node.gpus
         else node
         for node in live.cluster.nodes
     )
-    return live.model_copy(update={"cluster": live.cluster.model_copy(update={"nodes": nodes})})
 
 
 def with_host_facts_of(live: Snapshot, base: Snapshot) -> Snapshot:

@@ -1,20 +1,66 @@
-"""Outcome of an apply, and the error messages for it."""
+"""
+What the caller of an apply gives and gets: hooks and a clock while it runs, then its outcome, and the errors
+for it.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.planner.text_format import format_count, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpuplan.models.cluster import Cluster
     from gpuplan.models.plan.action_kinds import ActionKind
     from gpuplan.planner.apply.precondition_checks import DriftItem
+
+
+class MonotonicClock(Protocol):
+    """Time, as an apply sees it."""
+
+    def now(self) -> float:
+        """Seconds since some instant; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> float:
+        """See `MonotonicClock`."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See `MonotonicClock`."""
+        time.sleep(seconds)
+
+
+_SYSTEM_CLOCK: Final = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyHooks:
+    """What the caller of an apply sees and decides while it runs."""
+
+    on_progress: Callable[[int, int, str], None] | None = None
+    """Called after each landed step with the number done, the total number, and a label of the step."""
+    stop: Callable[[], bool] = lambda: False
+    """Once it is True, no further action begins; those under way are waited for."""
+    clock: MonotonicClock = _SYSTEM_CLOCK
+
+
+NO_HOOKS: Final = ApplyHooks()
+
 
 _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""

@@ -365,8 +365,8 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
         elif not isinstance(change, Release) and shows(change, live, busy):
             # What a release gave up stays lost.
             jobs[change.job] = known[change.job]
-    cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
-    return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical(), removed
+    undone = live.with_nodes(nodes.values()).model_copy(update={"jobs": tuple(jobs.values())})
+    return undone.canonical(), removed
 
 
 def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH: Final = 24
 _RUN_WIDTH: Final = 12
-STOPPED: Final = {
+_STOPPED: Final = {
     "finished": "all is over",
     "time": "the time was over",
     "stuck": "nothing would happen any more",
@@ -50,10 +50,14 @@ def _head(simulation: Simulation, style: Style) -> Iterator[str]:
     ]
     yield from style.flow(about)
     for run in simulation.runs:
-        seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
-        epochs = format_count(len(run.epochs), "epoch")
-        ended = STOPPED[run.stopped]
-        yield style.clean(f"{run.name}: {epochs} in {format_duration(int(seconds))}, until {ended}")
+        yield style.clean(f"{run.name}: {ending_text(run, simulation)}")
+
+
+def ending_text(run: SimulatedRun, simulation: Simulation) -> str:
+    """`288 epochs in 1d, until all is over`."""
+    seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
+    epochs = format_count(len(run.epochs), "epoch")
+    return f"{epochs} in {format_duration(int(seconds))}, until {_STOPPED[run.stopped]}"
 
 
 def epoch_interval_text(simulation: Simulation) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.actions import Change, changes_of
 from gpuplan.models.plan.audit import ActionOutcome, AuditRecord
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
+from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of, landed_steps, records_of
 from gpuplan.planner.approval.conditions import approval_reason

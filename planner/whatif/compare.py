@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pydantic import Field
 
 from gpuplan.models.base import Noun
-from gpuplan.models.units import Count, Name, Timestamp
+from gpuplan.models.units import Count, Name
 from gpuplan.models.value.job_value import has_same_points
 from gpuplan.planner.analysis.policy_changes import settings_without_effect
 from gpuplan.planner.whatif.job_outcomes import (
@@ -21,7 +21,7 @@ from gpuplan.planner.whatif.job_outcomes import (
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, PlanFigures, plan_figures
 from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
 from gpuplan.planner.whatif.patch.scenario import Scenario, check_passes
-from gpuplan.planner.whatif.runner import Measured, Variant, Workers, planned, run
+from gpuplan.planner.whatif.runner import Measured, Variant, WhatIf, Workers, asked_of, planned, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,17 +59,9 @@ class Trial(Noun):
     """Jobs of the base with a different outcome here, the worst outcome first."""
 
 
-class Comparison(Noun):
+class Comparison(WhatIf):
     """A base and its scenarios, planned in the same way."""
 
-    snapshot: str
-    """Fingerprint of the snapshot."""
-    policy: str
-    """Fingerprint of the policy."""
-    epoch: Timestamp
-    """The instant that all plans are for."""
-    seed: int
-    """Seed of the solvers."""
     base: Trial
     """The snapshot as it is."""
     scenarios: tuple[Trial, ...]
@@ -110,10 +102,7 @@ def compare(
     variants = [Variant(name, each.snapshot, each.policy, seed, figures_and_jobs) for name, each in named]
     base, *results = run(variants, workers, ended)
     return Comparison(
-        snapshot=snapshot.fingerprint(),
-        policy=policy.fingerprint(),
-        epoch=snapshot.taken_at,
-        seed=seed,
+        **asked_of(snapshot, policy, seed),
         base=Trial(
             name=BASE,
             figures=base.value[0] if base.value else None,

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from gpuplan.models.base import Noun
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.units import Timestamp
 from gpuplan.planner.epoch import limits_of, plan_epoch
 from gpuplan.planner.whatif.measures import PlanFigures, plan_figures
 from gpuplan.solvers.worker import ChildOutcome, run_in_child
@@ -54,6 +56,29 @@ class Measured(Generic[T]):
 
     value: T | None = None
     failure: str = ""
+
+
+class WhatIf(Noun):
+    """What a question was asked of; `asked_of` has the values."""
+
+    snapshot: str
+    """Fingerprint of the snapshot."""
+    policy: str
+    """Fingerprint of the policy."""
+    epoch: Timestamp
+    """The instant that all plans are for."""
+    seed: int
+    """Seed of the solvers."""
+
+
+def asked_of(snapshot: Snapshot, policy: Policy, seed: int) -> dict[str, Any]:
+    """The fields of `WhatIf`."""
+    return {
+        "snapshot": snapshot.fingerprint(),
+        "policy": policy.fingerprint(),
+        "epoch": snapshot.taken_at,
+        "seed": seed,
+    }
 
 
 def run(

@@ -19,13 +19,13 @@ from gpuplan.models.base import Noun
 from gpuplan.models.errors import require_known
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.units import Count, Name, Timestamp
+from gpuplan.models.units import Count, Name
 from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.text_format import node_size
 from gpuplan.planner.whatif.grid import Grid, Knob
 from gpuplan.planner.whatif.patch.patch import PatchedSnapshot, apply_patch
-from gpuplan.planner.whatif.runner import Variant, Workers, planned_figures, run
+from gpuplan.planner.whatif.runner import Variant, WhatIf, Workers, asked_of, planned_figures, run
 from gpuplan.solvers.interface import Budget, Solver, validated_answer
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY
 
@@ -80,15 +80,9 @@ class NodeKind(Noun):
             yield count, apply_patch(snapshot, policy, point.patch)
 
 
-class Sensitivity(Noun):
+class Sensitivity(WhatIf):
     """Values of more nodes by kind: marginal values and planned gains."""
 
-    snapshot: str
-    """Fingerprint of the snapshot."""
-    policy: str
-    """Fingerprint of the policy."""
-    epoch: Timestamp
-    seed: int
     objective: int | None
     """Objective of the plan without more nodes."""
     relaxation: int | None
@@ -171,10 +165,7 @@ def sensitivity(
     left = iter(results)
     without, relaxation = next(left).value, next(left).value
     return Sensitivity(
-        snapshot=snapshot.fingerprint(),
-        policy=policy.fingerprint(),
-        epoch=snapshot.taken_at,
-        seed=seed,
+        **asked_of(snapshot, policy, seed),
         objective=None if without is None else without.objective,
         relaxation=relaxation,
         kinds=tuple(

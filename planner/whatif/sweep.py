@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.base import Noun
-from gpuplan.models.units import Timestamp
 from gpuplan.models.value.job_value import has_same_points
 from gpuplan.planner.whatif.grid import GridPoint, Knob
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, Better, PlanFigures
-from gpuplan.planner.whatif.runner import Variant, Workers, planned_figures, run
+from gpuplan.planner.whatif.runner import Variant, WhatIf, Workers, asked_of, planned_figures, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,15 +30,9 @@ class SweepPoint(Noun):
     """True if no other point is better in one of the weighed figures and at least as good in the other."""
 
 
-class Sweep(Noun):
+class Sweep(WhatIf):
     """All combinations; the values of the last knob vary fastest."""
 
-    snapshot: str
-    """Fingerprint of the snapshot."""
-    policy: str
-    """Fingerprint of the policy."""
-    epoch: Timestamp
-    seed: int
     knobs: tuple[Knob, ...]
     weighed: tuple[str, str]
     """The two figures of the Pareto front."""
@@ -74,10 +67,7 @@ def sweep(
     compared = comparable or IN_POINTS.isdisjoint(weighed)
     front = pareto_front([found.value for found in results], weighed) if compared else set()
     return Sweep(
-        snapshot=snapshot.fingerprint(),
-        policy=policy.fingerprint(),
-        epoch=snapshot.taken_at,
-        seed=seed,
+        **asked_of(snapshot, policy, seed),
         knobs=tuple(knobs),
         weighed=weighed,
         same_points=comparable,

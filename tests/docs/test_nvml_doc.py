@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuplan.planner.sources.files import snapshot_text
 from gpuplan.planner.sources.nvml import nvml
-from gpuplan.planner.sources.nvml.health import HealthRules
+from gpuplan.planner.sources.nvml.gpus import HealthRules
 from tests.support.builders.build import NOW, job, node, queue, replica, snapshot
 from tests.support.nvml.standin import Machine
 from tests.support.output.markdown_blocks import fenced

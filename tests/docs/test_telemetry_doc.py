@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from gpuplan.models.health.measurement import BUSY, COOL
-from gpuplan.models.health.rules import FATAL_XIDS, HealthPolicy
+from gpuplan.models.health.measurement import BUSY, COOL, FATAL_XIDS, HealthPolicy
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.sources.dcgm import prometheus, telemetry
 from tests.support.output.markdown_blocks import fenced

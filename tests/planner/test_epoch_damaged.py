@@ -15,8 +15,8 @@ from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.rules.disruption import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import Change, Start
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.apply.apply_hooks import ApplyHooks
     from gpuplan.planner.apply.journal import ApplyJournal
+    from gpuplan.planner.apply.outcome import ApplyHooks
     from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.apply.standing import ApplyProgress
     from gpuplan.planner.executors.interface import Executor

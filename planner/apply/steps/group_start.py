@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.plan import Plan
-    from gpuplan.planner.apply.apply_hooks import MonotonicClock
+    from gpuplan.planner.apply.outcome import MonotonicClock
     from gpuplan.planner.apply.promises import Step
     from gpuplan.planner.executors.interface import Executor
 

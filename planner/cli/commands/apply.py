@@ -79,9 +79,8 @@ def apply_command(
     from gpuplan.models.errors import UnapprovedError
     from gpuplan.models.policy.policy import Drift
     from gpuplan.planner.apply.apply import apply_plan
-    from gpuplan.planner.apply.apply_hooks import ApplyHooks
     from gpuplan.planner.apply.audit_log import AuditLog
-    from gpuplan.planner.apply.outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
+    from gpuplan.planner.apply.outcome import ApplyHooks, ApplyOutcome, InterruptedApplyError, UnappliedError
     from gpuplan.planner.apply.promises import promise_step
     from gpuplan.planner.approval.approval_check import (
         approval_check,

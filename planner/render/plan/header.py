@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
     from gpuplan.planner.render.plan.action_groups import Moving, SortedActions
-    from gpuplan.planner.whatif.compare import Comparison
-    from gpuplan.planner.whatif.sensitivity import Sensitivity
-    from gpuplan.planner.whatif.sweep import Sweep
+    from gpuplan.planner.whatif.runner import WhatIf
 
 
 _LARGEST_GAP: Final = 1
@@ -59,7 +57,7 @@ def format_gap(objective: int, gap: float | None) -> str:
     return percent(gap)
 
 
-def request_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
+def request_lines(title: str, found: WhatIf, style: Style) -> list[str]:
     """The question, and the snapshot, policy and seed that it was asked of."""
     *begun, last = style.wrap(f"{title}, at {print_timestamp(found.epoch)}", 0, hanging=2)
     about = [f"snapshot {short_id(found.snapshot)}", f"policy {short_id(found.policy)}", f"seed {found.seed}"]

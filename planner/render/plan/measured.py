@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.health.findings import HealthFinding, health_findings
-from gpuplan.models.health.rules import HealthAction
+from gpuplan.models.health.measurement import HealthAction
 from gpuplan.models.placement import GpuShare
 from gpuplan.models.units import MILLI, print_seconds
 from gpuplan.planner.render.style import Style, Tone

@@ -27,7 +27,7 @@ from gpuplan.planner.render.reports.page import (
     PageSection,
     Text,
 )
-from gpuplan.planner.render.simulation import STOPPED, epoch_interval_text, score_table, simulation_notes
+from gpuplan.planner.render.simulation import ending_text, epoch_interval_text, score_table, simulation_notes
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import format_count, format_duration
 
@@ -63,7 +63,7 @@ def simulation_report(simulation: Simulation) -> str:
     place = f"{format_count(simulation.nodes, 'node')} with {format_count(simulation.gpus, 'GPU')}"
     figures: list[Block] = []
     for run in runs:
-        figures += [Text(run.name, level=3, remark=_ending(run, simulation)), Figures(_figures(run))]
+        figures += [Text(run.name, level=3, remark=ending_text(run, simulation)), Figures(_figures(run))]
     scores = replace(score_table(runs), heads=("Score", *(run.name for run in runs)))
     looks = [(f"series-{number}", run.name) for number, run in enumerate(runs[:_MOST_LINES], 1)]
     charts = Charts([*_spread_charts(simulation), *_time_charts(simulation)])
@@ -89,15 +89,6 @@ def simulation_report(simulation: Simulation) -> str:
             PageSection("epochs", "Epochs", "Epochs", epochs),
         ],
     ).html()
-
-
-def _ending(run: SimulatedRun, simulation: Simulation) -> str:
-    """`288 epochs in 1d, until all is over`."""
-    seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
-    return (
-        f"{format_count(len(run.epochs), 'epoch')} in {format_duration(int(seconds))}, until "
-        f"{STOPPED[run.stopped]}"
-    )
 
 
 def _figures(run: SimulatedRun) -> list[HeadlineFigure]:

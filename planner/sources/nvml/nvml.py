@@ -22,8 +22,15 @@ from gpuplan.models.job import Job
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.nvml.gpus import UNKNOWN_MODEL, GpuReading, read_gpu, sample
-from gpuplan.planner.sources.nvml.health import HealthRules, faults, warnings
+from gpuplan.planner.sources.nvml.gpus import (
+    UNKNOWN_MODEL,
+    GpuReading,
+    HealthRules,
+    faults,
+    read_gpu,
+    sample,
+    warnings,
+)
 from gpuplan.planner.sources.nvml.library import GpuGoneError, asked, asked_of_host, opened_nvml
 from gpuplan.planner.sources.slurm.values import name_of
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.health.findings import health_findings, with_exclusions
-from gpuplan.models.health.measurement import Measurement
-from gpuplan.models.health.rules import FATAL_XIDS, HealthAction, HealthPolicy
+from gpuplan.models.health.measurement import FATAL_XIDS, HealthAction, HealthPolicy, Measurement
 from gpuplan.models.placement import Running
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan

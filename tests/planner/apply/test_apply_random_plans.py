@@ -15,8 +15,8 @@ from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from tests.support.builders.build import NOW

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.health.measurement import Measurement
-from gpuplan.models.health.rules import HealthPolicy
+from gpuplan.models.health.measurement import HealthPolicy, Measurement
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
 from gpuplan.planner.apply.host_facts import with_host_facts_of, with_untold

@@ -22,8 +22,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.applied import applied_by_log, applied_on
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import ApplyHooks
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.rollback.rollback import roll_back

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuplan.models.health.findings import with_exclusions
-from gpuplan.models.health.measurement import Measurement
-from gpuplan.models.health.rules import HealthPolicy
+from gpuplan.models.health.measurement import HealthPolicy, Measurement
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, ScaleUp, Shrink, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch

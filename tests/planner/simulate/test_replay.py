@@ -9,8 +9,7 @@ import pytest
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.health.measurement import Measurement
-from gpuplan.models.health.rules import HealthPolicy
+from gpuplan.models.health.measurement import HealthPolicy, Measurement
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import Backfill, HorizonPolicy
 from gpuplan.models.units import MILLI

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuplan.models.policy.settings import ApplyPolicy
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import NO_HOOKS, ApplyHooks
+from gpuplan.planner.apply.outcome import NO_HOOKS, ApplyHooks
 from gpuplan.planner.executors.interface import ActionPhase
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.plan_file.plan_file import with_id

@@ -9,9 +9,8 @@ import pytest
 from gpuplan.models.errors import PartlyAppliedError, PlannerError
 from gpuplan.models.policy.policy import Drift
 from gpuplan.planner.apply.apply import apply_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.journal import ApplyJournal
-from gpuplan.planner.apply.outcome import UnappliedError
+from gpuplan.planner.apply.outcome import ApplyHooks, UnappliedError
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.executors.interface import (

@@ -13,9 +13,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.apply.apply import apply_plan, check_plan
-from gpuplan.planner.apply.apply_hooks import ApplyHooks
 from gpuplan.planner.apply.audit_log import AuditLog, verify_log
-from gpuplan.planner.apply.outcome import InterruptedApplyError
+from gpuplan.planner.apply.outcome import ApplyHooks, InterruptedApplyError
 from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.doctor import check_slurm
 from gpuplan.planner.executors.interface import ActionPhase, ExecutionError

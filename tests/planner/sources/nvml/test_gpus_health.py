@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.planner.sources.nvml import nvml
-from gpuplan.planner.sources.nvml.health import HealthRules, Sample, Vitals, faults, warnings
+from gpuplan.planner.sources.nvml.gpus import HealthRules, Sample, Vitals, faults, warnings
 
 RULES = HealthRules()
 
