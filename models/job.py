@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
     from datetime import datetime
 
+    from gpuplan.models.placement import Replica
+
 HIGHEST_PRIORITY: Final = 10_000
 """Highest priority that a job may have."""
 
@@ -269,6 +271,11 @@ class Job(Noun):
     def placement(self) -> Placement | None:
         """The running placement, if any."""
         return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
+
+    @property
+    def running_replicas(self) -> tuple[Replica, ...]:
+        """The replicas with which it runs; none while it is pending."""
+        return self.running.replicas if self.running else ()
 
     @property
     def retries_used_up(self) -> bool:

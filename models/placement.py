@@ -122,6 +122,11 @@ def quota_of_all(replicas: Iterable[Replica]) -> QuotaAmounts:
     return QuotaAmounts(*map(sum, zip(*amounts, strict=True)))
 
 
+def node_names(replicas: Iterable[Replica]) -> frozenset[str]:
+    """Names of the nodes that some replicas are on."""
+    return frozenset([replica.node for replica in replicas])
+
+
 class Placement(Noun):
     """All replicas of one job in one slot."""
 
@@ -135,7 +140,7 @@ class Placement(Noun):
     @cached_property
     def nodes(self) -> frozenset[str]:
         """Names of the nodes it is on."""
-        return frozenset([replica.node for replica in self.replicas])
+        return node_names(self.replicas)
 
     @cached_property
     def gpu_nodes(self) -> frozenset[str]:

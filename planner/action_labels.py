@@ -69,5 +69,5 @@ def count_by_kind(changes: Iterable[Change], *, done: bool) -> str:
 
 
 def _where(placement: Placement) -> str:
-    nodes = sorted({replica.node for replica in placement.replicas})
+    nodes = sorted(placement.nodes)
     return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"

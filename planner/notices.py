@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.errors import PlannerError, truncated_names
+from gpuplan.models.placement import node_names
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import print_seconds, print_timestamp
 from gpuplan.planner.epoch import plan_epoch
@@ -136,7 +137,7 @@ def left_behind(plan: Plan, notice: Notice) -> Iterator[str]:
     lost, usual = set(notice.nodes), plan.policy.disruption.checkpoint
     stay = {each.job for each in plan.placements if each.nodes & lost}
     for job in plan.snapshot.jobs:
-        if job.running is None or not {replica.node for replica in job.running.replicas} & lost:
+        if job.running is None or not node_names(job.running.replicas) & lost:
             continue
         needed = usual if job.checkpoint_duration is None else job.checkpoint_duration
         if job.name in stay:

@@ -132,7 +132,7 @@ def _holders(snapshot: Snapshot) -> _Holders:
     measured = {(each.node, each.index) for each in snapshot.measured if each.idle}
     found: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
     for job in snapshot.jobs if measured else ():
-        for replica in job.running.replicas if job.running else ():
+        for replica in job.running_replicas:
             for part in replica.gpus:
                 if isinstance(part, GpuShare) and (replica.node, part.index) in measured:
                     found[replica.node, part.index].append((job.name, _seconds_there(job, snapshot)))

@@ -101,7 +101,7 @@ def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -
     told = tuple(dict.fromkeys(damages))
     if not job.preemptible and all(one.kind is DamageKind.GPU_UNHEALTHY for one in told):
         return LostReplicas(job, told, job.placement, released=False)
-    replicas = job.running.replicas if job.running else ()
+    replicas = job.running_replicas
     left = tuple(replica for number, replica in enumerate(replicas) if number not in damaged)
     whole = all(one.kind is not DamageKind.GROUP_PART_STARTED for one in told)
     goes_on = whole and job.gang.elastic and len(left) >= job.gang.minimum

@@ -219,7 +219,7 @@ def oversized_jobs(snapshot: Snapshot, rules: RightSizeRules | None = None) -> I
     for job in snapshot.jobs:
         held = [
             known.get((replica.node, part.index))
-            for replica in (job.running.replicas if job.running else ())
+            for replica in job.running_replicas
             for part in replica.gpus
             if isinstance(part, GpuShare) and part.milli == MILLI
         ]

@@ -237,7 +237,7 @@ def _milli(held: GpuShare | MigSlice) -> int:
 
 def _replicas(view: SnapshotView) -> Iterator[tuple[_Spot, Job, Replica]]:
     for index, job in enumerate(view.snapshot.jobs):
-        for number, replica in enumerate(job.running.replicas if job.running else ()):
+        for number, replica in enumerate(job.running_replicas):
             yield (index, number), job, replica
 
 

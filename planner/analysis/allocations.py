@@ -46,7 +46,7 @@ class HeldReplica(NamedTuple):
 
 def held_replicas(job: Job) -> Iterator[HeldReplica]:
     """Yield the replicas of a running job; none for a waiting job."""
-    return (HeldReplica(job, replica) for replica in (job.running.replicas if job.running else ()))
+    return (HeldReplica(job, replica) for replica in job.running_replicas)
 
 
 class Allocations:

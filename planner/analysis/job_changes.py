@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
-from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, unmatched
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, node_names, unmatched
 from gpuplan.models.plan.actions import Action, ActionKind
 from gpuplan.models.plan.precondition import Free
 from gpuplan.models.plan.solution import DesiredState
@@ -46,12 +46,12 @@ class JobChange:
     @property
     def nodes_left(self) -> tuple[str, ...]:
         """Nodes on which it gives up replicas, sorted."""
-        return tuple(sorted({replica.node for replica in self.leaving}))
+        return tuple(sorted(node_names(self.leaving)))
 
     @property
     def nodes_taken(self) -> tuple[str, ...]:
         """Nodes with new replicas, sorted."""
-        return tuple(sorted({replica.node for replica in self.arriving}))
+        return tuple(sorted(node_names(self.arriving)))
 
 
 @dataclass(frozen=True)

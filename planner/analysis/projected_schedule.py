@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, JobOutcome
-from gpuplan.models.placement import Placement, Replica, unmatched
+from gpuplan.models.placement import Placement, Replica, node_names, unmatched
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
@@ -45,7 +45,7 @@ class JobInterval:
     @property
     def nodes(self) -> list[str]:
         """Names of its nodes, sorted."""
-        return sorted({replica.node for replica in self.replicas})
+        return sorted(node_names(self.replicas))
 
     @property
     def placement(self) -> Placement:

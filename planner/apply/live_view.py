@@ -114,7 +114,7 @@ class LiveView:
             touched |= known.nodes
         apply_action(self.now, action)
         if not isinstance(action, NodeAction):
-            runs_on = {replica.node for replica in action.after.replicas} if action.after else set()
+            runs_on = action.after.nodes if action.after else frozenset()
             for name in touched:
                 (self.on_node[name].add if name in runs_on else self.on_node[name].discard)(action.job)
         self._refresh(touched)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.eligibility.free_resources import memory_slices
-from gpuplan.models.placement import GpuShare, MigSlice, same_holdings
+from gpuplan.models.placement import GpuShare, MigSlice, node_names, same_holdings
 from gpuplan.models.units import print_milli, print_timestamp
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def waiting_drift(name: str, job: Job | None) -> DriftItem | None:
     if job is None:
         return DriftItem(f"job {name}", "is gone", "a waiting job", "no such job")
     if job.running is not None:
-        nodes = ", ".join(sorted({replica.node for replica in job.running.replicas}))
+        nodes = ", ".join(sorted(node_names(job.running.replicas)))
         since = print_timestamp(job.running.started_at)
         return DriftItem(f"job {name}", "is already running", "waiting", f"running on {nodes} since {since}")
     return None
@@ -232,7 +232,7 @@ def _are_same(one: Placement | None, other: Placement | None) -> bool:
 
 
 def _places(placement: Placement) -> str:
-    return ", ".join(sorted({replica.node for replica in placement.replicas}))
+    return ", ".join(sorted(placement.nodes))
 
 
 def _held(placement: Placement) -> str:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.eligibility.free_resources import FreeResources, free_resources_by_node
+from gpuplan.models.placement import node_names
 from gpuplan.models.plan.actions import JobAction, Wait, changes_of
 from gpuplan.models.plan.diff import (
     Diff,
@@ -242,7 +243,7 @@ def _job_changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> Iterato
         elif old is None or new is None or (old.running is None) == (new.running is None):
             yield name, change
         elif new.running is not None:
-            nodes = sorted({replica.node for replica in new.running.replicas})
+            nodes = sorted(node_names(new.running.replicas))
             yield name, f"has started on {', '.join(nodes)}"
         else:
             yield name, "was stopped and waits again"

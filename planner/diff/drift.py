@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import truncated_names
+from gpuplan.models.placement import node_names
 from gpuplan.models.plan.actions import Change, NodeAction, PoolAction, Preempt, Release, ScaleUp, changes_of
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.units import print_timestamp
@@ -227,7 +228,7 @@ def promise_changes(name: str, expected: Promise | None, found: Promise | None) 
 def _start(promise: Promise | None) -> str:
     if promise is None:
         return "none"
-    nodes = sorted({replica.node for replica in promise.replicas})
+    nodes = sorted(node_names(promise.replicas))
     return f"{print_timestamp(promise.start)} on {truncated_names(nodes)}"
 
 

@@ -7,9 +7,11 @@ changes nodes only if no running job is affected. Several processes may use one 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar, assert_never
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
@@ -41,15 +43,12 @@ from gpuplan.planner.executors.simulated_tables import Tables
 from gpuplan.planner.io.file_lock import exclusive_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from datetime import datetime
     from typing import NoReturn, Self
 
-    from gpuplan.models.calendar import Reservation
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
-    from gpuplan.models.dependency import JobOutcome
-    from gpuplan.models.job import Job
     from gpuplan.models.placement import Promise
     from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction, Start
     from gpuplan.models.snapshot import Snapshot
@@ -71,6 +70,23 @@ class _World(Tables):
     def change_job(self, action: JobChangeAction) -> None:
         """See `World`."""
         change_job(self, action)
+
+
+_P = ParamSpec("_P")
+_Found = TypeVar("_Found")
+
+
+def _event(
+    cause: Callable[Concatenate[Tables, _P], _Found],
+) -> Callable[Concatenate[SimulatedCluster, _P], _Found]:
+    """The method that causes an event in a transaction of its own."""
+
+    @wraps(cause)
+    def method(cluster: SimulatedCluster, /, *args: _P.args, **kwargs: _P.kwargs) -> _Found:
+        with cluster.changing() as tables:
+            return cause(tables, *args, **kwargs)
+
+    return method
 
 
 class SimulatedCluster:
@@ -112,6 +128,12 @@ class SimulatedCluster:
         """See `ClusterWriter`: the same lock."""
         return self.exclusively()
 
+    @contextmanager
+    def changing(self) -> Iterator[_World]:
+        """The tables, in one transaction: all that is changed in them is, or nothing."""
+        with transaction(self._db, self.path, write=True):
+            yield self._tables
+
     def snapshot(self) -> Snapshot:
         """Snapshot at the cluster's present time, canonical."""
         with transaction(self._db, self.path, write=False):
@@ -142,36 +164,36 @@ class SimulatedCluster:
 
     def begin(self, action: Change, key: str) -> ActionProgress:
         """Carry out the action at the cluster's present time, all or nothing; once for each key."""
-        with transaction(self._db, self.path, write=True):
-            if self._tables.performed(key):
+        with self.changing() as tables:
+            if tables.performed(key):
                 return LANDED
-            drop_reservations_of_others(self._tables, key)
+            drop_reservations_of_others(tables, key)
             if isinstance(action, NodeAction):
-                check(self._tables, action)
-            apply_action(self._tables, action)
-            self._tables.enter_operation(key, action_subject(action), self._tables.clock())
+                check(tables, action)
+            apply_action(tables, action)
+            tables.enter_operation(key, action_subject(action), tables.clock())
         return LANDED
 
     def reserve(self, action: Start, key: str) -> ActionProgress:
         """See `ClusterWriter`: the places of the start count as held from now on."""
-        with transaction(self._db, self.path, write=True):
+        with self.changing() as tables:
             found = self._progress(key)
             if found is NOT_BEGUN:
-                reserve_start(self._tables, action, key)
+                reserve_start(tables, action, key)
             return RESERVED if found is NOT_BEGUN else found
 
     def abort(self, key: str, reason: str) -> None:  # noqa: ARG002 - it takes no time, and leaves no trace
         """See `ClusterWriter`."""
-        with transaction(self._db, self.path, write=True):
-            abort_start(self._tables, key)
+        with self.changing() as tables:
+            abort_start(tables, key)
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """Set these promises on pending jobs and clear all others; once for each key."""
-        with transaction(self._db, self.path, write=True):
-            if self._tables.performed(key):
+        with self.changing() as tables:
+            if tables.performed(key):
                 return
-            self._tables.put_promises(promises)
-            self._tables.enter_operation(key, SUBJECT, self._tables.clock())
+            tables.put_promises(promises)
+            tables.enter_operation(key, SUBJECT, tables.clock())
 
     def advance(self, seconds: int) -> datetime:
         """
@@ -186,43 +208,16 @@ class SimulatedCluster:
                 f"a cluster's clock moves forward only: expected 0 to {_LONGEST_ADVANCE} seconds, "
                 f"found {seconds}."
             )
-        with transaction(self._db, self.path, write=True):
-            return events.advance_clock(self._tables, seconds)
+        with self.changing() as tables:
+            return events.advance_clock(tables, seconds)
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        """Add pending jobs, all or none."""
-        with transaction(self._db, self.path, write=True):
-            events.submit(self._tables, jobs)
-
-    def end_job(self, job: str, outcome: JobOutcome) -> bool:
-        """End a running job, which takes a second; True if it waits again, as its retry rule says."""
-        with transaction(self._db, self.path, write=True):
-            return events.end_job(self._tables, job, outcome)
-
-    def announce(self, window: Reservation, *, drains: bool) -> None:
-        """Add a reservation window, in place of one of its name; its nodes are to be drained if `drains`."""
-        with transaction(self._db, self.path, write=True):
-            events.announce(self._tables, window, drains=drains)
-
-    def fail_node(self, node: str) -> tuple[str, ...]:
-        """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""
-        with transaction(self._db, self.path, write=True):
-            return events.fail_node(self._tables, node)
-
-    def return_node(self, node: str) -> None:
-        """Bring a node that is down back up, which takes a second."""
-        with transaction(self._db, self.path, write=True):
-            events.return_node(self._tables, node)
-
-    def fail_gpu(self, node: str, index: int) -> tuple[str, ...]:
-        """Make a GPU unhealthy, which takes a second; returns the jobs that still hold a part of it."""
-        with transaction(self._db, self.path, write=True):
-            return events.fail_gpu(self._tables, node, index)
-
-    def repair_gpu(self, node: str, index: int) -> None:
-        """Make an unhealthy GPU healthy again, which takes a second."""
-        with transaction(self._db, self.path, write=True):
-            events.repair_gpu(self._tables, node, index)
+    submit = _event(events.submit)
+    end_job = _event(events.end_job)
+    announce = _event(events.announce)
+    fail_node = _event(events.fail_node)
+    return_node = _event(events.return_node)
+    fail_gpu = _event(events.fail_gpu)
+    repair_gpu = _event(events.repair_gpu)
 
     def finished(self) -> tuple[tuple[str, datetime], ...]:
         """Finished jobs with their end times, by time and name."""

@@ -204,8 +204,7 @@ def _over(job: Job, *, at: datetime, outcome: JobOutcome, pace: int) -> Finished
 
 
 def _pace(tables: Tables, job: Job) -> int:
-    replicas = job.running.replicas if job.running else ()
-    return running_speed_milli(job, tables.nodes({replica.node for replica in replicas}))
+    return running_speed_milli(job, tables.nodes_of(job.running_replicas))
 
 
 def _node(tables: Tables, name: str) -> Node:

@@ -158,7 +158,7 @@ def finished_row(job: FinishedJob) -> tuple[str, str, str]:
 
 def insert_held_resources(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
     """Insert what a running job holds."""
-    replicas = job.running.replicas if job.running else ()
+    replicas = job.running_replicas
     db.executemany(
         "INSERT INTO held VALUES (?, ?, ?)",
         (

@@ -12,7 +12,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.placement import Running, holding
+from gpuplan.models.placement import Running, holding, node_names
 from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.timing.progress import job_after_stop, running_speed_milli
@@ -72,7 +72,7 @@ def _startable(tables: Tables, action: Start) -> tuple[Job, Running]:
     if job is None:
         _refuse(action, "expected a waiting job, found no such job")
     if job.running is not None:
-        places = ", ".join(sorted({replica.node for replica in job.running.replicas}))
+        places = ", ".join(sorted(node_names(job.running.replicas)))
         _refuse(action, f"expected it waiting, found it running on {places}")
     if job.held:
         _refuse(action, "expected it free to start, found it held")
@@ -218,8 +218,7 @@ def _migrate(tables: Tables, action: Migrate) -> None:
 
 def _stopped(tables: Tables, job: Job) -> Job:
     """A running job as it is pending after a stop."""
-    replicas = job.running.replicas if job.running else ()
-    nodes = tables.nodes({replica.node for replica in replicas})
+    nodes = tables.nodes_of(job.running_replicas)
     return job_after_stop(job, running_speed_milli(job, nodes), tables.clock())
 
 
@@ -231,13 +230,12 @@ def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:
 def _run(tables: Tables, job: Job, running: Running) -> None:
     """Let a job run until the rest of its work is done."""
     runs = job.model_copy(update={"running": running})
-    nodes = tables.nodes({replica.node for replica in running.replicas})
+    nodes = tables.nodes_of(running.replicas)
     tables.put_running(job, running, ends_at=end_time(runs, nodes))
 
 
 def _has_lost_places(tables: Tables, job: Job) -> bool:
-    replicas = job.running.replicas if job.running else ()
-    nodes = tables.nodes({replica.node for replica in replicas})
+    nodes = tables.nodes_of(job.running_replicas)
     cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
     jobs = (job, *(each for each in tables.group_of(job) if each.name != job.name))
     found = Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=jobs)
@@ -297,7 +295,7 @@ def _require_places(
 ) -> None:
     """Refuse places that do not suit the job or are not free; its own count as free unless it keeps them."""
     replicas = tuple(replicas)
-    used = {replica.node for replica in replicas}
+    used = node_names(replicas)
     why = placement_refusal(
         job,
         replicas,
@@ -311,7 +309,7 @@ def _require_places(
 
 def _begins(tables: Tables, replicas: Iterable[Replica]) -> datetime:
     """Present time, or the time when the last of the nodes is ready."""
-    nodes = tables.nodes({replica.node for replica in replicas}).values()
+    nodes = tables.nodes_of(replicas).values()
     return max([tables.clock(), *(node.ready_at for node in nodes if node.ready_at)])
 
 

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import Cluster, Node
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Job
-from gpuplan.models.placement import Replica
+from gpuplan.models.placement import Replica, node_names
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import Timestamp, print_timestamp
 from gpuplan.planner.executors.simulated_file import (
@@ -25,7 +25,7 @@ from gpuplan.planner.executors.simulated_file import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -84,15 +84,16 @@ class Tables:
         """Update a pool."""
         whole = self.cluster()
         pools = tuple(pool if each.name == pool.name else each for each in whole.pools)
-        document = canonical_json(whole.model_copy(update={"pools": pools}).document())
-        self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
+        self._put_cluster(whole.model_copy(update={"pools": pools}))
 
     def put_reservation(self, reservation: Reservation) -> None:
         """Add a reservation, in place of one of its name."""
         whole = self.cluster()
         others = (each for each in whole.reservations if each.name != reservation.name)
-        changed = whole.model_copy(update={"reservations": (*others, reservation)})
-        document = canonical_json(changed.document())
+        self._put_cluster(whole.model_copy(update={"reservations": (*others, reservation)}))
+
+    def _put_cluster(self, whole: Cluster) -> None:
+        document = canonical_json(whole.document())
         self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
 
     def snapshot(self) -> Snapshot:
@@ -117,6 +118,10 @@ class Tables:
     def nodes(self, names: Collection[str]) -> dict[str, Node]:
         """The existing nodes among the names, by name."""
         return {name: node for name in sorted(names) if (node := self.node(name)) is not None}
+
+    def nodes_of(self, replicas: Iterable[Replica]) -> dict[str, Node]:
+        """The existing nodes that some replicas are on, by name."""
+        return self.nodes(node_names(replicas))
 
     def put_node(self, node: Node) -> None:
         """Insert or update a node."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpuplan.models.placement import same_holdings
+from gpuplan.models.placement import node_names, same_holdings
 from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
@@ -226,5 +226,5 @@ def _holds(job: Job, placed: Placement | None) -> bool:
 def _since(job: Job) -> str:
     if job.running is None:
         return "it was stopped since, and waits"
-    nodes = sorted({replica.node for replica in job.running.replicas})
+    nodes = sorted(node_names(job.running.replicas))
     return f"it runs on {join_first_names(nodes)} since, in another way than the plan left it"

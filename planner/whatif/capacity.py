@@ -142,10 +142,7 @@ def find_cheapest_nodes(
         hourly_interruption_cost=_cost(added, risks),
         hourly_cost_at_least=0.0 if slack is None else _at_least(plan, slack, scale, rooms),
         proven=slack == 0 and scale.exact and (scale.of_a_node > 0 or not added),
-        placed={
-            name: tuple(sorted({replica.node for replica in placement.replicas}))
-            for name, placement in sorted(placed.items())
-        },
+        placed={name: tuple(sorted(placement.nodes)) for name, placement in sorted(placed.items())},
         plan_id=plan.plan_id,
         seconds=round(plan.solution.seconds, 3),
     )

@@ -68,12 +68,7 @@ def devices_of(replica: Replica, node: Node) -> list[str]:
 def has_mig_in_use(host: Snapshot, held: Iterable[Replica]) -> bool:
     """True if a GPU in MIG mode has jobs of the queue, or processes."""
     used = {part.index for replica in held for part in replica.gpus}
-    used |= {
-        part.index
-        for job in host.jobs
-        for replica in (job.running.replicas if job.running else ())
-        for part in replica.gpus
-    }
+    used |= {part.index for job in host.jobs for replica in job.running_replicas for part in replica.gpus}
     (node,) = host.cluster.nodes
     return any(
         gpu.mig is not None and index in used

@@ -136,7 +136,7 @@ def measured_use_by_queue(snapshot: Snapshot) -> dict[str, MeasuredUse]:
     known = _known(snapshot)
     parts: dict[str, list[tuple[Measurement, int]]] = defaultdict(list)
     for job in snapshot.jobs if known else ():
-        for replica in job.running.replicas if job.running else ():
+        for replica in job.running_replicas:
             for part in replica.gpus:
                 seen = known.get((replica.node, part.index))
                 if seen is not None and isinstance(part, GpuShare):

@@ -134,7 +134,7 @@ def waiting_drains(plan: Plan) -> list[str]:
     keeper = BudgetKeeper(plan.snapshot, plan.rules, plan.target)
     left: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
-        for node in {replica.node for replica in placement.replicas} & draining:
+        for node in placement.nodes & draining:
             left[node][_why_it_stays(jobs[placement.job], keeper)].append(placement.job)
     found = []
     for node, names in sorted(left.items()):
@@ -168,7 +168,7 @@ def waiting_windows(plan: Plan) -> list[str]:
     for placement in sorted(plan.placements, key=lambda placement: placement.job):
         job = jobs[placement.job]
         window = windows.forced_leave_window(job)
-        left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
+        left = sorted(placement.nodes & (window.nodes if window else set()))
         if window is not None and left:
             why = "stays" if job.preemptible else "not preemptible"
             found.append(

@@ -87,7 +87,7 @@ class _Merge:
             self._names[_short(name)].append(name)
         self._on_node: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
         for job in base.jobs:
-            for replica in job.running.replicas if job.running else ():
+            for replica in job.running_replicas:
                 self._on_node[replica.node].append((job, replica))
 
     def add(self, found: Node, host: Snapshot, told: Told) -> None:
@@ -170,7 +170,7 @@ class _Merge:
         strangers = [
             (job, replica)
             for job in host.jobs
-            for replica in (job.running.replicas if job.running else ())
+            for replica in job.running_replicas
             if job.queue == FOREIGN_QUEUE and replica.node == host_name
         ]
         if strangers and any(job.request.gpus and not replica.gpus for job, replica in held):
@@ -196,7 +196,7 @@ def foreign_beside(held: Iterable[Replica], host: Snapshot) -> tuple[Job, ...]:
     return tuple(
         _held_by(job, replica, left, replica.node, host)
         for job in host.jobs
-        for replica in (job.running.replicas if job.running else ())
+        for replica in job.running_replicas
         if (left := [each for each in replica.gpus if _part(each) not in taken])
     )
 
