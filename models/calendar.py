@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_OCCURRENCES: Final = 10_000
 """Limit on occurrences of a recurring span in one look-ahead: a week of a once-a-minute cron line."""
 
+# Any instant: only whether there is a next one is of interest.
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 Span: TypeAlias = tuple[int, int]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from textwrap import indent
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class PlannerError(Exception):
@@ -71,6 +72,7 @@ class BadInputError(PlannerError):
 
 # No longer text is a name (`Name`), and the time of a comparison grows with the square of its length.
 _LONGEST_NAME: Final = 253
+# A screen of lines; more do not help to see what is wrong.
 _LONGEST_LIST: Final = 20
 
 
@@ -112,6 +114,14 @@ def require_known(what: str, names: Iterable[str], known: Iterable[str], source:
     )
     if problems:
         raise BadInputError(problems)
+
+
+def listed(items: Sequence[object]) -> str:
+    """Lines of a message for the first of some items, each after a line end, and how many more there are."""
+    lines = [indent(str(item), "  ") for item in items[:_LONGEST_LIST]]
+    if (rest := len(items) - _LONGEST_LIST) > 0:
+        lines.append(f"  … and {rest} more")
+    return "".join(f"\n{line}" for line in lines)
 
 
 def truncated_names(names: Iterable[str]) -> str:

@@ -29,6 +29,9 @@ MILLI: Final = 1000
 
 SECONDS_PER_HOUR: Final = 3600
 
+LONGEST_SECONDS: Final = 100 * 366 * 24 * 3600
+"""Longest duration that a document may name: 100 years. A sum of many still fits into 64 bits."""
+
 LARGEST_COUNT: Final = 1_000_000
 """Upper bound of any count in a document: sums over a cluster stay far inside 64-bit integers."""
 
@@ -198,7 +201,7 @@ def _seconds_schema(least: int) -> WithJsonSchema:
 _AnySeconds: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_seconds),
-    Field(le=100 * 366 * 24 * 3600),
+    Field(le=LONGEST_SECONDS),
     PlainSerializer(print_seconds, when_used="json"),
 ]
 
@@ -211,7 +214,7 @@ PositiveSeconds: TypeAlias = Annotated[_AnySeconds, Field(ge=1), _seconds_schema
 MinuteOrLonger: TypeAlias = Annotated[_AnySeconds, Field(ge=60), _seconds_schema(60)]
 """A duration of at least one minute, in whole seconds."""
 
-CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=100 * 366 * 24 * 3600)]
+CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=LONGEST_SECONDS)]
 """A duration in whole seconds in a result, written as a number."""
 
 Milliseconds: TypeAlias = Annotated[
@@ -226,7 +229,7 @@ Milliseconds: TypeAlias = Annotated[
 WorkTime: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_milliseconds),
-    Field(ge=0, le=100 * 366 * 24 * 3600 * MILLI),
+    Field(ge=0, le=LONGEST_SECONDS * MILLI),
     PlainSerializer(print_milliseconds, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
 ]

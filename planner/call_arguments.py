@@ -17,6 +17,7 @@ _Value = TypeVar("_Value")
 
 _WRONGEST: Final = 1000.0
 """Factor by which durations may be wrong."""
+# As `--load` of `gpuplan simulate`.
 _LOADS: Final = (0.001, 1000.0)
 
 

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.slurm.slurm import SlurmReading
 
 _DISTRIBUTIONS: Final = ("ortools", "pulp", "highspy", "numpy", "pandas", "pydantic", "nvidia-ml-py", "click")
+# Optimum of the small question that each solver is asked.
 _ANSWER: Final = 13
+# A solver that works answers in milliseconds; to load its library takes seconds on a busy machine.
 _SECONDS: Final = 30.0
 
 _HIGHS_FIRST: Final = "import highspy, ortools.sat.python.cp_model"

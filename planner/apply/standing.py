@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.errors import StalePlanError, truncated_names
+from gpuplan.models.errors import StalePlanError, listed, truncated_names
 from gpuplan.models.plan.actions import (
     NodeAction,
     PoolAction,
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from gpuplan.planner.executors.interface import ClusterWriter, Executor
 
 
-_NAMED_AT_MOST: Final = 20
 _CARRIED_OUT: Final = (ActionPhase.ASKED, ActionPhase.UNDER_WAY)
 
 
@@ -245,13 +244,9 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
         )
     violations = verify_remaining(plan, live, done).violations
     if violations:
-        listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
-        more = (
-            f"\n  … and {len(violations) - _NAMED_AT_MOST} more" if len(violations) > _NAMED_AT_MOST else ""
-        )
         raise StalePlanError(
-            f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
-            "Run `gpuplan plan` again."
+            f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:"
+            f"{listed(violations)}\nRun `gpuplan plan` again."
         )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
 
 _SUFFIX: Final = ".approvals"
+# The most signatures that a file may have, of a few hundred bytes each, fit.
 _LARGEST: Final = 2**20
 _STDIN: Final = "-"
 

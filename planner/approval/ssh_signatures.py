@@ -31,7 +31,9 @@ _VERSION: Final = 1
 _ED25519: Final = b"ssh-ed25519"
 _HASHES: Final = ("sha512", "sha256")
 _ARMOR: Final = re.compile(r"\s*-----BEGIN SSH SIGNATURE-----(.*)-----END SSH SIGNATURE-----\s*", re.DOTALL)
+# As ssh-keygen writes them.
 _LINE: Final = 70
+# Permissions of the group and of others, with which ssh refuses a key too.
 _OPEN_TO_OTHERS: Final = 0o077
 
 

@@ -196,6 +196,7 @@ def count_progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 # Plan an epoch with a live display of the search on a terminal, and with an optional search log.
 
 
+# Smooth for the eye, and no work beside that of the search.
 _REFRESHES_PER_SECOND = 8
 
 

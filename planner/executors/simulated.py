@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar, assert_never
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, assert_never
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
@@ -27,6 +27,7 @@ from gpuplan.models.plan.actions import (
     Uncordon,
     info_of,
 )
+from gpuplan.models.units import LONGEST_SECONDS
 from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.actions import ActionKind, Change, JobChangeAction, PoolAction, Start
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.executors.interface import ActionProgress
-
-
-_LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600
-"""100 years in seconds, the longest duration a document may name."""
 
 
 class _World(Tables):
@@ -203,9 +200,9 @@ class SimulatedCluster:
         job ends at its expected end, but not before the old time, as it still ran then. A job with a kill
         time before its expected end has failed.
         """
-        if not 0 <= seconds <= _LONGEST_ADVANCE:
+        if not 0 <= seconds <= LONGEST_SECONDS:
             raise PlannerError(
-                f"a cluster's clock moves forward only: expected 0 to {_LONGEST_ADVANCE} seconds, "
+                f"a cluster's clock moves forward only: expected 0 to {LONGEST_SECONDS} seconds, "
                 f"found {seconds}."
             )
         with self.changing() as tables:

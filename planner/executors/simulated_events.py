@@ -9,11 +9,10 @@ and all its actions would count as done already.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.dependency import FinishedJob, JobOutcome, RetryWhen
-from gpuplan.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError, listed
 from gpuplan.models.timing.progress import running_speed_milli, working_since
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.base import gpu_indices
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.planner.executors.simulated_tables import Tables
 
-_NAMED_AT_MOST: Final = 20
-_INDENT: Final = "  "
 _MOMENT: Final = 1
 """Seconds that a failure or return of a node takes."""
 
@@ -106,11 +103,9 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
         if problem.location[0] == "jobs" and int(problem.location[1]) >= len(live.jobs)
     ]
     if problems:
-        listed = "".join(f"\n{indent(problem, _INDENT)}" for problem in problems[:_NAMED_AT_MOST])
-        more = len(problems) - _NAMED_AT_MOST
-        listed += f"\n  … and {more} more" if more > 0 else ""
         raise PlannerError(
-            f"the cluster takes none of these jobs:{listed}\nCorrect them and submit all of them again."
+            f"the cluster takes none of these jobs:{listed(problems)}\n"
+            "Correct them and submit all of them again."
         )
     for job in jobs:
         tables.add_job(job)

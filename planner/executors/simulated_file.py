@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Running
     from gpuplan.models.snapshot import Snapshot
 
+# The number is "gpup" in ASCII.
 _KIND: Final = DatabaseKind("simulated cluster", application=0x67707570, version=3)
 
 _TABLES: Final = """

@@ -322,6 +322,7 @@ _TIME_TICKS: Final = (
     *(_DAY * number for number in (1, 2, 4, 7, 14, 28, 60, 120, 240, 480)),
 )
 """Seconds."""
+# Labels of more would touch each other.
 _MOST_TICKS: Final = 5
 _LEAST: Final = 1.0
 """Seconds; a logarithmic axis has no 0."""
@@ -384,6 +385,7 @@ def _figures(found: Distribution) -> tuple[ScoreValue, ScoreValue, ScoreValue, S
 
 # The combinations of a sweep by two figures, with the Pareto front.
 
+# Labels of more points would cover each other.
 _MOST_LABELS: Final = 40
 
 

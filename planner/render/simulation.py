@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Shown: TypeAlias = Callable[[Scorecard], str]
 
+# Columns of the longest label, and of a run.
 _LABEL_WIDTH: Final = 24
 _RUN_WIDTH: Final = 12
 _STOPPED: Final = {

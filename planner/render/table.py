@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 _GAP: Final = "  "
+# So that cut names can be told apart.
 _NARROWEST: Final = 6
 
 

@@ -108,6 +108,7 @@ class EpochRecord(Noun):
 # The file of the history.
 
 
+# The number is "gpht" in ASCII.
 _KIND: Final = DatabaseKind("history", application=0x67706874, version=1)
 
 _TABLE: Final = """

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from gpuplan.planner.service.gauges import EpochGauges
 
 _LOG: Final = logging.getLogger(__name__)
+# Limits of the buckets, in seconds: an epoch may take from less than a second to some minutes.
 _PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+# From a minute to a week, after which a job counts as starving by default.
 _WAIT_SECONDS: Final = (60, 300, 600, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800)
 
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
+# The plans are as many as the product of the numbers of values.
 _MOST_KNOBS: Final = 2
 
 _KNOBS: Final[dict[str, tuple[type[Change], Callable[[str, Any], dict[str, Any]]]]] = {

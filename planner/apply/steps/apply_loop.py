@@ -46,6 +46,7 @@ _FIRST_PAUSE: Final = 0.1
 """Seconds between the first two looks after something happened: most starts land within seconds."""
 _GROWTH: Final = 1.5
 """Each pause in which nothing happens is so many times as long as the one before."""
+# What takes minutes, such as a node that boots, is noticed late by little of that.
 _LONGEST_PAUSE: Final = 5.0
 _LONGEST_FOR_GROUPS: Final = 1.0
 """The same while a group starts: what is reserved is fenced, and kept from other jobs."""

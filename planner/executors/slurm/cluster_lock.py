@@ -41,9 +41,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 _LASTS: Final = 120
 """Seconds from the last sign of its holder until a lock may be taken over."""
+# A sixth of that: several renewals may fail before another process may take the lock over.
 _RENEWED_AFTER: Final = 20.0
 _FAR: Final = 20 * 365 * 24 * 3600
 """Seconds from the expiry of a lock to the begin of its reservation."""
+# Two that begin at once both withdraw, and try again after random pauses: seldom so often in a row.
 _TRIES: Final = 8
 _ASKED_AGAIN: Final = 3
 """Times that a command is repeated if it gets no answer."""

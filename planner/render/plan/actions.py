@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
+# One screen; the waiting jobs come below it, and get half of one.
 _MOST_LINES: Final = 40
 _MOST_KIND_LINES: Final = _MOST_LINES - 2
 """Two lines tell how many kinds are not shown."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 14
 """Length of a scenario name in a column head; the list above the table shows the full name."""
 
+# Spaces between two columns of a table.
 _GAP: Final = 2
 _SAME: Final = "="
 _UNKNOWN: Final = "?"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _STEPS: Final = 60
 """Most instants of a window at which heat and idleness are asked for."""
+# DCGM exporter reads its counters every 30 s by default.
 _SHORTEST_STEP: Final = 30
 _AROUND: Final = 120
 """
@@ -47,6 +48,7 @@ _UTILIZATION: Final = (
 
 _HOTTEST: Final = 200
 """DCGM writes values near 2^31 or 2^63 for what a GPU does not tell: no value is larger than these."""
+# The same of memory (16 TiB) and of numbers of errors.
 _LARGEST_MIB: Final = 2**24
 _MOST_ERRORS: Final = 1_000_000
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.documents.documents import DocumentFile
 
 
+# A message stays on one line of a terminal, or two.
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 500
 _TIME: Final = "such as 2026-11-20T12:00:00Z"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import BadInputError, InputProblem, truncated_names
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.units import LONGEST_SECONDS
 from gpuplan.planner.sources.documents.documents import JSON_SUFFIX, YAML_SUFFIXES
 from gpuplan.planner.sources.synthetic import generate_snapshot, load_workload_profile
 from gpuplan.planner.sources.traces.csv_rows import CsvFile, CsvRow
@@ -137,9 +138,8 @@ def _neither(path: Path, columns: set[str]) -> InputProblem:
 # Multi-Tenant GPU Clusters for DNN Training Workloads", USENIX ATC 2019.
 
 
+# The most replicas of a gang (`AtLeastOne` of models/units.py).
 _MOST_GPUS_OF_A_JOB: Final = 100_000
-_LONGEST: Final = 100 * 366 * 24 * 3600
-"""Seconds; equal to the largest duration of a document."""
 
 
 def _philly_jobs(file: CsvFile, widest: int) -> Iterator[Job]:
@@ -176,9 +176,9 @@ def _seconds(row: CsvRow) -> int:
         seconds = float(row.text("duration"))
     except ValueError:
         seconds = math.nan
-    if 0 <= seconds <= _LONGEST:
+    if 0 <= seconds <= LONGEST_SECONDS:
         return math.ceil(seconds)
-    row.complain("duration", f"seconds from 0 to {_LONGEST}")
+    row.complain("duration", f"seconds from 0 to {LONGEST_SECONDS}")
     return 0
 
 
@@ -186,7 +186,6 @@ def _seconds(row: CsvRow) -> int:
 
 
 _COLUMNS: Final = ("second", "node", "event")
-_LATEST: Final = 100 * 366 * 24 * 3600
 
 
 class NodeEvent(StrEnum):
@@ -228,7 +227,7 @@ def _outages(file: CsvFile, cluster: Cluster) -> Iterator[Outage]:
         node = row.name("node")
         if node not in names and "node" not in row.faulty:
             row.complain("node", f"a node of the cluster ({truncated_names(names) or 'it has none'})")
-        yield Outage(after=row.whole("second", most=_LATEST), node=node, event=_event(row))
+        yield Outage(after=row.whole("second", most=LONGEST_SECONDS), node=node, event=_event(row))
 
 
 def _event(row: CsvRow) -> NodeEvent:

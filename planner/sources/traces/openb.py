@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.cluster import MOST_GPUS, Cluster, Node, NodeGpus
 from gpuplan.models.errors import BadInputError, InputProblem
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.queue import Queue
@@ -38,7 +38,6 @@ _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 _CREATED: Final = "creation_time"
 _QOS: Final = "qos"
-_MOST_GPUS: Final = 128
 
 
 class OpenbQos(StrEnum):
@@ -128,7 +127,7 @@ def _nodes(file: CsvFile) -> Iterator[Node]:
     line_of: dict[str, int] = {}
     for row in file.rows(*_NODE_COLUMNS):
         name = _unique_name(row, "sn", "node", line_of)
-        count = row.whole("gpu", most=_MOST_GPUS)
+        count = row.whole("gpu", most=MOST_GPUS)
         model = row.name("model") if count else None
         if not count and row.text("model") and "gpu" not in row.faulty:
             row.complain("model", "no model on a node with 0 GPUs")
@@ -179,7 +178,7 @@ def _milli(row: CsvRow) -> str:
 
 def _request(row: CsvRow) -> ResourceRequest:
     """Whole GPUs, or a share of one: `gpu_milli` is per GPU, and below 1000 only if there is one GPU."""
-    gpus = row.whole("num_gpu", most=_MOST_GPUS)
+    gpus = row.whole("num_gpu", most=MOST_GPUS)
     milli = row.whole("gpu_milli", most=MILLI)
     share = gpus == 1 and 0 < milli < MILLI
     if not share and milli != (MILLI if gpus else 0) and not row.faulty & {"num_gpu", "gpu_milli"}:

@@ -52,6 +52,7 @@ _RESERVED: Final = frozenset({"MAINT", "MAINTENANCE", "RESERVED"})
 _CLOSED: Final = frozenset({"DRAIN", "DRAINING", "DRAINED", "BLOCKED"})
 """States in which no job of the queue may start on a node, while running jobs continue."""
 
+# As long as a label may be (`Label` of models/units.py); a hash of a longer one still tells sets apart.
 _LONGEST_LABEL: Final = 253
 _MIG: Final = re.compile(r"\d+g\.\d+gb")
 
