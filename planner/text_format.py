@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 79
 """Columns of a message; a terminal has at least 80."""
 _MIB_PER_GIB: Final = 1024
+_MOST_PARTS: Final = 3
 _TERMS: Final = {"preempt": "preemption", "migrate": "migration", "shrink": "resize", "grow": "resize"}
 """The objective's term for each change that disrupts jobs."""
 
@@ -150,7 +151,7 @@ def join_with_and(parts: Iterable[str]) -> str:
     return f"{', '.join(front)} and {last}" if front else last
 
 
-def join_first_names(names: Sequence[str], most: int = 3) -> str:
+def join_first_names(names: Sequence[str], most: int = _MOST_PARTS) -> str:
     """`a`, `a and b`, `a, b and 5 more`: at most `most` parts."""
     if len(names) <= most:
         return join_with_and(names)
@@ -158,14 +159,14 @@ def join_first_names(names: Sequence[str], most: int = 3) -> str:
     return join_with_and([*told, f"{len(names) - len(told):,} more"])
 
 
-def join_jobs(names: Sequence[str], most: int = 3) -> str:
+def join_jobs(names: Sequence[str]) -> str:
     """
     `a, b and 5 more`; names that begin with a digit, such as Slurm's, as `job 16`, `jobs 3_1 and 16`.
 
     Without the word, `makes room for 16` and `takes the place of 10, 11 and 2 more` read as numbers of jobs.
     """
-    text = join_first_names(names, most)
-    told = names if len(names) <= most else names[: most - 1]
+    text = join_first_names(names)
+    told = names if len(names) <= _MOST_PARTS else names[: _MOST_PARTS - 1]
     if not any(name[:1].isdigit() for name in told):
         return text
     return f"{'job' if len(names) == 1 else 'jobs'} {text}"

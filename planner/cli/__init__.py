@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+_MOST_PROBLEMS: Final = 100
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Begin": ("init", "snapshot", "validate", "doctor"),
@@ -223,10 +224,10 @@ def _fault(error: BaseException) -> str:
     )
 
 
-def _show_problems(error: BadInputError, most: int = 100) -> None:
-    for problem in error.problems[:most]:
+def _show_problems(error: BadInputError) -> None:
+    for problem in error.problems[:_MOST_PROBLEMS]:
         say(str(problem), err=True)
-    if len(error.problems) > most:
-        say(f"… and {len(error.problems) - most} more problems.", err=True)
     count = len(error.problems)
+    if count > _MOST_PROBLEMS:
+        say(f"… and {count - _MOST_PROBLEMS} more problems.", err=True)
     say(f"Error: {count} problem{'s' if count != 1 else ''} in the input; nothing was done.", err=True)

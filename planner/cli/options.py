@@ -11,7 +11,7 @@ import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_Value = TypeVar("_Value")
+
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
@@ -37,42 +39,48 @@ PIPE_WIDTH = 1_000_000
 """Columns for text to a file or a pipe, unless COLUMNS is set: nothing is cut or wrapped."""
 
 
-class DurationType(click.ParamType[int]):
-    """`90s`, `10m`, `1h30m`; converted to milliseconds."""
+class Parsed(click.ParamType[_Value]):
+    """A text that a function reads; ValueError says what is wrong with it."""
 
-    name = "duration"
+    def __init__(self, name: str, read: Callable[[str], _Value]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the milliseconds of a duration."""
-        if isinstance(value, int):
-            return value
-        from gpuplan.models.units import parse_milliseconds
-
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Value:
+        """Return what is read, or a value that is read already."""
+        if not isinstance(value, str):
+            return cast("_Value", value)
         try:
-            return parse_milliseconds(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class FractionType(click.ParamType[float]):
-    """`1%`, `0.5 %` or `0.01`, from 0 to 1; converted to a fraction."""
+def milliseconds(text: str) -> int:
+    """Milliseconds of `90s`, `10m`, `1h30m`."""
+    from gpuplan.models.units import parse_milliseconds
 
-    name = "share"
+    return parse_milliseconds(text)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the fraction."""
-        if isinstance(value, float):
-            return value
-        found = _SHARE.fullmatch(value.strip())
-        if found is None:
-            self.fail(f"expected a share such as 1% or 0.01, found {value!r}", param, ctx)
-        number, is_percent = float(found[1]), bool(found[2])
-        if not is_percent and number >= 1:
-            self.fail(f"{value} could be a percentage: write {number:g}% if it is one", param, ctx)
-        share = number / 100 if is_percent else number
-        if not 0 <= share <= 1:
-            self.fail(f"expected at least 0% and at most 100%, found {value}", param, ctx)
-        return share
+
+DURATION: Final = Parsed("duration", milliseconds)
+
+
+def fraction(text: str) -> float:
+    """A fraction from 0 to 1 of `1%`, `0.5 %` or `0.01`."""
+    found = _SHARE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"expected a share such as 1% or 0.01, found {text!r}")
+    number, is_percent = float(found[1]), bool(found[2])
+    if not is_percent and number >= 1:
+        raise ValueError(f"{text} could be a percentage: write {number:g}% if it is one")
+    share = number / 100 if is_percent else number
+    if not 0 <= share <= 1:
+        raise ValueError(f"expected at least 0% and at most 100%, found {text}")
+    return share
+
+
+FRACTION: Final = Parsed("share", fraction)
 
 
 def option_group(*options: _Decorator) -> _Decorator:
@@ -217,7 +225,7 @@ merge_options = option_group(
     ),
     click.option(
         "--over",
-        type=DurationType(),
+        type=DURATION,
         default="15m",
         show_default=True,
         help="Time before the snapshot of which Prometheus is asked.",

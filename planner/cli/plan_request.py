@@ -13,8 +13,8 @@ import click
 
 from gpuplan.planner.cli.options import (
     ANY_PATH,
-    DurationType,
-    FractionType,
+    DURATION,
+    FRACTION,
     option_group,
     progress_label,
     show_spinner,
@@ -43,7 +43,7 @@ planning_options = option_group(
     ),
     click.option(
         "--time-limit",
-        type=DurationType(),
+        type=DURATION,
         help="Wall clock for each plan, such as 10s; with --deterministic a safety stop at ten times that.",
     ),
     click.option(
@@ -53,9 +53,7 @@ planning_options = option_group(
         show_default=True,
         help="auto: as the policy says.",
     ),
-    click.option(
-        "--stop-gap", type=FractionType(), help="Stop at this proven gap to the best plan, such as 1%."
-    ),
+    click.option("--stop-gap", type=FRACTION, help="Stop at this proven gap to the best plan, such as 1%."),
     click.option("--strict", is_flag=True, help="Refuse a snapshot that refers to lost nodes or GPUs."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),

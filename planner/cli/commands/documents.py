@@ -11,8 +11,8 @@ import click
 
 from gpuplan.planner.cli.options import (
     ANY_PATH,
+    DURATION,
     STATE,
-    DurationType,
     merge_options,
     show_spinner,
     stray_option,
@@ -83,7 +83,7 @@ DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
     "workload.",
 )
 @merge_options
-@click.option("--watch", type=DurationType(), default=0, help="nvml: look at the GPUs for this time, as 30s.")
+@click.option("--watch", type=DURATION, default=0, help="nvml: look at the GPUs for this time, as 30s.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="slurm-files: folder with nodes.json and jobs.json."
 )

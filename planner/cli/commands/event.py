@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gpuplan.planner.cli.commands.plan import EXIT_CHANGES
-from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, show_spinner
+from gpuplan.planner.cli.options import ANY_PATH, STATE, EntityName, Parsed, show_spinner
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say, say_json, show_text
 
 if TYPE_CHECKING:
@@ -22,20 +22,18 @@ SLURM: Final = "slurm"
 _RELATIVE: Final = re.compile(r"\+(.+)")
 
 
-class InstantType(click.ParamType[str]):
-    """`+120s` from the cluster's present time on, or an instant such as `2026-11-20T18:00:00Z`."""
+def _instant_text(text: str) -> str:
+    """A text of `instant`: `+120s` from the cluster's present time on, or `2026-11-20T18:00:00Z`."""
+    from datetime import UTC, datetime
 
-    name = "+duration|time"
+    try:
+        instant(text, datetime(2000, 1, 1, tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected +120s, or a time such as 2026-11-20T18:00:00Z, found {text!r}") from None
+    return text
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, if it is one of these."""
-        from datetime import UTC, datetime
 
-        try:
-            instant(str(value), datetime(2000, 1, 1, tzinfo=UTC))
-        except (ValueError, OverflowError):
-            self.fail(f"expected +120s, or a time such as 2026-11-20T18:00:00Z, found {value!r}", param, ctx)
-        return str(value)
+_INSTANT: Final = Parsed("+duration|time", _instant_text)
 
 
 def instant(text: str, now: datetime) -> datetime:
@@ -62,10 +60,8 @@ def instant(text: str, now: datetime) -> datetime:
 @click.option(
     "--node", "nodes", multiple=True, required=True, type=EntityName("node"), help="May be repeated."
 )
-@click.option(
-    "--at", required=True, type=InstantType(), help="When the nodes are lost or the service begins."
-)
-@click.option("--until", type=InstantType(), help="maintenance: when it ends.")
+@click.option("--at", required=True, type=_INSTANT, help="When the nodes are lost or the service begins.")
+@click.option("--until", type=_INSTANT, help="maintenance: when it ends.")
 @click.option("--policy", "policy_file", type=ANY_PATH, help="Policy file; by default policy.yaml in SOURCE.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @click.option(

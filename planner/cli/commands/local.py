@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuplan.planner.cli.clusters import HOST
-from gpuplan.planner.cli.options import DurationType, current_user
+from gpuplan.planner.cli.options import DURATION, Parsed, current_user
 from gpuplan.planner.cli.outputs import json_option, say_or_show, show_json, show_text
 
 if TYPE_CHECKING:
@@ -23,25 +23,18 @@ queue_option = click.option(
 )
 
 
-class NoticeType(click.ParamType["JobSignal"]):
+def _notice(text: str) -> JobSignal:
     """`USR1@60` or `B:USR1@60`, as in sbatch: a signal, and the seconds from it to the stop."""
+    import signal
 
-    name = "signal"
+    from gpuplan.planner.action_marks import JobSignal
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JobSignal:
-        """Return the signal that a job gets before it is stopped."""
-        import signal
-
-        from gpuplan.planner.action_marks import JobSignal
-
-        notice = JobSignal.read(str(value))
-        name = notice.signal if notice else ""
-        known = (
-            name.isdigit() and int(name) in signal.valid_signals()
-        ) or f"SIG{name}" in signal.Signals.__members__
-        if notice is None or not known:
-            self.fail(f"expected a signal such as USR1@60 or B:TERM@30, found {value!r}", param, ctx)
-        return notice
+    notice = JobSignal.read(text)
+    name = notice.signal if notice else ""
+    is_number = name.isdigit() and int(name) in signal.valid_signals()
+    if notice is None or not (is_number or f"SIG{name}" in signal.Signals.__members__):
+        raise ValueError(f"expected a signal such as USR1@60 or B:TERM@30, found {text!r}")
+    return notice
 
 
 @click.group("local", epilog="Example: gpuplan local submit --gpus 2 --time 4h -- python train.py")
@@ -57,11 +50,14 @@ def local_group() -> None:
 @click.option("--mig", "profile", help="One MIG instance of this profile, such as 3g.40gb.")
 @click.option("-c", "--cpus", default="1", show_default=True, help="CPU cores.")
 @click.option("--mem", "--memory", "memory", default="0", help="Memory, such as 64Gi.")
-@click.option(
-    "-t", "--time", "limit", type=DurationType(), help="Longest run, such as 4h: then it is stopped."
-)
+@click.option("-t", "--time", "limit", type=DURATION, help="Longest run, such as 4h: then it is stopped.")
 @click.option("--priority", type=click.IntRange(0, 10_000), default=0, help="Larger is more important.")
-@click.option("--signal", "notice", type=NoticeType(), help="Signal before a plan stops it, such as USR1@60.")
+@click.option(
+    "--signal",
+    "notice",
+    type=Parsed("signal", _notice),
+    help="Signal before a plan stops it, such as USR1@60.",
+)
 @click.option("--retries", type=click.IntRange(min=0), help="How often it is tried again after a failure.")
 @click.option("--co-start", "group", help="Group of jobs that start together, or none of them.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File for what it prints.")

@@ -10,8 +10,8 @@ import click
 
 from gpuplan.planner.cli.options import (
     ANY_PATH,
-    DurationType,
-    FractionType,
+    DURATION,
+    FRACTION,
     PlanFile,
     current_user,
     show_spinner,
@@ -175,7 +175,7 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     type=ANY_PATH,
     help="Review a policy: this is the old one, PLAN_FILE the new one; SOURCE is planned under both.",
 )
-@click.option("--time-limit", type=DurationType(), help="policy: wall clock for each plan, such as 10s.")
+@click.option("--time-limit", type=DURATION, help="policy: wall clock for each plan, such as 10s.")
 @click.option(
     "--solver",
     type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
@@ -183,7 +183,7 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     show_default=True,
     help="policy: solver of both plans; auto: as the policies say.",
 )
-@click.option("--stop-gap", type=FractionType(), help="policy: stop at this proven gap, such as 1%.")
+@click.option("--stop-gap", type=FRACTION, help="policy: stop at this proven gap, such as 1%.")
 @click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
 @layout_options

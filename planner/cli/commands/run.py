@@ -20,9 +20,10 @@ from gpuplan.planner.cli.clusters import (
 )
 from gpuplan.planner.cli.options import (
     ANY_PATH,
+    DURATION,
     EXECUTORS,
     PLANS,
-    DurationType,
+    Parsed,
     current_user,
     is_terminal,
     merge_options,
@@ -44,19 +45,12 @@ _LOOPBACK = "127.0.0.1"
 _OF_APPLY = ("audit_file", "drift_mode")
 
 
-class Address(click.ParamType[tuple[str, int]]):
-    """`127.0.0.1:9464`, `[::1]:9464`, or a port alone, which is bound to the loopback address."""
-
-    name = "address"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return host and port."""
-        host, _, port = str(value).rpartition(":")
-        if not port.isdecimal() or int(port) > 65_535:
-            self.fail(f"expected HOST:PORT such as {_LOOPBACK}:9464, found {value!r}", param, ctx)
-        return host.strip("[]") or _LOOPBACK, int(port)
+def _address(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9464`, `[::1]:9464`, or a port alone, bound to the loopback address."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"expected HOST:PORT such as {_LOOPBACK}:9464, found {text!r}")
+    return host.strip("[]") or _LOOPBACK, int(port)
 
 
 @click.command(
@@ -66,7 +60,7 @@ class Address(click.ParamType[tuple[str, int]]):
 )
 @click.argument("source", type=ANY_PATH)
 @click.option(
-    "--every", type=DurationType(), default="60s", show_default=True, help="Time from one epoch to the next."
+    "--every", type=DURATION, default="60s", show_default=True, help="Time from one epoch to the next."
 )
 @click.option("--epochs", type=click.IntRange(min=1), help="Number of epochs; by default until a signal.")
 @planning_options
@@ -81,7 +75,7 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
 @drift_option
-@click.option("--advance", type=DurationType(), help="Advance the simulated clock by this before each epoch.")
+@click.option("--advance", type=DURATION, help="Advance the simulated clock by this before each epoch.")
 @click.option(
     "--plans",
     type=click.Path(path_type=Path),
@@ -100,7 +94,11 @@ class Address(click.ParamType[tuple[str, int]]):
     show_default=True,
     help="Database with the result of each epoch.",
 )
-@click.option("--listen", type=Address(), help="Serve metrics at this address, such as 127.0.0.1:9464.")
+@click.option(
+    "--listen",
+    type=Parsed("address", _address),
+    help="Serve metrics at this address, such as 127.0.0.1:9464.",
+)
 @click.option("--metrics-file", type=NewFile(), help="Write metrics to this .prom file.")
 @click.option(
     "--log",

@@ -10,7 +10,9 @@ import click
 
 from gpuplan.planner.cli.options import (
     ANY_PATH,
-    DurationType,
+    DURATION,
+    Parsed,
+    milliseconds,
     progress_label,
     show_spinner,
     shows_progress,
@@ -32,29 +34,18 @@ _MILLISECONDS = 1000
 _WRONGEST = 1000.0
 
 
-class _Estimates(click.ParamType[float]):
-    """`exact`, `none`, or the largest factor by which estimated durations are wrong."""
-
-    name = "exact|none|FACTOR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the factor: 1 is exact, infinity means no estimates."""
-        if isinstance(value, float):
-            return value
-        known = {"exact": 1.0, "none": float("inf")}
-        if value in known:
-            return known[value]
-        try:
-            factor = float(value)
-        except ValueError:
-            factor = 0.0
-        if not 1 <= factor <= _WRONGEST:
-            self.fail(
-                f"expected exact, none, or a factor from 1 to {_WRONGEST:g} such as 3, found {value!r}",
-                param,
-                ctx,
-            )
-        return factor
+def _estimates(text: str) -> float:
+    """The largest factor by which estimated durations are wrong: `exact` is 1, `none` infinity."""
+    known = {"exact": 1.0, "none": float("inf")}
+    try:
+        factor = known[text] if text in known else float(text)
+    except ValueError:
+        factor = 0.0
+    if text not in known and not 1 <= factor <= _WRONGEST:
+        raise ValueError(
+            f"expected exact, none, or a factor from 1 to {_WRONGEST:g} such as 3, found {text!r}"
+        )
+    return factor
 
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -67,19 +58,12 @@ def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str,
         raise click.BadParameter(str(error), ctx, param) from None
 
 
-class _Every(DurationType):
-    """A duration, or `event`, which is 0."""
-
-    name = "duration|event"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds from one epoch to the next; 0 means epochs at events."""
-        if value == "event":
-            return 0
-        milliseconds = super().convert(value, param, ctx)
-        if isinstance(value, str) and milliseconds < _MILLISECONDS:
-            self.fail(f"expected event, or a second or more, found {value!r}", param, ctx)
-        return milliseconds
+def _every(text: str) -> int:
+    """Milliseconds from one epoch to the next; 0, written as `event`, means epochs at events."""
+    found = 0 if text == "event" else milliseconds(text)
+    if text != "event" and found < _MILLISECONDS:
+        raise ValueError(f"expected event, or a second or more, found {text!r}")
+    return found
 
 
 @click.command(
@@ -91,8 +75,8 @@ class _Every(DurationType):
     type=click.Path(path_type=Path),
     help="Arriving jobs: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
 )
-@click.option("--skip", type=DurationType(), default="0s", help="Skip this much from the start of the trace.")
-@click.option("--submit-for", type=DurationType(), help="Time span in which jobs arrive.")
+@click.option("--skip", type=DURATION, default="0s", help="Skip this much from the start of the trace.")
+@click.option("--submit-for", type=DURATION, help="Time span in which jobs arrive.")
 @click.option(
     "--load",
     type=click.FloatRange(0.001, 1000),
@@ -102,7 +86,7 @@ class _Every(DurationType):
 )
 @click.option(
     "--estimates",
-    type=_Estimates(),
+    type=Parsed("exact|none|FACTOR", _estimates),
     default="exact",
     show_default=True,
     help="Estimated durations for planning: exact, none, or wrong by up to a factor.",
@@ -110,14 +94,14 @@ class _Every(DurationType):
 @click.option("--outages", type=click.Path(path_type=Path), help="Nodes that fail and return (CSV).")
 @click.option(
     "--checkpoint-every",
-    type=DurationType(),
+    type=DURATION,
     default="30m",
     show_default=True,
     help="Time between checkpoints of running jobs; 0s is never.",
 )
 @click.option(
     "--mean-to-failure",
-    type=DurationType(),
+    type=DURATION,
     default="0s",
     show_default=True,
     help="Mean time until a replica fails, and with it its job; the job's retry rule says what then. 0s is "
@@ -143,22 +127,20 @@ class _Every(DurationType):
 )
 @click.option(
     "--every",
-    type=_Every(),
+    type=Parsed("duration|event", _every),
     default="5m",
     show_default=True,
     help="Time from one epoch to the next; `event`: an epoch when jobs arrive or end, or nodes change.",
 )
-@click.option(
-    "--min-interval", type=DurationType(), help="With `--every event`: shortest time between epochs."
-)
+@click.option("--min-interval", type=DURATION, help="With `--every event`: shortest time between epochs.")
 @click.option(
     "--max-interval",
-    type=DurationType(),
+    type=DURATION,
     help="With `--every event`: longest time between epochs; default 1h.",
 )
 @click.option("--epochs", type=click.IntRange(1), help="End after this number of epochs.")
-@click.option("--for", "length", type=DurationType(), help="Simulated time; by default until all jobs end.")
-@click.option("--time-limit", type=DurationType(), help="Wall clock for each epoch, such as 2s.")
+@click.option("--for", "length", type=DURATION, help="Simulated time; by default until all jobs end.")
+@click.option("--time-limit", type=DURATION, help="Wall clock for each epoch, such as 2s.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of solvers, drawn jobs and wrong estimates."
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuplan.planner.cli.clusters import state_option
-from gpuplan.planner.cli.options import ANY_PATH, DurationType, EntityName
+from gpuplan.planner.cli.options import ANY_PATH, DURATION, EntityName
 from gpuplan.planner.cli.outputs import json_option, say_or_show
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
 
 
 @simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
-@click.argument("duration", type=DurationType())
+@click.argument("duration", type=DURATION)
 @state_option
 @json_option
 def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gpuplan.planner.cli.options import ANY_PATH, EntityName, show_spinner, stray_option
+from gpuplan.planner.cli.options import ANY_PATH, EntityName, Parsed, show_spinner, stray_option
 from gpuplan.planner.cli.outputs import PICTURE, NewFile, WritingCommand, layout_options, show
 from gpuplan.planner.cli.plan_request import (
     PlanRequest,
@@ -29,19 +29,12 @@ if TYPE_CHECKING:
 EXIT_CANNOT: Final = 20
 
 
-class Steps(click.ParamType[tuple[int, ...]]):
-    """`1,4,16`: positive whole numbers."""
-
-    name = "steps"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the numbers, each once, ascending."""
-        parts = value.split(",") if isinstance(value, str) else list(map(str, value))
-        if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-            self.fail(f"expected whole numbers from 1 on such as 1,4,16, found {value!r}", param, ctx)
-        return tuple(sorted({int(part) for part in parts}))
+def _steps(text: str) -> tuple[int, ...]:
+    """Positive whole numbers of `1,4,16`, each once, ascending."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"expected whole numbers from 1 on such as 1,4,16, found {text!r}")
+    return tuple(sorted({int(part) for part in parts}))
 
 
 @click.command(
@@ -52,7 +45,7 @@ class Steps(click.ParamType[tuple[int, ...]]):
 @click.option("--sensitivity", "values_nodes", is_flag=True, help="Compute the value of more nodes instead.")
 @click.option(
     "--steps",
-    type=Steps(),
+    type=Parsed("steps", _steps),
     default="1,4,16",
     show_default=True,
     help="sensitivity: plan again with this many more nodes of each kind.",
@@ -228,21 +221,14 @@ def capacity_command(
     return EXIT_CANNOT if found.cannot else 0
 
 
-class TwoFigures(click.ParamType[tuple[str, str]]):
-    """`hourly_cost,jobs_running`: two different figures of a plan."""
+def _two_figures(text: str) -> tuple[str, str]:
+    """Names of two different figures of a plan, as in `hourly_cost,jobs_running`."""
+    from gpuplan.planner.whatif.measures import WEIGHABLE
 
-    name = "figures"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return the names of the two figures."""
-        from gpuplan.planner.whatif.measures import WEIGHABLE
-
-        names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
-        if len(names) != 2 or names[0] == names[1] or not set(names) <= set(WEIGHABLE):
-            self.fail(f"expected two of {', '.join(WEIGHABLE)}, found {value!r}", param, ctx)
-        return names[0], names[1]
+    names = [part.strip() for part in text.split(",")]
+    if len(names) != 2 or names[0] == names[1] or not set(names) <= set(WEIGHABLE):
+        raise ValueError(f"expected two of {', '.join(WEIGHABLE)}, found {text!r}")
+    return names[0], names[1]
 
 
 @click.command(
@@ -255,7 +241,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
 @click.option(
     "--pareto",
     "weighed",
-    type=TwoFigures(),
+    type=Parsed("figures", _two_figures),
     default="hourly_cost,gpu_allocation_ratio",
     show_default=True,
     help="Two figures; combinations on their Pareto front are marked.",

@@ -52,7 +52,7 @@ from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.merge import foreign_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -77,9 +77,7 @@ class HostState:
 class LocalHost:
     """The host that this process runs on, with the queue in a folder."""
 
-    def __init__(
-        self, folder: Path, *, allow_mig: bool = False, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, folder: Path, *, allow_mig: bool = False) -> None:
         """
         Open the queue; with `allow_mig` the MIG layouts of idle GPUs may be changed.
 
@@ -88,9 +86,8 @@ class LocalHost:
         PlannerError
             The folder cannot be used.
         """
-        self.queue = JobQueue(folder, now=now)
+        self.queue = JobQueue(folder)
         self._allow_mig = allow_mig
-        self._now = now
 
     @property
     def identity(self) -> str:
@@ -140,7 +137,7 @@ class LocalHost:
         for name, promise in promises.items():
             if name in own and own[name].running is None:
                 own[name] = own[name].model_copy(update={"promise": promise})
-        held = [each for job in own.values() if job.running for each in job.running.replicas]
+        held = [each for job in own.values() for each in job.running_replicas]
         foreign = foreign_beside(held, host)
         finished = tuple(filter(None, map(finished_now, ended)))
         names = {job.queue for job in own.values()} | {each.queue for each in finished}
@@ -289,7 +286,7 @@ class LocalHost:
                 return self._of_ended(key)
             mark = record.mark(key)
             grace = math.inf if record.notice is None else record.notice.seconds
-            step = next_step(mark, self.queue.run(record), now=self._now(), grace=grace)
+            step = next_step(mark, self.queue.run(record), now=time.time(), grace=grace)
             if mark is None or step.deed is Deed.NOTHING:
                 return step.progress
             match step.deed:
@@ -326,7 +323,7 @@ class LocalHost:
             signal_number(record.notice.signal),
             first_only=record.notice.first_only,
         )
-        self._mark(record, mark, MarkStage.NOTIFIED, until=self._now() + record.notice.seconds)
+        self._mark(record, mark, MarkStage.NOTIFIED, until=time.time() + record.notice.seconds)
 
     def _stop(self, record: Record, mark: HostMark) -> None:
         if mark.step not in (MarkStage.STOPPING, MarkStage.ABORTING):
@@ -365,7 +362,7 @@ class LocalHost:
                 replica=mark.replica,
                 begun_by=(myself.pid, myself.ticks, myself.boot),
                 kill_at=mark.kill_at,
-                asked_at=instant(self._now()),
+                asked_at=instant(time.time()),
             )
             step = MarkStage.PLACING if kind_of(mark.key) == ActionKind.MIGRATE else MarkStage.ASKED
             begun = record.model_copy(update={"attempt": attempt, "attempts": attempt.number})

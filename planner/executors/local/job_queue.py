@@ -32,7 +32,7 @@ from gpuplan.planner.io.processes import ProcessId
 from gpuplan.planner.text_format import format_count, hostlist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuplan.models.job import Job
@@ -45,7 +45,7 @@ _LATEST: Final = 1000
 class JobQueue:
     """The jobs of a host. What changes them holds the queue's lock for a moment."""
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path) -> None:
         """
         Open the queue, or make an empty one.
 
@@ -55,7 +55,6 @@ class JobQueue:
             The folder belongs to another user, or others may change it.
         """
         self.folder = folder.absolute()
-        self._now = now
         try:
             if not folder.exists():
                 make_directory(folder.parent)
@@ -197,7 +196,7 @@ class JobQueue:
         self._withdraw_orphan(record)
         if record.cancelled and record.attempt is not None:
             stop(self.place(record), record.attempt.number)
-        new = settled(record, self.run(record), self._now())
+        new = settled(record, self.run(record), time.time())
         if new is not record:
             self.save(new)
         if new.ended is not None:

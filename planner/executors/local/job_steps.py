@@ -79,12 +79,7 @@ def refusal(record: Record, mark: HostMark, host: Snapshot, known: Mapping[str, 
     """
     if mark.replica is None:
         return "it has no places"
-    others = [
-        each
-        for job in host.jobs
-        if job.running and job.name != record.job.name
-        for each in job.running.replicas
-    ]
+    others = [each for job in host.jobs if job.name != record.job.name for each in job.running_replicas]
     plan = plan_of(mark.key)
     others += [
         reserved

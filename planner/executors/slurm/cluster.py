@@ -43,7 +43,7 @@ from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from gpuplan.models.placement import Placement, Promise
     from gpuplan.models.plan.actions import Change, JobChangeAction
@@ -61,16 +61,15 @@ _BEGIN_IN: Final = 2
 class SlurmCluster:
     """The cluster that Slurm's commands on this machine speak to."""
 
-    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self) -> None:
         """
-        Ask Slurm for the identity of the cluster; `now` is in seconds since 1970.
+        Ask Slurm for the identity of the cluster.
 
         Raises
         ------
         PlannerError
             Slurm's commands are not there, or the controller does not answer.
         """
-        self._now = now
         self._identity = cluster_identity()
         self._notices: Mapping[str, JobSignal | None] = {}
         """The jobs that are handed to gpuplan."""
@@ -178,7 +177,7 @@ class SlurmCluster:
                 row = jobs_table(subject_of(key)).get(subject_of(key))
                 mark = _mark(row, key)
                 # An action of this plan may have changed the job since.
-                step = next_step(mark, row, now=self._now(), tried=frozenset())
+                step = next_step(mark, row, now=time.time(), tried=frozenset())
                 if row is not None and mark is not None and step.deed is Deed.LAND:
                     self._land(row, mark)
         except PlannerError as error:
@@ -187,7 +186,7 @@ class SlurmCluster:
     def _observe_job(self, key: str, row: JobRow | None) -> ActionProgress:
         if self._only_looking or (self._locked and not self._looked):
             # An apply asks first how far the plan went.
-            step = next_step(_mark(row, key), row, now=self._now(), tried=self._tried[key])
+            step = next_step(_mark(row, key), row, now=time.time(), tried=self._tried[key])
             if step.deed is Deed.LAND and not self._only_looking:
                 self._unlanded.add(key)
             return step.progress
@@ -305,7 +304,7 @@ class SlurmCluster:
         mark = _mark(row, key)
         notice = self._notices.get(subject_of(key))
         grace = math.inf if notice is None else notice.seconds
-        step = next_step(mark, row, now=self._now(), tried=self._tried[key], grace=grace)
+        step = next_step(mark, row, now=time.time(), tried=self._tried[key], grace=grace)
         if row is None or mark is None or step.deed is Deed.NOTHING:
             return step.progress
         match step.deed:
@@ -331,7 +330,7 @@ class SlurmCluster:
             self._stop(row, mark)
             return
         call("scancel", f"--signal={notice.signal}", *(("--batch",) if notice.first_only else ()), row.id)
-        self._write(row, replace(mark, step=MarkStage.NOTIFIED, until=int(self._now()) + notice.seconds))
+        self._write(row, replace(mark, step=MarkStage.NOTIFIED, until=int(time.time()) + notice.seconds))
 
     def _stop(self, row: JobRow, mark: Mark) -> None:
         """Requeue the job and hold it, behind a fence for the jobs that its nodes are for."""
@@ -367,7 +366,7 @@ class SlurmCluster:
         elif not own and row.reservation:
             fields["ReservationName"] = ""
         if mark.step is MarkStage.PLACING or "requeued" in row.reason.lower():
-            marks = replace(marks, begin=int(self._now()) + _BEGIN_IN)
+            marks = replace(marks, begin=int(time.time()) + _BEGIN_IN)
             fields["StartTime"] = f"uts{marks.begin}"
         update("JobId", row.id, **fields, AdminComment=str(marks))
 
@@ -377,7 +376,7 @@ class SlurmCluster:
         fields = {"ReservationName": ""} if row.reservation == self._fences.of(mark.key).name else {}
         if row.pending:
             # It may start anywhere again, and at any time.
-            marks = replace(marks, required=None, begin=int(self._now()))
+            marks = replace(marks, required=None, begin=int(time.time()))
             fields |= {"StartTime": f"uts{marks.begin}", "ReqNodeList": row.marks.required or ""}
         if row.pending or row.running:
             update("JobId", row.id, **fields, AdminComment=str(marks))

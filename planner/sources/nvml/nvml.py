@@ -79,7 +79,7 @@ def this_host() -> Host:
     return Host(name_of(socket.gethostname()), os.cpu_count() or 1, memory, owner_of)
 
 
-def read_host(host: Host, *, watch_seconds: float = 0.0, rules: HealthRules | None = None) -> HostReading:
+def read_host(host: Host, *, watch_seconds: float = 0.0) -> HostReading:
     """
     A snapshot of this host; with `watch_seconds` after a look at its GPUs once a second for that time.
 
@@ -106,13 +106,12 @@ def read_host(host: Host, *, watch_seconds: float = 0.0, rules: HealthRules | No
             _watch(gpus, told, watch_seconds, note)
     taken_at = host.clock().replace(microsecond=0)
     unhealthy = {
-        gpu.index: "; ".join(faults(gpu.vitals, rules or HealthRules(), watched=watch_seconds > 0))
-        for gpu in gpus
+        gpu.index: "; ".join(faults(gpu.vitals, HealthRules(), watched=watch_seconds > 0)) for gpu in gpus
     }
     unhealthy |= _of_other_models(gpus)
     found = {f"GPU {index}: {why}, so no job starts there" for index, why in unhealthy.items() if why}
     for gpu in gpus:
-        for warning in warnings(gpu.vitals, rules or HealthRules(), watched_seconds=watch_seconds):
+        for warning in warnings(gpu.vitals, HealthRules(), watched_seconds=watch_seconds):
             found.add(f"GPU {gpu.index}: {warning}")
     if any(gpu.unclear for gpu in gpus):
         note(host.name, "what is free on its GPUs is not known, so no job starts there")

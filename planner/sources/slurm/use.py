@@ -52,11 +52,7 @@ def with_some_gpus(jobs: Collection[Job], nodes: Iterable[Node]) -> list[Job]:
     seconds, and its nodes stay open for those that come next.
     """
     held = {
-        (replica.node, gpu.index)
-        for job in jobs
-        if job.running
-        for replica in job.running.replicas
-        for gpu in replica.gpus
+        (replica.node, gpu.index) for job in jobs for replica in job.running_replicas for gpu in replica.gpus
     }
     counts = {node.name: node.gpu_count for node in nodes}
     return [_with_free_gpus(job, counts, held) for job in jobs]
@@ -80,15 +76,15 @@ def in_use(
     nodes: Iterable[Node], jobs: Collection[Job], records: Iterable[Record], note: Callable[[str, str], None]
 ) -> list[Node]:
     """The nodes: those that have jobs stay, and none start on those that a job may have alone."""
-    busy = {replica.node for job in jobs if job.running for replica in job.running.replicas}
+    busy = {replica.node for job in jobs for replica in job.running_replicas}
     alone = {
         name_of(host) for record in records if has_nodes_alone(record) for host in hosts(record.get("nodes"))
     }
     untold = {
         replica.node
         for job in jobs
-        if job.running and job.request.gpus
-        for replica in job.running.replicas
+        if job.request.gpus
+        for replica in job.running_replicas
         if not replica.gpus
     }
     found = []

@@ -214,7 +214,7 @@ def _make_room(world: SnapshotSections, pool: NodePool) -> None:
 
 
 def _stands_on(job: Job, nodes: Collection[str]) -> bool:
-    return job.running is not None and any(replica.node in nodes for replica in job.running.replicas)
+    return any(replica.node in nodes for replica in job.running_replicas)
 
 
 def _may_stay(world: SnapshotSections, job: Job, touched: Collection[str]) -> bool:

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from gpuplan.planner.cli.options import FractionType
+from gpuplan.planner.cli.options import FRACTION
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from gpuplan.planner.cli.options import FractionType
      ("100%", 1.0), ("0.1%", 0.001), (0.25, 0.25)],
 )  # fmt: skip
 def test_a_share_is_a_percentage_or_a_fraction(text, share):
-    assert FractionType().convert(text, None, None) == share
+    assert FRACTION.convert(text, None, None) == share
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_share_is_a_percentage_or_a_fraction(text, share):
 )
 def test_what_is_no_share_is_refused_with_what_to_write(text, words):
     with pytest.raises(click.BadParameter, match=r".*") as refused:
-        FractionType().convert(text, None, None)
+        FRACTION.convert(text, None, None)
 
     assert words in refused.value.message
 
