@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.io.search_log import SearchFinished, SearchRecord
     from gpuplan.planner.simulate.outcome import Distribution, ScoreValue
-    from gpuplan.planner.whatif.sweep import Sweep, SweepPoint
+    from gpuplan.planner.whatif.grid import Sweep, SweepPoint
 
 # Bars of amounts before and after a change: unchanged part, added part, removed part, and limits.
 

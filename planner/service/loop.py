@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.planner.service.event_log import log_event
-from gpuplan.planner.service.gauges import epoch_gauges
 from gpuplan.planner.service.history import TROUBLE, EpochOutcome, EpochRecord, History
+from gpuplan.planner.service.prometheus import epoch_gauges
 from gpuplan.planner.service.run_epoch import Applier, RunContext, RunningEpoch
 
 if TYPE_CHECKING:

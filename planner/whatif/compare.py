@@ -19,8 +19,7 @@ from gpuplan.planner.whatif.job_outcomes import (
     lost_by_changes,
 )
 from gpuplan.planner.whatif.measures import IN_POINTS, MEASURES, PlanFigures, plan_figures
-from gpuplan.planner.whatif.patch.patch import PatchedSnapshot
-from gpuplan.planner.whatif.patch.scenario import Scenario, check_passes
+from gpuplan.planner.whatif.patch.scenario import PatchedSnapshot, Scenario, check_passes
 from gpuplan.planner.whatif.runner import Measured, Variant, WhatIf, Workers, asked_of, planned, run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from gpuplan.planner.epoch import limits_of
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.planner.text_format import node_size
 from gpuplan.planner.whatif.grid import Grid, Knob
-from gpuplan.planner.whatif.patch.patch import PatchedSnapshot, apply_patch
+from gpuplan.planner.whatif.patch.scenario import PatchedSnapshot, apply_patch
 from gpuplan.planner.whatif.runner import Variant, WhatIf, Workers, asked_of, planned_figures, run
 from gpuplan.solvers.interface import Budget, Solver, validated_answer
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.whatif.patch.patch import Change
-from gpuplan.planner.whatif.patch.scenario import Expectation, Scenario, apply_scenario
+from gpuplan.planner.whatif.patch.scenario import Change, Expectation, Scenario, apply_scenario
 from tests.support.output.markdown_blocks import fenced
 from tests.support.output.run_command import run_command
 

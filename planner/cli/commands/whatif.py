@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.planner.whatif.compare import Comparison
+    from gpuplan.planner.whatif.grid import Sweep
     from gpuplan.planner.whatif.runner import Workers
     from gpuplan.planner.whatif.sensitivity import Sensitivity
-    from gpuplan.planner.whatif.sweep import Sweep
 
 EXIT_CANNOT: Final = 20
 
@@ -275,8 +275,7 @@ def sweep_command(
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
     from gpuplan.planner.render.whatif.answers import sweep_text
-    from gpuplan.planner.whatif.grid import Grid
-    from gpuplan.planner.whatif.sweep import sweep
+    from gpuplan.planner.whatif.grid import Grid, sweep
 
     grid = Grid.read(knobs)
     question = read_undamaged_request(source, **planning)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from gpuplan.planner.whatif.capacity import CapacityPlan, Unplaced
     from gpuplan.planner.whatif.fit import Fit
+    from gpuplan.planner.whatif.grid import Sweep
     from gpuplan.planner.whatif.policy_review import PolicyReview, ReplicaCountChange
     from gpuplan.planner.whatif.sensitivity import NodeKind, Sensitivity, Step
-    from gpuplan.planner.whatif.sweep import Sweep
 
 
 _MOST_REASONS: Final = 10

@@ -12,8 +12,7 @@ from gpuplan.models.dependency import FinishedJob, JobOutcome
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import Preempt, changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
-from gpuplan.planner.service.gauges import epoch_gauges
-from gpuplan.planner.service.prometheus import _GAUGES, MetricsRegistry, serve_metrics
+from gpuplan.planner.service.prometheus import _GAUGES, MetricsRegistry, epoch_gauges, serve_metrics
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.doubles.periodic_service import Bench

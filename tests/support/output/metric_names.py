@@ -9,9 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.plan.plan import FallbackSummary
 from gpuplan.planner.apply.outcome import ApplyOutcome
-from gpuplan.planner.service.gauges import epoch_gauges
 from gpuplan.planner.service.history import EpochOutcome, EpochRecord
-from gpuplan.planner.service.prometheus import MetricsRegistry
+from gpuplan.planner.service.prometheus import MetricsRegistry, epoch_gauges
 from tests.support.builders.build import NOW
 from tests.support.samples.sample_plans import busy_plan
 

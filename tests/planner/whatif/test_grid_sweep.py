@@ -10,9 +10,8 @@ from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.render.charts import sweep_chart
 from gpuplan.planner.render.style import Style
 from gpuplan.planner.render.whatif.answers import sweep_text
-from gpuplan.planner.whatif.grid import Grid
+from gpuplan.planner.whatif.grid import Grid, pareto_front, sweep
 from gpuplan.planner.whatif.measures import PlanFigures
-from gpuplan.planner.whatif.sweep import pareto_front, sweep
 from tests.support.builders.build import job, node, pool, queue, snapshot
 from tests.support.doubles.task_engines import Failing, Here
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.planner.whatif.patch.patch import Change
+from gpuplan.planner.whatif.patch.scenario import Change
 from tests.support.builders.build import job, node, pool, snapshot
 from tests.support.harness.patch_helpers import POLICY, after, patched, said
 from tests.support.output.golden import golden_section

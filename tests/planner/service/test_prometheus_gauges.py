@@ -8,7 +8,7 @@ import pytest
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.service.gauges import NOT_APPLIED, epoch_gauges
+from gpuplan.planner.service.prometheus import NOT_APPLIED, epoch_gauges
 from tests.support.builders.build import job, node, placement, queue, replica, snapshot
 from tests.support.builders.solution_builders import drafted
 from tests.support.samples.sample_plans import busy_plan
