@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import Field
 
-from gpuplan.models.errors import Suggestions
+from gpuplan.models.errors import Suggestions, truncated_names
 from gpuplan.models.mig import MigGeometry, mig_geometry
 from gpuplan.models.plan.reason import PlanBase
 from gpuplan.models.units import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -114,6 +114,19 @@ class SnapshotView:
         models = sorted({node.gpus.model for node in nodes if node.gpus})
         return {model: geometry for model in models if (geometry := mig_geometry(model))}
 
+    def unknown(
+        self,
+        location: Location,
+        statement: str,
+        name: str,
+        known: Collection[str],
+        damage: Damage | None = None,
+    ) -> Inconsistency:
+        """A statement that refers to a name that is not known, with those that are and the nearest one."""
+        names = truncated_names(known) or "none"
+        message = f"{statement}.\n  Known: {names}.{self.near.hint(name, known)}"
+        return Inconsistency(location, message, damage=damage)
+
     def running(self) -> Iterator[tuple[Location, Job, Running]]:
         """Running jobs, each with the location of its `running` entry."""
         for index, job in enumerate(self.snapshot.jobs):
@@ -126,6 +139,16 @@ def gpu_indices(count: int) -> str:
     if count < 2:
         return "gpu 0, its only one" if count else "no GPU, as the node has none"
     return f"one of its {count} GPUs, 0 to {count - 1}"
+
+
+def cycle_text(names: Sequence[str]) -> str:
+    """A cycle as `a -> b -> a`; of a long one the middle is left out."""
+    shown = names if len(names) <= _LONGEST_CYCLE else [*names[: _LONGEST_CYCLE - 2], "…", names[-1]]
+    return " -> ".join(shown)
+
+
+_LONGEST_CYCLE: Final = 12
+"""Names of a cycle that are told: a few lines of a terminal."""
 
 
 # Damage found by a plan, and its outcome.

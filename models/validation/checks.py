@@ -11,11 +11,10 @@ from collections import defaultdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.errors import truncated_names
 from gpuplan.models.timing.progress import working_since
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation import entities, running_jobs
-from gpuplan.models.validation.base import POOLS, Inconsistency, Location, SnapshotView
+from gpuplan.models.validation.base import POOLS, Inconsistency, Location, SnapshotView, cycle_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     Party: TypeAlias = tuple[str, ...]
     """Names of jobs that start together: one job, or all pending jobs with the same `co_start`; sorted."""
 
-_LONGEST_CYCLE = 12
-
 
 def dependencies_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """Each dependency is a job of the snapshot or a finished job."""
@@ -42,12 +39,10 @@ def dependencies_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     for index, job in enumerate(view.snapshot.jobs):
         for number, dependency in enumerate(job.depends_on):
             if dependency.job not in known:
-                yield Inconsistency(
-                    ("jobs", index, "depends_on", number, "job"),
-                    f"job '{job.name}' depends on job '{dependency.job}', which is neither among jobs nor "
-                    f"among finished.\n  Known: {truncated_names(known - {job.name}) or 'none'}."
-                    f"{view.near.hint(dependency.job, known - {job.name})}",
-                )
+                here = ("jobs", index, "depends_on", number, "job")
+                depends = f"job '{job.name}' depends on job '{dependency.job}'"
+                statement = f"{depends}, which is neither among jobs nor among finished"
+                yield view.unknown(here, statement, dependency.job, known - {job.name})
 
 
 def dependency_count_is_possible(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -142,8 +137,7 @@ def _path(steps: Sequence[tuple[str, str]]) -> str:
     for number, (_, target) in enumerate(steps):
         leaves = steps[(number + 1) % len(steps)][0]
         names.append(target if leaves == target else f"{target} (starts with {leaves})")
-    shown = names if len(names) <= _LONGEST_CYCLE else [*names[: _LONGEST_CYCLE - 2], "…", names[-1]]
-    return " -> ".join(shown)
+    return cycle_text(names)
 
 
 # Consistency of times: no event is later than the snapshot, and no end is before its start.
@@ -169,30 +163,34 @@ def times_are_in_order(view: SnapshotView) -> Iterator[Inconsistency]:
             past.append((("progress", "last_checkpoint_at"), job.progress.last_checkpoint_at))
         for field, time in past:
             if time > taken_at:
-                yield Inconsistency(
-                    ("jobs", index, *field),
-                    f"job '{job.name}' has {field[-1]} {print_timestamp(time)}; expected nothing after the "
-                    f"snapshot's own taken_at, {print_timestamp(taken_at)}.",
-                )
-        if job.running and job.running.kill_at and job.running.kill_at <= job.running.started_at:
-            yield Inconsistency(
-                ("jobs", index, "running", "kill_at"),
-                f"job '{job.name}' has kill_at {print_timestamp(job.running.kill_at)}; expected one after "
-                f"its started_at, {print_timestamp(job.running.started_at)}.",
-            )
-        if job.running and working_since(job.running) < job.running.started_at:
-            yield Inconsistency(
-                ("jobs", index, "running", "resumed_at"),
-                f"job '{job.name}' has resumed_at {print_timestamp(working_since(job.running))}; "
-                f"expected none "
-                f"before its started_at, {print_timestamp(job.running.started_at)}.",
-            )
-        if job.deadline and job.deadline < job.submitted_at:
-            yield Inconsistency(
-                ("jobs", index, "deadline"),
-                f"job '{job.name}' has deadline {print_timestamp(job.deadline)}; expected one after its "
-                f"submitted_at, {print_timestamp(job.submitted_at)}.",
-            )
+                yield _misplaced(("jobs", index, *field), f"job '{job.name}'", time, _NOTHING_AFTER, taken_at)
+        yield from _ends_before_begins(index, job)
+
+
+def _ends_before_begins(index: int, job: Job) -> Iterator[Inconsistency]:
+    """Times of a job that are before the time from which on they may be."""
+    here, subject, running = ("jobs", index), f"job '{job.name}'", job.running
+    if running and running.kill_at and running.kill_at <= running.started_at:
+        place, expected = (*here, "running", "kill_at"), "one after its started_at"
+        yield _misplaced(place, subject, running.kill_at, expected, running.started_at)
+    if running and (since := working_since(running)) < running.started_at:
+        place = (*here, "running", "resumed_at")
+        yield _misplaced(place, subject, since, _NONE_BEFORE_START, running.started_at)
+    if job.deadline and job.deadline < job.submitted_at:
+        expected = "one after its submitted_at"
+        yield _misplaced((*here, "deadline"), subject, job.deadline, expected, job.submitted_at)
+
+
+_NOTHING_AFTER: Final = "nothing after the snapshot's own taken_at"
+_NONE_BEFORE_START: Final = "none before its started_at"
+
+
+def _misplaced(
+    location: Location, subject: str, time: datetime, expected: str, bound: datetime
+) -> Inconsistency:
+    """A time that is on the wrong side of another one."""
+    found = f"{subject} has {location[-1]} {print_timestamp(time)}"
+    return Inconsistency(location, f"{found}; expected {expected}, {print_timestamp(bound)}.")
 
 
 def pool_scaling_is_past(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -201,11 +199,8 @@ def pool_scaling_is_past(view: SnapshotView) -> Iterator[Inconsistency]:
     for index, pool in enumerate(view.snapshot.cluster.pools):
         for field in ("node_added_at", "node_removed_at"):
             if (time := getattr(pool, field)) is not None and time > taken_at:
-                yield Inconsistency(
-                    (*POOLS, index, field),
-                    f"pool '{pool.name}' has {field} {print_timestamp(time)}; expected nothing after the "
-                    f"snapshot's own taken_at, {print_timestamp(taken_at)}.",
-                )
+                place = (*POOLS, index, field)
+                yield _misplaced(place, f"pool '{pool.name}'", time, _NOTHING_AFTER, taken_at)
 
 
 def _is_being_provisioned(view: SnapshotView, running: Running) -> bool:
@@ -219,20 +214,11 @@ def finished_jobs_ended(view: SnapshotView) -> Iterator[Inconsistency]:
     """A finished job ended after its start and before the snapshot was taken."""
     taken_at = view.snapshot.taken_at
     for index, job in enumerate(view.snapshot.finished):
-        here = ("finished", index, "ended_at")
-        ended_at = print_timestamp(job.ended_at)
+        here, subject = ("finished", index, "ended_at"), f"finished job '{job.name}'"
         if job.ended_at < job.started_at:
-            yield Inconsistency(
-                here,
-                f"finished job '{job.name}' has ended_at {ended_at}; expected none before its started_at, "
-                f"{print_timestamp(job.started_at)}.",
-            )
+            yield _misplaced(here, subject, job.ended_at, _NONE_BEFORE_START, job.started_at)
         if job.ended_at > taken_at:
-            yield Inconsistency(
-                here,
-                f"finished job '{job.name}' has ended_at {ended_at}; expected nothing after the snapshot's "
-                f"own taken_at, {print_timestamp(taken_at)}.",
-            )
+            yield _misplaced(here, subject, job.ended_at, _NOTHING_AFTER, taken_at)
 
 
 def hard_deadlines_are_given(view: SnapshotView) -> Iterator[Inconsistency]:

@@ -22,6 +22,7 @@ from gpuplan.models.validation.base import (
     Inconsistency,
     Location,
     SnapshotView,
+    cycle_text,
     gpu_indices,
 )
 
@@ -119,11 +120,8 @@ def parents_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The parent of each queue exists in the snapshot."""
     for index, queue in enumerate(view.snapshot.queues):
         if queue.parent is not None and queue.parent not in view.queues:
-            yield Inconsistency(
-                ("queues", index, "parent"),
-                f"queue '{queue.name}' has parent '{queue.parent}', which is no queue of the snapshot.\n"
-                f"  Known: {truncated_names(view.queues)}.{view.near.hint(queue.parent, view.queues)}",
-            )
+            statement = f"queue '{queue.name}' has parent '{queue.parent}', which is no queue of the snapshot"
+            yield view.unknown(("queues", index, "parent"), statement, queue.parent, view.queues)
 
 
 def queues_form_a_tree(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -143,7 +141,7 @@ def queues_form_a_tree(view: SnapshotView) -> Iterator[Inconsistency]:
             ordered = [*cycle[lowest:], *cycle[:lowest], cycle[lowest]]
             yield Inconsistency(
                 ("queues", position[ordered[0]], "parent"),
-                f"queue '{ordered[0]}' is above itself: {_path(ordered)}; expected a tree.\n"
+                f"queue '{ordered[0]}' is above itself: {cycle_text(ordered)}; expected a tree.\n"
                 "  Take the parent away from one of these queues.",
             )
 
@@ -182,21 +180,12 @@ def _is_a_tree(view: SnapshotView) -> bool:
     return len(rooted) == len(view.snapshot.queues)
 
 
-def _path(names: list[str]) -> str:
-    most = 12
-    shown = names if len(names) <= most else [*names[: most - 2], "…", names[-1]]
-    return " -> ".join(shown)
-
-
 def queues_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     """The queue of each job exists in the snapshot."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.queue not in view.queues:
-            yield Inconsistency(
-                ("jobs", index, "queue"),
-                f"job '{job.name}' is in queue '{job.queue}', which is no queue of the snapshot.\n"
-                f"  Known: {truncated_names(view.queues) or 'none'}.{view.near.hint(job.queue, view.queues)}",
-            )
+            statement = f"job '{job.name}' is in queue '{job.queue}', which is no queue of the snapshot"
+            yield view.unknown(("jobs", index, "queue"), statement, job.queue, view.queues)
 
 
 def profiles_are_offered(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -241,11 +230,8 @@ def pools_exist(view: SnapshotView) -> Iterator[Inconsistency]:
         return
     for index, node in enumerate(view.snapshot.cluster.nodes):
         if node.pool is not None and node.pool not in known:
-            yield Inconsistency(
-                (*NODES, index, "pool"),
-                f"node '{node.name}' is of pool '{node.pool}', which is no pool of the cluster.\n"
-                f"  Known: {truncated_names(known)}.{view.near.hint(node.pool, known)}",
-            )
+            statement = f"node '{node.name}' is of pool '{node.pool}', which is no pool of the cluster"
+            yield view.unknown((*NODES, index, "pool"), statement, node.pool, known)
 
 
 def templates_take_jobs(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -280,11 +266,8 @@ def datasets_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     for index, job in enumerate(view.snapshot.jobs):
         for number, name in enumerate(job.datasets):
             if name not in known:
-                yield Inconsistency(
-                    ("jobs", index, "datasets", number),
-                    f"job '{job.name}' reads dataset '{name}', which the cluster does not have.\n"
-                    f"  Known: {truncated_names(known) or 'none'}.{view.near.hint(name, known)}",
-                )
+                statement = f"job '{job.name}' reads dataset '{name}', which the cluster does not have"
+                yield view.unknown(("jobs", index, "datasets", number), statement, name, known)
 
 
 def racks_exist(view: SnapshotView) -> Iterator[Inconsistency]:
@@ -297,13 +280,9 @@ def racks_exist(view: SnapshotView) -> Iterator[Inconsistency]:
         here, path = (*RACK_POWER, index, "rack"), rack_path(cap)
         key = rack_of(cap)
         if key not in racks:
-            known = set(racks.values())
-            yield Inconsistency(
-                here,
-                f"there is a power cap for rack '{path}', in which no node stands.\n"
-                f"  Known: {truncated_names(known) or 'none'}.{view.near.hint(path, known)}",
-                damage=Damage(DamageKind.RACK_EMPTY, "no node stands in it"),
-            )
+            statement = f"there is a power cap for rack '{path}', in which no node stands"
+            damage = Damage(DamageKind.RACK_EMPTY, "no node stands in it")
+            yield view.unknown(here, statement, path, set(racks.values()), damage)
         elif first.setdefault(key, index) != index:
             yield Inconsistency(
                 here,
@@ -372,9 +351,6 @@ def owners_exist(view: SnapshotView) -> Iterator[Inconsistency]:
     for index, reservation in enumerate(view.snapshot.cluster.reservations):
         for number, name in enumerate(reservation.queues):
             if name not in view.queues:
-                yield Inconsistency(
-                    (*RESERVATIONS, index, "queues", number),
-                    f"reservation '{reservation.name}' is owned by queue '{name}', which is no queue of the "
-                    f"snapshot.\n  Known: {truncated_names(view.queues) or 'none'}."
-                    f"{view.near.hint(name, view.queues)}",
-                )
+                owned = f"reservation '{reservation.name}' is owned by queue '{name}'"
+                here = (*RESERVATIONS, index, "queues", number)
+                yield view.unknown(here, f"{owned}, which is no queue of the snapshot", name, view.queues)
