@@ -82,8 +82,10 @@ SINCE: Final = (
 )
 """Packages of features that the product did not have when the goals of decision 0015 were set."""
 PERSONIFYING: Final = re.compile(
-    r"\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b", re.IGNORECASE
+    r"(?<![.`\"])\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b(?![=:])",
+    re.IGNORECASE,
 )
+"""Words for persons, but for the field `who` of the audit log."""
 _CONSTRAINT: Final = re.compile(r"power_?cap|rack_?power|powercap|\bwatts|\bpowers?\b", re.IGNORECASE)
 _NODE_ACTION: Final = re.compile(r"\bScaleDown\b|SCALE_DOWN")
 _EXAMPLE: Final = "### An example: quotas of CPU cores and memory"
