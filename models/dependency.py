@@ -60,6 +60,9 @@ def latest(*instants: datetime | None) -> datetime | None:
     return max((each for each in instants if each is not None), default=None)
 
 
+# Dependencies: jobs that are waited for, by what becomes of them.
+
+
 class DependencyKind(StrEnum):
     """Condition on the other job (Slurm's terms in brackets)."""
 

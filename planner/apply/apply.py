@@ -215,6 +215,9 @@ def require_valid_order(plan: Plan) -> None:
 
 
 # Records that interrupted applies owe: a plan that is given up leaves no action without its outcome.
+#
+# An apply that is resumed completes its own records. One that is not, since its plan is stale or another plan
+# was made, is completed by the next apply: the log has the keys of its actions, and the cluster their marks.
 
 
 _MAY_LAND: Final = (ActionPhase.UNKNOWN, ActionPhase.ASKED, ActionPhase.UNDER_WAY)

@@ -192,6 +192,9 @@ def missing_in_words(state: ApprovalState) -> str:
     return f"{format_count(state.missing, 'signature')} {_IS[state.missing > 1]} missing{left}."
 
 
+# The policy in force.
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
     """A policy and its file."""

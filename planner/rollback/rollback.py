@@ -141,6 +141,11 @@ def _with_reason(action: Action, plan: Plan) -> Action:
     return action.model_copy(update={"reason": reason})
 
 
+# Places of jobs that go back, where the cluster chooses the GPUs of a node: free ones for those in use.
+#
+# There an index is only a name for one of several equal GPUs, and others may have it now.
+
+
 def with_free_gpus(wishes: Reversals, live: Snapshot, *, pinned: bool) -> None:
     """
     Exchange whole GPUs in the places of jobs that go back, where a job that stays has them now.

@@ -269,6 +269,9 @@ def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
     }
 
 
+# What a plan leaves alone while actions of an earlier plan are still under way.
+
+
 def left_alone(live: Snapshot, under_way: Collection[Change]) -> Snapshot:
     """
     The snapshot to plan while these actions are under way: nothing that they touch changes.

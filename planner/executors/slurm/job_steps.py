@@ -135,6 +135,9 @@ def _failed(reason: str) -> NextStep:
     return NextStep(Deed.FAIL, failed(reason))
 
 
+# Promises of a plan.
+
+
 def set_promises(rows: Mapping[str, JobRow], promises: Mapping[str, Promise], key: str) -> None:
     """
     Set these promises on jobs that wait, and clear those of the others, all under a key.

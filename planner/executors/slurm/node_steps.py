@@ -98,6 +98,9 @@ def _of_power_up(states: set[str], reason: str) -> ActionProgress:
     return LANDED
 
 
+# Notices.
+
+
 def announce(notice: Notice) -> None:
     """
     Record a notice durably, in place of an earlier one of its name; may be done twice.

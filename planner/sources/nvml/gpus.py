@@ -1,4 +1,10 @@
-"""One GPU as NVML tells it: identity, memory, MIG layout, links, and its vitals."""
+"""
+One GPU as NVML tells it: identity, memory, MIG layout, links, and its vitals with the rules that judge them.
+
+Rules of health say which GPUs take no more jobs, and which are to be looked at. They need no history, and
+hold under every policy. Source: "GPU Memory Error Management" (row remapping), part of the deployment and
+management documentation of NVIDIA's data centre GPUs.
+"""
 
 from __future__ import annotations
 

@@ -280,6 +280,11 @@ def _address(handle: Any) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
+# Processes on GPUs as jobs that gpuplan did not start: they hold their places and are never disturbed.
+#
+# Of a process only its id, its user and its start are read.
+
+
 Owner: TypeAlias = tuple[str, datetime]
 """User and start of a process."""
 

@@ -183,6 +183,9 @@ def _queue(name: str, parent: str | None, limits: Mapping[str, int]) -> Queue:
     )
 
 
+# Limits that are no quotas: of the pending jobs, those beyond a limit are held.
+
+
 Counts: TypeAlias = "list[tuple[Limit, int]]"
 """The limits that a job counts for, with how much."""
 
