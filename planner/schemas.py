@@ -32,6 +32,7 @@ KINDS: Final = tuple(sorted(_NOUNS))
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NOTES: Final = ("title", "description", "default")
+_KINDS: Final = {"type": "type of action", "kind": "type of precondition", "change": "kind of change"}
 
 
 class _DocumentSchema(GenerateJsonSchema):
@@ -58,6 +59,7 @@ def schema(kind: str) -> dict[str, Any]:
     made = _NOUNS[kind].model_json_schema(schema_generator=_DocumentSchema)
     definitions = made["$defs"]
     _bound_from_below(definitions)
+    _describe_kinds(definitions)
     if "Job" in definitions:
         _accept_short_forms_of_jobs(definitions)
     if kind == "snapshot":
@@ -87,6 +89,15 @@ def _bound_from_below(definitions: dict[str, Any]) -> None:
         for field in definitions["Overcommit"]["properties"].values():
             number, text = field["anyOf"]
             field["anyOf"] = [number | {"minimum": 1}, text]
+
+
+def _describe_kinds(definitions: dict[str, Any]) -> None:
+    """Describe the field that tells the kinds of an entry apart, in every kind."""
+    for part in definitions.values():
+        for name, what in _KINDS.items():
+            field = part.get("properties", {}).get(name, {})
+            if "const" in field:
+                field.setdefault("description", f"The {what}: `{field['const']}`.")
 
 
 def _accept_short_forms_of_jobs(definitions: dict[str, Any]) -> None:

@@ -166,7 +166,6 @@ class Start(_Action):
     """Start a waiting job on its planned places."""
 
     type: Literal["start"] = "start"
-    """The type of action: `start`."""
     job: Name
     """Job that starts."""
     before: None = None
@@ -183,7 +182,6 @@ class Keep(_Action):
     """Leave a running job unchanged."""
 
     type: Literal["keep"] = "keep"
-    """The type of action: `keep`."""
     job: Name
     """Job that is unchanged."""
     before: Placement
@@ -196,7 +194,6 @@ class Preempt(_Action):
     """Preempt a running job, which waits again with the progress of its last checkpoint."""
 
     type: Literal["preempt"] = "preempt"
-    """The type of action: `preempt`."""
     job: Name
     """Job that is preempted."""
     before: Placement
@@ -211,7 +208,6 @@ class Shrink(_Action):
     """Remove replicas of a running elastic job."""
 
     type: Literal["shrink"] = "shrink"
-    """The type of action: `shrink`."""
     job: Name
     """Job that gives up replicas."""
     before: Placement
@@ -226,7 +222,6 @@ class Grow(_Action):
     """Add replicas to a running elastic job."""
 
     type: Literal["grow"] = "grow"
-    """The type of action: `grow`."""
     job: Name
     """Job that gets replicas."""
     before: Placement
@@ -241,7 +236,6 @@ class Migrate(_Action):
     """Stop a running job and resume it on other places from its last checkpoint."""
 
     type: Literal["migrate"] = "migrate"
-    """The type of action: `migrate`."""
     job: Name
     """Job that migrates."""
     before: Placement
@@ -261,7 +255,6 @@ class Release(_Action):
     """
 
     type: Literal["release"] = "release"
-    """The type of action: `release`."""
     job: Name
     """Job that has lost places."""
     before: Placement
@@ -274,7 +267,6 @@ class Repartition(_Action):
     """Change the MIG layout of one GPU; instances in use stay."""
 
     type: Literal["repartition"] = "repartition"
-    """The type of action: `repartition`."""
     node: Name
     """Node that has the GPU."""
     gpu: int
@@ -289,7 +281,6 @@ class Cordon(_Action):
     """Stop new starts on a node from this step on."""
 
     type: Literal["cordon"] = "cordon"
-    """The type of action: `cordon`."""
     node: Name
     """Node that accepts no new jobs."""
 
@@ -298,7 +289,6 @@ class Uncordon(_Action):
     """Let new jobs start again on a node that an earlier plan cordoned; only rollbacks have it."""
 
     type: Literal["uncordon"] = "uncordon"
-    """The type of action: `uncordon`."""
     node: Name
     """Node that accepts new jobs again."""
 
@@ -307,7 +297,6 @@ class Drain(_Action):
     """Confirm that no job is left on a node."""
 
     type: Literal["drain"] = "drain"
-    """The type of action: `drain`."""
     node: Name
     """Node that must be empty."""
 
@@ -316,7 +305,6 @@ class ScaleUp(_Action):
     """Add one node to a pool."""
 
     type: Literal["scale_up"] = "scale_up"
-    """The type of action: `scale_up`."""
     pool: Name
     """Pool that grows."""
     node: Name
@@ -331,7 +319,6 @@ class ScaleDown(_Action):
     """Remove an empty node from a pool."""
 
     type: Literal["scale_down"] = "scale_down"
-    """The type of action: `scale_down`."""
     pool: Name
     """Pool that shrinks."""
     node: Name
@@ -342,7 +329,6 @@ class Wait(_Action):
     """Leave a pending job pending."""
 
     type: Literal["wait"] = "wait"
-    """The type of action: `wait`."""
     job: Name
     """Job that stays pending."""
     before: None = None

@@ -16,7 +16,6 @@ class JobWaits(PlanBase):
     """The job is still pending and its description has not changed."""
 
     kind: Literal["job_waits"] = "job_waits"
-    """The type of precondition: `job_waits`."""
     job: Name
     """Job that must be pending."""
     job_fingerprint: str
@@ -31,7 +30,6 @@ class Free(PlanBase):
     """
 
     kind: Literal["free"] = "free"
-    """The type of precondition: `free`."""
     node: Name
     """Node that must have room."""
     gpus: tuple[GpuShare | MigSlice, ...] = ()
@@ -50,7 +48,6 @@ class JobRuns(PlanBase):
     """The job still runs where the plan says and its description has not changed."""
 
     kind: Literal["job_runs"] = "job_runs"
-    """The type of precondition: `job_runs`."""
     job: Name
     """Job that must run."""
     job_fingerprint: str
@@ -65,7 +62,6 @@ class JobDamaged(PlanBase):
     """
 
     kind: Literal["job_damaged"] = "job_damaged"
-    """The type of precondition: `job_damaged`."""
     job: Name
     """Job that has lost places."""
 
@@ -74,7 +70,6 @@ class GpuLayout(PlanBase):
     """The GPU has exactly these MIG instances (None: MIG mode off), and those to be destroyed are unused."""
 
     kind: Literal["gpu_layout"] = "gpu_layout"
-    """The type of precondition: `gpu_layout`."""
     node: Name
     """Node that has the GPU."""
     gpu: int
@@ -89,7 +84,6 @@ class NodeEmpty(PlanBase):
     """The node exists and no job runs on it."""
 
     kind: Literal["node_empty"] = "node_empty"
-    """The type of precondition: `node_empty`."""
     node: Name
     """Node on which no job may run."""
 
@@ -98,7 +92,6 @@ class NodeExists(PlanBase):
     """The node exists."""
 
     kind: Literal["node_exists"] = "node_exists"
-    """The type of precondition: `node_exists`."""
     node: Name
     """Node that must exist."""
 
@@ -107,7 +100,6 @@ class NodeAbsent(PlanBase):
     """No node has this name yet."""
 
     kind: Literal["node_absent"] = "node_absent"
-    """The type of precondition: `node_absent`."""
     node: Name
     """Name that no node may have yet."""
 

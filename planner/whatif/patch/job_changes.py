@@ -23,7 +23,6 @@ class SetJobs(Noun):
     """Change the weight or priority of jobs, or hold or release them."""
 
     change: Literal["set_jobs"]
-    """The kind of change: `set_jobs`."""
     jobs: JobChoice
     """Jobs to change."""
     weight_milli: Milli | None = Field(default=None, alias="weight")
@@ -62,7 +61,6 @@ class AddJobs(Noun):
     """Add waiting jobs."""
 
     change: Literal["add_jobs"]
-    """The kind of change: `add_jobs`."""
     jobs: tuple[Job, ...] = Field(min_length=1)
     """Waiting jobs to add."""
 
@@ -85,7 +83,6 @@ class RemoveJobs(Noun):
     """Remove jobs; what they held becomes free."""
 
     change: Literal["remove_jobs"]
-    """The kind of change: `remove_jobs`."""
     jobs: JobChoice
     """Jobs to remove; what they held becomes free."""
 
@@ -101,7 +98,6 @@ class ScaleDemand(Noun):
     """Multiply the waiting jobs: whole copies, and a random part of them for the rest of the factor."""
 
     change: Literal["scale_demand"]
-    """The kind of change: `scale_demand`."""
     factor: Annotated[Milli, Field(le=1_000_000)]
     """Multiple of the waiting jobs: 2 is each of them twice, 0.5 is half of them."""
     queue: Name | None = None

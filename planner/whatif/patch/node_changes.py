@@ -30,7 +30,6 @@ class AddNodes(Noun):
     """Add equal new nodes: like an existing one, from a pool, or as described."""
 
     change: Literal["add_nodes"]
-    """The kind of change: `add_nodes`."""
     count: AtLeastOne = 1
     """Nodes to add."""
     like: Name | None = None
@@ -77,7 +76,6 @@ class RemoveNodes(Noun):
     """Remove nodes; jobs there stop, lose their unsaved work and wait again."""
 
     change: Literal["remove_nodes"]
-    """The kind of change: `remove_nodes`."""
     nodes: NodeChoice
     """Nodes to remove."""
 
@@ -102,7 +100,6 @@ class FailNodes(Noun):
     """Fail nodes; jobs there stop, lose their unsaved work and wait again."""
 
     change: Literal["fail_nodes"]
-    """The kind of change: `fail_nodes`."""
     nodes: NodeChoice
     """Nodes that are down."""
 
@@ -122,7 +119,6 @@ class DrainNodes(Noun):
     """Drain nodes: nothing new may start there, and running jobs should move away."""
 
     change: Literal["drain_nodes"]
-    """The kind of change: `drain_nodes`."""
     nodes: NodeChoice
     """Nodes to drain."""
 
@@ -139,7 +135,6 @@ class ReplaceGpus(Noun):
     """
 
     change: Literal["replace_gpus"]
-    """The kind of change: `replace_gpus`."""
     nodes: NodeChoice
     """Nodes that get other GPUs."""
     model: Name
@@ -181,7 +176,6 @@ class SetPool(Noun):
     """Change the limits of a pool."""
 
     change: Literal["set_pool"]
-    """The kind of change: `set_pool`."""
     pool: Name
     """Pool to change."""
     minimum: Count | None = Field(default=None, alias="min")

@@ -69,7 +69,6 @@ class SetPrice(Noun):
     """Change the price of nodes, of new nodes of pools, or of GPU-hours by tariff."""
 
     change: Literal["set_price"]
-    """The kind of change: `set_price`."""
     nodes: NodeChoice | None = None
     """Nodes that get the new price."""
     pools: tuple[Name, ...] = ()
@@ -128,7 +127,6 @@ class SetQuota(Noun):
     """Change a quota of a queue: of all GPUs, of one GPU model, of CPU cores or of memory."""
 
     change: Literal["set_quota"]
-    """The kind of change: `set_quota`."""
     queue: Name
     """Queue to change."""
     gpu_model: Name | None = None
@@ -201,7 +199,6 @@ class SetPolicy(Noun):
     """Change some settings of the policy; all others stay, and lists are replaced as a whole."""
 
     change: Literal["set_policy"]
-    """The kind of change: `set_policy`."""
     policy: PartialPolicy
     """Settings of the policy to change; all others stay, and lists are replaced as a whole."""
 
@@ -225,7 +222,6 @@ class SetSolver(Noun):
     """Use another solver instead of the policy's solvers."""
 
     change: Literal["set_solver"]
-    """The kind of change: `set_solver`."""
     solver: SolverChoice
     """Solver to use instead of the policy's solvers."""
 
