@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.analysis.unpinned import with_expected_gpus
-from gpuplan.planner.apply.host_facts import with_untold
+from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
     actions_done_in,

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.audit import ActionOutcome, AuditEntry, AuditKind
-from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.apply.promises import SUBJECT, PromiseStep
 from gpuplan.planner.plan_file.plan_file import uid_of
+from gpuplan.planner.text_format import action_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -37,14 +37,13 @@ from gpuplan.planner.analysis.effects import (
     snapshot_after,
     undo_node_action,
 )
-from gpuplan.planner.analysis.unpinned import with_expected_gpus
-from gpuplan.planner.apply.host_facts import with_untold
 from gpuplan.planner.apply.outcome import (
     DriftedPlanError,
     OtherClusterError,
     UnperformedError,
     unfinished_error,
 )
+from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
 from gpuplan.planner.apply.promises import PromiseStep, steps_of
 from gpuplan.planner.apply.steps.group_start import starts_in_motion
 from gpuplan.planner.diff.drift import drift

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.validation.damage import survey_damage
 from gpuplan.models.verifier.verify import unnamed_damage
-from gpuplan.planner.analysis.unpinned import with_expected_gpus
-from gpuplan.planner.apply.host_facts import with_untold
+from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 
 if TYPE_CHECKING:

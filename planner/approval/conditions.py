@@ -18,9 +18,8 @@ from gpuplan.models.plan.actions import (
 )
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
-from gpuplan.planner.action_labels import count_by_kind
 from gpuplan.planner.analysis.job_changes import unsaved_gpu_milli_seconds
-from gpuplan.planner.text_format import format_count
+from gpuplan.planner.text_format import count_by_kind, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -26,7 +26,7 @@ from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.analysis.job_changes import PlanChanges
 from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.analysis.quota_headroom import usage_by_queue, usage_of_resource
-from gpuplan.planner.analysis.unpinned import with_expected_gpus
+from gpuplan.planner.apply.plan_view import with_expected_gpus
 from gpuplan.planner.apply.standing import actions_done_in, verify_remaining
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.text_format import quota_thousandths

@@ -28,7 +28,6 @@ from gpuplan.models.plan.actions import (
     info_of,
 )
 from gpuplan.models.units import LONGEST_SECONDS
-from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
@@ -42,6 +41,7 @@ from gpuplan.planner.executors.simulated_jobs import (
 )
 from gpuplan.planner.executors.simulated_tables import Tables
 from gpuplan.planner.io.file_lock import exclusive_lock
+from gpuplan.planner.text_format import action_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -25,9 +25,8 @@ from gpuplan.models.plan.actions import (
 )
 from gpuplan.models.plan.rollback import StayingChange, StaysCode
 from gpuplan.models.units import MILLI, SECONDS_PER_HOUR
-from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.apply.promises import SUBJECT, steps_of
-from gpuplan.planner.text_format import format_gpu_hours, join_first_names
+from gpuplan.planner.text_format import action_subject, format_gpu_hours, join_first_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

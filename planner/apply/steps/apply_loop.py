@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import ActionKind, info_of
 from gpuplan.models.policy.settings import OnFailure
-from gpuplan.planner.action_labels import action_label
 from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
 from gpuplan.planner.apply.promises import PromiseStep
 from gpuplan.planner.apply.standing import key_of
@@ -26,7 +25,7 @@ from gpuplan.planner.apply.steps.checkpoint_slots import CheckpointSlots
 from gpuplan.planner.apply.steps.group_start import GroupStart, GroupStarts
 from gpuplan.planner.executors.interface import ActionPhase, ActionProgress, UnreachableError
 from gpuplan.planner.io.file_lock import LockedError
-from gpuplan.planner.text_format import format_duration
+from gpuplan.planner.text_format import action_label, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Migrate, NodeAction, info_of
-from gpuplan.planner.analysis.unpinned import hold_the_same_but_for_gpu_indices
 from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.apply.plan_view import hold_the_same_but_for_gpu_indices
 from gpuplan.planner.apply.standing import snapshot_for
 from gpuplan.planner.executors.interface import Pin
 from gpuplan.planner.text_format import join_first_names

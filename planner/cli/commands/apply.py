@@ -173,8 +173,8 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """Summary of what this run did by kind of change, and how much was done before."""
     from gpuplan.models.plan.actions import changes_of
-    from gpuplan.planner.action_labels import count_by_kind
     from gpuplan.planner.apply.promises import promise_step
+    from gpuplan.planner.text_format import count_by_kind
 
     done = set(outcome.done)
     changes = [change for change in changes_of(plan.actions) if change.id in done]
@@ -219,9 +219,9 @@ def _approve(
 
 
 def _ask(plan: Plan, standing: ApplyProgress) -> None:
-    from gpuplan.planner.action_labels import count_by_kind
     from gpuplan.planner.apply.promises import PromiseStep
     from gpuplan.planner.render.plan.text import plan_text
+    from gpuplan.planner.text_format import count_by_kind
 
     show_text(plan, plan_text, plain=False, verbose=False)
     say("")

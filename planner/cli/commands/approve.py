@@ -171,9 +171,8 @@ def _summary(plan: Plan, check: ApprovalCheck, cluster: str, now: datetime) -> I
     """Yield the lines that say what is signed."""
     from gpuplan.models.plan.actions import changes_of
     from gpuplan.models.units import print_timestamp
-    from gpuplan.planner.action_labels import count_by_kind
     from gpuplan.planner.approval.conditions import affected_gpus, lost_gpu_hours
-    from gpuplan.planner.text_format import format_count
+    from gpuplan.planner.text_format import count_by_kind, format_count
 
     made = f", made by {plan.planned_by}" if plan.planned_by else ""
     yield f"Plan {plan.plan_id} of {print_timestamp(plan.epoch)}{made}"

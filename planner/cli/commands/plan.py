@@ -218,7 +218,7 @@ def diff_command(
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     if stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
-    from gpuplan.planner.apply.host_facts import with_untold
+    from gpuplan.planner.apply.plan_view import with_untold
     from gpuplan.planner.diff.diff import diff
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.render.plan.text import diff_text

@@ -16,7 +16,6 @@ from gpuplan.models.placement import Promise
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.plan.actions import Migrate, NodeAction, Repartition, Start
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
-from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
 from gpuplan.planner.executors.interface import (
     GONE,
@@ -50,6 +49,7 @@ from gpuplan.planner.io.file_lock import exclusive_lock
 from gpuplan.planner.io.processes import process_id
 from gpuplan.planner.sources.nvml import nvml
 from gpuplan.planner.sources.nvml.merge import foreign_beside
+from gpuplan.planner.text_format import action_subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

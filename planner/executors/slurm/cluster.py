@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import NODE_KINDS, ActionKind, Migrate, NodeAction, ScaleUp, Start
-from gpuplan.planner.action_labels import action_subject
 from gpuplan.planner.action_marks import PROMISES, MarkStage, kind_of, subject_of
 from gpuplan.planner.executors.interface import (
     GONE,
@@ -41,6 +40,7 @@ from gpuplan.planner.executors.slurm.node_steps import progress_of_node, request
 from gpuplan.planner.sources.slurm.marks import Mark, Marks
 from gpuplan.planner.sources.slurm.slurm import SLURM_CAN, read_slurm_live
 from gpuplan.planner.sources.slurm.values import hosts, name_of
+from gpuplan.planner.text_format import action_subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

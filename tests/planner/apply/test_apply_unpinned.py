@@ -12,8 +12,8 @@ from gpuplan.models.errors import PlannerError
 from gpuplan.models.plan.actions import changes_of
 from gpuplan.models.policy.policy import Disruption, Drift
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.analysis.unpinned import hold_the_same_but_for_gpu_indices, with_expected_gpus
 from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.plan_view import hold_the_same_but_for_gpu_indices, with_expected_gpus
 from gpuplan.planner.apply.verdict import verdict_on
 from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -10,7 +10,7 @@ from gpuplan.models.cluster import Gpu, MigInstance
 from gpuplan.models.health.measurement import HealthPolicy, Measurement
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.queue import FOREIGN_QUEUE, Queue
-from gpuplan.planner.apply.host_facts import with_host_facts_of, with_untold
+from gpuplan.planner.apply.plan_view import with_host_facts_of, with_untold
 from gpuplan.planner.apply.verdict import verdict_on
 from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch

@@ -7,7 +7,7 @@ from collections import Counter
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import GpuShare
-from gpuplan.planner.analysis.unpinned import hold_the_same_but_for_gpu_indices, with_expected_gpus
+from gpuplan.planner.apply.plan_view import hold_the_same_but_for_gpu_indices, with_expected_gpus
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
 
