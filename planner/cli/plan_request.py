@@ -24,7 +24,7 @@ from gpuplan.planner.cli.options import (
 from gpuplan.planner.cli.outputs import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from gpuplan.models.plan.plan import Plan
@@ -74,28 +74,25 @@ class PlanRequest:
     """Instant of `time.monotonic` from which the time limit counts."""
 
 
-def read_plan_request(
-    source: str,
-    *,
-    policy_file: str | None,
-    time_limit: int | None,
-    solver: str,
-    stop_gap: float | None,
-    seed: int,
-    deterministic: bool,
-    strict: bool = False,
-) -> PlanRequest:
-    """Read a snapshot and its policy, with the overrides of the command line."""
-    from gpuplan.planner.analysis.policy_changes import with_options
+def read_plan_request(source: str, **planning: Any) -> PlanRequest:
+    """Read a snapshot and its policy, with the overrides of the command line (`planning_options`)."""
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with show_spinner("reading"):
         began = _limit_begins(source)
-        snapshot = load_snapshot(source, strict=strict)
-        policy_file = policy_file or default_policy_path(source)
+        snapshot = load_snapshot(source, strict=planning["strict"])
+        policy_file = planning["policy_file"] or default_policy_path(source)
         policy = load_policy(policy_file)
-    policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-    return PlanRequest(snapshot, policy, policy_file, seed, began)
+    return PlanRequest(snapshot, overridden(policy, planning), policy_file, planning["seed"], began)
+
+
+def overridden(policy: Policy, planning: Mapping[str, Any]) -> Policy:
+    """The policy with the overrides of the command line."""
+    from gpuplan.planner.analysis.policy_changes import with_options
+
+    limit, solver = planning["time_limit"], planning["solver"]
+    gap, deterministic = planning["stop_gap"], planning["deterministic"]
+    return with_options(policy, limit, solver, stop_gap=gap, deterministic=deterministic)
 
 
 def _limit_begins(source: str) -> float:

@@ -32,6 +32,7 @@ from gpuplan.planner.cli.outputs import (
     show_text,
 )
 from gpuplan.planner.cli.plan_request import (
+    overridden,
     plan_with_live_view,
     planning_options,
     read_plan_request,
@@ -39,6 +40,8 @@ from gpuplan.planner.cli.plan_request import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.models.snapshot import Snapshot
@@ -213,7 +216,7 @@ def diff_command(
 
         if source is None:
             raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
-        found = review_policies((old_policy, plan_file), source, **planning)
+        found = review_policies((old_policy, plan_file), source, planning)
         show(found, review_text, as_json=as_json, plain=plain, verbose=everything)
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     if stray := stray_option(planning):
@@ -299,32 +302,17 @@ def _what_differs(plan: Plan, snapshot: Snapshot) -> str:
 # `gpuplan diff --policy OLD NEW SOURCE`: the jobs that gain or lose by a change of policy.
 
 
-def review_policies(
-    files: tuple[str, str],
-    source: str,
-    *,
-    time_limit: int | None,
-    solver: str,
-    stop_gap: float | None,
-    seed: int,
-    deterministic: bool,
-) -> PolicyReview:
+def review_policies(files: tuple[str, str], source: str, planning: Mapping[str, Any]) -> PolicyReview:
     """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
-    from gpuplan.planner.analysis.policy_changes import with_options
     from gpuplan.planner.sources.files import load_policy, load_snapshot
     from gpuplan.planner.whatif.policy_review import review
     from gpuplan.planner.whatif.runner import Processes, processors
 
     with show_spinner("reading"):
         snapshot = without_damage(load_snapshot(source)).canonical()
-        old, new = (
-            with_options(
-                load_policy(file), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic
-            )
-            for file in files
-        )
+        old, new = (overridden(load_policy(file), planning) for file in files)
     with show_spinner("planning under both policies"):
-        return review(snapshot, old, new, Processes(min(2, processors())), seed=seed)
+        return review(snapshot, old, new, Processes(min(2, processors())), seed=planning["seed"])
 
 
 @click.command("search-log", cls=WritingCommand, epilog="Example: gpuplan search-log search.jsonl -o gap.svg")

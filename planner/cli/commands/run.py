@@ -6,7 +6,7 @@ import logging
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,7 @@ from gpuplan.planner.cli.options import (
     window_seconds,
 )
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand, layout_options, say_json, show_text
-from gpuplan.planner.cli.plan_request import planning_options
+from gpuplan.planner.cli.plan_request import overridden, planning_options
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -110,13 +110,6 @@ def run_command(
     source: str,
     every: int,
     epochs: int | None,
-    policy_file: str | None,
-    time_limit: int | None,
-    solver: str,
-    stop_gap: float | None,
-    seed: int,
-    deterministic: bool,
-    strict: bool,
     executor: str | None,
     state: Path,
     merge: tuple[Path | str, ...],
@@ -132,6 +125,7 @@ def run_command(
     listen: tuple[str, int] | None,
     metrics_file: Path | None,
     log_format: str | None,
+    **planning: Any,
 ) -> int:
     """
     Plan SOURCE epoch after epoch, until SIGTERM or Ctrl-C.
@@ -147,7 +141,6 @@ def run_command(
     from functools import partial
 
     from gpuplan.models.policy.policy import Drift
-    from gpuplan.planner.analysis.policy_changes import with_options
     from gpuplan.planner.apply.audit_log import AuditLog
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.service.clusters import LiveCluster
@@ -167,15 +160,11 @@ def run_command(
     reader = telemetry_reader(window) if urls else None
     if executor in ("local", "slurm") and (stray := stray_option({"advance"})):
         raise click.UsageError(f"{stray} is for --executor simulated.")
-    if strict and executor is not None:
+    if planning["strict"] and executor is not None:
         raise click.UsageError("--strict is about SOURCE: expected none with --executor, found it.")
 
-    read = policy_reader(policy_file, source)
-
-    def read_policy() -> Policy:
-        return with_options(read(), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-
-    policy = LastReadPolicy(read_policy)
+    read, seed = policy_reader(planning["policy_file"], source), planning["seed"]
+    policy = LastReadPolicy(lambda: overridden(read(), planning))
     for file in (history_file, audit_file):
         make_directory(file.parent)
     with ExitStack() as stack:
@@ -194,7 +183,7 @@ def run_command(
                 drift_mode=Drift(drift_mode) if drift_mode else None,
                 advance=(advance or 0) // 1000,
             )
-        reading = live.read if live else partial(load_snapshot, source, strict=strict)
+        reading = live.read if live else partial(load_snapshot, source, strict=planning["strict"])
         hosts = HostFacts(tuple(each for each in merge if isinstance(each, Path)), tuple(urls), reader)
         around = RunContext(
             read=lambda: hosts.merged(reading()),
