@@ -7,12 +7,12 @@ here in full. A mistake in a trusted module would be made on both sides, so its 
 own: against cases computed by hand, tables of the manufacturer, or a plain second computation.
 
 Nouns, which hold data and no rule:
-    base units affinity cluster calendar dependency gang job placement snapshot health.measurement
-    health.rules plan.action_kinds plan.solution plan.violation policy.approval
+    base units affinity cluster calendar gang job placement snapshot health.measurement
+    plan.action_kinds plan.solution plan.violation policy.approval
     policy.policy policy.settings
 
 Arithmetic:
-    mig (geometry of MIG layouts), queue (limits up the queue tree), retry (retries left and back-off),
+    mig (geometry of MIG layouts), queue (limits up the queue tree), dependency (retries left and back-off),
     timing.progress (work done and lost),
     timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
     value.disruption_cost, value.job_value, value.scaled_sizes,
