@@ -18,7 +18,7 @@ import numpy as np
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, firm_assignment
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.constraints.constraint import overriding, together
 from gpuplan.solvers.state.constraints.pools import NodePools
 from gpuplan.solvers.state.constraints.predecessors import PlannedStarts
 from gpuplan.solvers.state.constraints.queue_quotas import QueueQuotas
@@ -26,6 +26,7 @@ from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 from gpuplan.solvers.state.sites import Sites
 from gpuplan.solvers.state.undo_log import UndoLog
 
@@ -48,16 +49,16 @@ class Ledger:
         self.undo = UndoLog()
         self.feasibility = rules = Feasibility(problem, params)
         self.capacity, self.timeline, self.domains = rules.capacity, rules.timeline, rules.domains
-        self.disruptions, self.preemption_ranks, self.freed = (
-            rules.disruptions,
-            rules.preemption_ranks,
-            rules.freed,
-        )
+        self.disruptions, self.preemption_ranks = rules.disruptions, rules.preemption_ranks
         self.affinity, self.tenants, self.group_of = rules.affinity, rules.tenants, rules.group_of
-        self.queues = QueueQuotas(problem, rules.freed, rules.timeline, self.undo)
+        self.queues = QueueQuotas(problem, rules.victims, rules.timeline)
         self.pools = NodePools(problem, rules.capacity, rules.preemption_ranks, self.undo)
         self.starts = PlannedStarts(problem)
-        self.sites = Sites(problem, rules, self.undo)
+        self.constraints = (*rules.constraints, self.queues, self.pools, self.starts)
+        """All rules that concern this problem."""
+        self._priced = overriding(self.constraints, "points")
+        self._count_job = together(self.constraints, "count_job")
+        self.sites = Sites(problem, rules, self.constraints, self.undo)
         self.feasible_nodes = (
             FeasibleNodesCache(problem, rules.timeline, rules.undisturbed, params.ledger.max_feasible_nodes)
             if rules.timeline is not None
@@ -92,14 +93,7 @@ class Ledger:
     @property
     def objective(self) -> int:
         """Points of everything done so far, compared to changing nothing."""
-        return (
-            self._earned
-            + self.pools.points
-            + self.disruptions.points
-            + self.queues.quota.points
-            + self.affinity.points
-            + self.capacity.points
-        )
+        return self._earned + sum(each.points for each in self._priced)
 
     # --- placing -------------------------------------------------------------------------------------------
 
@@ -146,12 +140,9 @@ class Ledger:
         jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
         used = 0
         if jobs:
-            used = jobs * job_class.minimum
-            self.queues.count(job_class, option, used)
-            more = min(len(sites), jobs * job_class.most(option)) - used
-            more = min(more, self.queues.headroom(job_class, option, 1))
-            self.queues.count(job_class, option, more)
-            used += more
+            # The queue has room for the smallest jobs, and so for at least as many single replicas.
+            most = min(len(sites), jobs * job_class.most(option))
+            used = min(most, self.queues.headroom(job_class, option, 1))
         for site in sites[used:]:
             self.sites.release(index, site)
         made, start = [], 0
@@ -179,7 +170,6 @@ class Ledger:
             if not self.sites.may_take(index, site):
                 return None
             self.sites.take(index, site)
-        self.queues.count(job_class, option, len(sites))
         number = self._next_number()
         self.put(number, JobAssignment(index, option, sites))
         return number
@@ -187,15 +177,12 @@ class Ledger:
     def add_sites(self, number: int, more: list[ReplicaSite]) -> None:
         """Add taken sites to a placed job that has quota for them."""
         placed = self.placed[number]
-        self.queues.count(self.problem.classes[placed.job_class], placed.option, len(more))
-        larger = replace(placed, sites=(*placed.sites, *more))
-        self.put(number, larger)
+        self.put(number, replace(placed, sites=(*placed.sites, *more)))
 
     def remove(self, number: int) -> None:
         """Take a placed job off its nodes."""
         placed = self.placed[number]
         self.put(number, None)
-        self.queues.count(self.problem.classes[placed.job_class], placed.option, -len(placed.sites))
         for site in placed.sites:
             self.sites.release(placed.job_class, site)
 
@@ -207,9 +194,6 @@ class Ledger:
             self.remove(number)
             return
         self.put(number, replace(placed, sites=staying))
-        self.queues.count(
-            self.problem.classes[placed.job_class], placed.option, len(staying) - len(placed.sites)
-        )
         for site in placed.sites:
             if site.node == node:
                 self.sites.release(placed.job_class, site)
@@ -268,17 +252,7 @@ class Ledger:
         self._earned += times * self.worth(placed)
         self._count_points(placed.job_class, times * self._points(placed))
         self._left[placed.job_class] -= times
-        self.starts.count(placed.job_class, 0, placed.option, times)
-        tenant = self.tenants[placed.job_class]
-        if tenant.affinity == NO_AFFINITY:
-            return
-        nodes = frozenset(site.node for site in placed.sites)
-        self.affinity.count_new(tenant.affinity, nodes, times)
-        if tenant.own is not None:  # it is counted already on its current nodes
-            nodes -= self.disruptions.nodes(tenant.own)
-        self.affinity.count(tenant.affinity, nodes, times)
-        for concerned in self.affinity.affected_nodes(tenant.affinity, nodes):
-            self.capacity.touch(concerned)
+        self._count_job(placed.job_class, placed.option, placed.sites, 0, times)
 
     def _points(self, placed: JobAssignment) -> int:
         return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
@@ -356,7 +330,6 @@ class Ledger:
     def record(self, reservation: FutureAssignment) -> int:
         """Record a reservation of which the sites are reserved already; its number."""
         number = self._next_number()
-        self._count_reserved(reservation, 1)
         self.undo.step(self._set_reservation, (number, reservation), (number, None))
         return number
 
@@ -365,15 +338,8 @@ class Ledger:
         reservation = self.reserved[number]
         option = self.problem.classes[reservation.job_class].options[reservation.option]
         self.undo.step(self._set_reservation, (number, None), (number, reservation))
-        self._count_reserved(reservation, -1)
         for site in reservation.sites:
             self.sites.cancel(reservation.job_class, site, (reservation.slot, option.ends[reservation.slot]))
-
-    def _count_reserved(self, reservation: FutureAssignment, times: int) -> None:
-        job_class, slot = self.problem.classes[reservation.job_class], reservation.slot
-        option = job_class.options[reservation.option]
-        replicas = times * len(reservation.sites)
-        self.queues.count_reserved(job_class, option, replicas, (slot, option.ends[slot]))
 
     def _set_reservation(self, number: int, reserved: FutureAssignment | None) -> None:
         """Set or remove (None) the reservation of a number; its sites are reserved already."""
@@ -388,11 +354,4 @@ class Ledger:
         self._earned += times * (option.later[reserved.slot] or 0)
         self._count_points(reserved.job_class, times * (option.later[reserved.slot] or 0))
         self._left[reserved.job_class] -= times
-        self.starts.count(reserved.job_class, reserved.slot, option, times)
-        traits = self.feasibility.traits_before_start(reserved.job_class)
-        if traits != NO_AFFINITY:
-            nodes = frozenset(site.node for site in reserved.sites)
-            self.affinity.count_new(traits, nodes, times)
-            self.affinity.count(traits, nodes, times)
-            for concerned in self.affinity.affected_nodes(traits, nodes):
-                self.capacity.touch(concerned)
+        self._count_job(reserved.job_class, option, reserved.sites, reserved.slot, times)

@@ -10,7 +10,7 @@ from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.params.improve import ColumnGenerationParams
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,17 +14,20 @@ import numpy as np
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.constraint import Constraint
 from gpuplan.solvers.state.constraints.mig_state import MigInventory
 from gpuplan.solvers.state.stranded_gpus import StrandedGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import HeldResources, Shape
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Span
     from gpuplan.solvers.state.constraints.mig_state import MigRequest
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -40,10 +43,11 @@ class MigCostArrays:
         self.switches: Bools = np.zeros(count, dtype=bool)
 
 
-class NodeCapacities:
-    """Free GPUs, MIG instances, other amounts and power of every node."""
+class NodeCapacities(Constraint):
+    """Free GPUs, MIG instances and other amounts of every node."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, numbers_on: Mapping[int, set[int]]) -> None:
+        """`numbers_on` has the new jobs on each node."""
         self.nodes = problem.nodes
         widest = max((group.gpus for group in problem.groups), default=0)
         count = len(problem.nodes)
@@ -85,12 +89,7 @@ class NodeCapacities:
         """Nodes that changed, in order: a reader looks again at those recorded since its last look."""
         self.changed_at: Ints = np.zeros(count, dtype=np.int64)
         """By node, the length of `changes` after its last change."""
-        self._power_left = [cap.left for cap in problem.power_caps]
-        self._caps: dict[int, list[tuple[int, int]]] = {}
-        for index, cap in enumerate(problem.power_caps):
-            for node_index, watts in zip(cap.nodes, cap.watts, strict=True):
-                self._caps.setdefault(node_index, []).append((index, watts))
-        self._capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
+        self._problem, self._numbers_on = problem, numbers_on
         self._waste_price = problem.charges.fragmentation
         self._reference = problem.charges.reference_gpus
         self._waste_points = 0
@@ -139,19 +138,38 @@ class NodeCapacities:
         """Indices of the wholly free GPUs of a node."""
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
-    def fits(self, shape: Shape, site: ReplicaSite, *, power: bool = True, amounts: bool = True) -> bool:
-        """True if exactly this site is free; `amounts` and `power` say whether these are checked too."""
+    def fits(self, index: int, site: ReplicaSite, span: Span) -> bool:
+        """See `Constraint`."""
+        return span[0] > 0 or self._fits(self._problem.classes[index].shape, site, amounts=True)
+
+    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
+        """See `Constraint`; jobs that ask for more than a node has may continue while no new job is there."""
+        overdrawn = self.nodes[site.node].overdrawn and not self._numbers_on.get(site.node)
+        return self._fits(self._problem.incumbents[incumbent].shape, site, amounts=not overdrawn)
+
+    def _fits(self, shape: Shape, site: ReplicaSite, *, amounts: bool) -> bool:
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
             bool(self.usable[node])
             and all(self.gpu_free[node, gpu] >= needed for gpu in site.gpus)
             and not (amounts and (self.free[node] < shape.amounts).any())
             and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
-            and (not power or self.has_power(shape.quota_milli, node))
         )
 
-    def charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
-        """Take a site; `replicas` -1 gives it back."""
+    def take(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
+        """See `Constraint`; of later starts only that there are some is kept here."""
+        self.replicas[site.node] += times
+        if span[0] == 0:
+            self._charge(self._problem.classes[index].shape, site, times)
+        else:
+            self.touch(site.node)
+
+    def leave(self, incumbent: int, site: ReplicaSite, times: int) -> None:
+        """See `Constraint`."""
+        self.replicas[site.node] -= times
+        self._charge(self._problem.incumbents[incumbent].shape, site, -times)
+
+    def _charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
         node = site.node
         if site.gpus:
             free, milli = self.gpu_free[node], replicas * (shape.gpu_milli or MILLI)
@@ -165,9 +183,6 @@ class NodeCapacities:
             taken += sum(profile_milli(profile) for _, profile, _ in site.slices)
             self.gpu_left[node] -= replicas * taken
             self._count_whole(node)
-            for cap, watts in self._caps.get(node, ()):
-                self._power_left[cap] -= replicas * taken * watts
-                self.touch(self._capped[cap])
         balance, amounts_free = self.balance[node], self.free[node]
         for resource, amount in enumerate(shape.amounts):
             if amount:
@@ -192,14 +207,8 @@ class NodeCapacities:
             self._count_whole(node)
             self.touch(node)
 
-    def has_power(self, milli: int, node: int) -> bool:
-        """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
-        return milli == 0 or all(
-            milli * watts <= self._power_left[cap] for cap, watts in self._caps.get(node, ())
-        )
-
     def room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
-        """Replicas that fit on each of the nodes if used for them alone; at most `most`."""
+        """See `Constraint`."""
         room: Ints = np.full(len(nodes), most, dtype=np.int64)
         if shape.gpus:
             room = np.minimum(room, self.whole[nodes] // shape.gpus)
@@ -209,14 +218,9 @@ class NodeCapacities:
             if amount:
                 room = np.minimum(room, self.free[nodes, resource] // amount)
         room = np.where(self.usable[nodes], np.maximum(room, 0), 0)
-        for position in np.flatnonzero(room).tolist() if shape.mig or self._caps else ():
+        for position in np.flatnonzero(room).tolist() if shape.mig else ():
             node, count = int(nodes[position]), int(room[position])
-            if shape.mig:
-                count = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
-            for cap, watts in self._caps.get(node, ()):
-                if watts * shape.quota_milli:
-                    count = min(count, self._power_left[cap] // (watts * shape.quota_milli))
-            room[position] = max(0, count)
+            room[position] = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
         return room
 
     def supports_mig(self, nodes: Ints) -> Bools:
@@ -237,8 +241,9 @@ class NodeCapacities:
                     found.switches[position] = outlook.switches
         return found
 
-    def waste_points(self, shape: Shape, nodes: Ints) -> Ints | None:
-        """Points of the change in useless free GPUs by one more replica; None if these have no price."""
+    def price(self, tenant: PlacementProfile, nodes: Ints) -> Ints | None:
+        """See `Constraint`: the change in useless free GPUs; MIG layouts are priced by `mig_costs`."""
+        shape = tenant.shape
         if not self._waste_price or not shape.quota_milli:
             return None
         whole = self.whole[nodes]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.solvers.state.constraints.constraint import Constraint
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import ReplicaSite
 
 
-class PlannedStarts:
+class PlannedStarts(Constraint):
     """Planned starts of the jobs for which others wait."""
 
     def __init__(self, problem: Problem) -> None:
@@ -20,8 +25,10 @@ class PlannedStarts:
         self._begun: dict[int, tuple[int, Option]] = {}
         """Slot and option of the starts of these jobs."""
 
-    def count(self, index: int, slot: int, option: Option, times: int) -> None:
-        """Record the slot and option of an awaited job's start; `times` -1 removes the record."""
+    def count_job(
+        self, index: int, option: Option, sites: Sequence[ReplicaSite], slot: int, times: int
+    ) -> None:
+        """See `Constraint`: record the slot and option of an awaited job's start."""
         if index in self.awaited:
             if times > 0:
                 self._begun[index] = slot, option

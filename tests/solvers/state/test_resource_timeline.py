@@ -298,7 +298,7 @@ def test_room_for_whole_gpus_is_what_can_be_booked_there():
         slot, gpus = draw.randrange(1, question.slots), draw.choice((1, 2))
         until = draw.randint(slot + 1, question.slots)
         shape, nodes = Shape(gpus, 0, (500, 0, 0)), np.arange(3)
-        room = ledger.timeline.room(shape, nodes, slot, until)
+        room = ledger.timeline.room_in(shape, nodes, slot, until)
         for node in range(3):
             taken = 0
             while (site := ledger.timeline.find(shape, node, slot, until)) is not None:
