@@ -20,14 +20,14 @@ from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
 from gpuplan.solvers.state.constraints.capacity import HypotheticalNode
-from gpuplan.solvers.state.constraints.preemption_candidates import (
+from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
+from gpuplan.solvers.state.preemption_candidates import (
     PreemptionCandidate,
     PreemptionCandidates,
     PreemptionCosts,
     resumption_points,
 )
-from gpuplan.solvers.state.disruption_state import DisruptionKind
-from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -92,7 +92,7 @@ class Feasibility:
         """
         self.timelines = tuple(each for each in (self.timeline, self.undisturbed) if each is not None)
         self.constraints = self._constraints()
-        """The rules about nodes that concern this problem."""
+        """The rules about nodes that concern this problem, the most severe shortages first."""
         self._rooms = methods(self.constraints[1:], "room")
         self._admits = methods(self.constraints, "admits")
         self._admits_later = methods(self.constraints, "admits_later")
@@ -103,8 +103,8 @@ class Feasibility:
     def _constraints(self) -> tuple[Constraint, ...]:
         problem, found = self.problem, list[Constraint]((self.capacity, *self.timelines))
         if problem.power_caps:
-            power = PowerCaps(problem, self.capacity, self.timelines, self.victims, self.numbers_on)
-            found.append(power)
+            found.append(PowerCaps(problem, self.capacity, self.timelines, self.victims, self.numbers_on))
+        found.append(self.domains)
         if problem.incumbents:
             found += (self.disruptions, self.disruptions.budgets, self.preemption_ranks)
         if not self.affinity.is_idle:

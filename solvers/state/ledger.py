@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, firm_assignment
-from gpuplan.solvers.state.constraints.constraint import overriding, together
+from gpuplan.solvers.state.constraints.constraint import Places, Shortage, overriding, together
 from gpuplan.solvers.state.constraints.pools import NodePools
 from gpuplan.solvers.state.constraints.predecessors import PlannedStarts
 from gpuplan.solvers.state.constraints.queue_quotas import QueueQuotas
@@ -33,7 +34,7 @@ from gpuplan.solvers.state.undo_log import UndoLog
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.placement_profile import PlacementProfile
@@ -54,9 +55,10 @@ class Ledger:
         self.queues = QueueQuotas(problem, rules.victims, rules.timeline)
         self.pools = NodePools(problem, rules.capacity, rules.preemption_ranks, self.undo)
         self.starts = PlannedStarts(problem)
-        self.constraints = (*rules.constraints, self.queues, self.pools, self.starts)
-        """All rules that concern this problem."""
+        self.constraints = (self.starts, self.queues, *rules.constraints, self.pools)
+        """All rules that concern this problem, the most severe shortages first."""
         self._priced = overriding(self.constraints, "points")
+        self._lacking = overriding(self.constraints, "shortage")
         self._count_job = together(self.constraints, "count_job")
         self.sites = Sites(problem, rules, self.constraints, self.undo)
         self.feasible_nodes = (
@@ -115,6 +117,49 @@ class Ledger:
             return int(disruption is None)
         leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
         return int(disruption is not None and disruption.kind is leave)
+
+    def shortage(self, index: int) -> Shortage | None:
+        """
+        Why no more job of a class fits now, at its minimum, beside all that is placed; None if one does.
+
+        It is the most severe one of the constraints, on the options that come closest. Beside reserved later
+        starts only one share, or one set of MIG instances, counts on a node.
+        """
+        job_class, found = self.problem.classes[index], list[Shortage]()
+        anywhere = Places(job_class, self.tenants[index], job_class.options, self._staying_nodes)
+        if (not_yet := self.starts.shortage(anywhere)) is not None:
+            return not_yet
+        suited = [each for each in job_class.options if self._suits(job_class.shape, each)]
+        # A gang has one GPU model; the options of a single replica are one choice.
+        sets = [[each] for each in suited] if job_class.minimum > 1 else [suited] if suited else []
+        for options in sets:
+            shortage = self._shortage(index, options)
+            if shortage is None:
+                return None
+            found.append(shortage)
+        return max(found, key=_closeness, default=Shortage(ReasonCode.NO_MATCHING_NODE, {}))
+
+    def _suits(self, shape: Shape, option: Option) -> bool:
+        """True if a node of an option has as many GPUs as a replica needs, free or not."""
+        nodes = self._staying_nodes(option).tolist()
+        return any(len(self.problem.nodes[node].gpus) >= shape.gpus for node in nodes)
+
+    def _shortage(self, index: int, options: list[Option]) -> Shortage | None:
+        places = Places(self.problem.classes[index], self.tenants[index], options, self._staying_nodes)
+        least: Shortage | None = None
+        for each in self._lacking:
+            if (found := each.shortage(places)) is not None and found.code is not ReasonCode.NOT_CHOSEN:
+                return found
+            least = least or found
+        if least is None and not places.limit(self.feasibility.room(index, places.nodes, places.replicas)):
+            # What is free now is promised to later starts, or freed by preemption for others.
+            return Shortage(ReasonCode.NOT_CHOSEN, {"found": places.count()})
+        return least
+
+    def _staying_nodes(self, option: Option) -> Ints:
+        """Nodes of an option that the plan does not close."""
+        nodes = self.feasibility.nodes_of(option)
+        return nodes[~np.isin(nodes, list(self.pools.closed))]
 
     def _ignores_priority(self, index: int) -> bool:
         """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
@@ -355,3 +400,14 @@ class Ledger:
         self._count_points(reserved.job_class, times * (option.later[reserved.slot] or 0))
         self._left[reserved.job_class] -= times
         self._count_job(reserved.job_class, option, reserved.sites, reserved.slot, times)
+
+
+_SEVERITY: Final = tuple(ReasonCode)
+_LITTLE_FREE: Final = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTED, ReasonCode.LAYOUT_BLOCKED})
+
+
+def _closeness(shortage: Shortage) -> tuple[int, int, int]:
+    """How close a job comes to a place: by what it passes, then by the replicas that find room."""
+    stage = ReasonCode.RESOURCES if shortage.code in _LITTLE_FREE else shortage.code
+    found = shortage.numbers.get("found", 0)
+    return _SEVERITY.index(stage), int(found), _SEVERITY.index(shortage.code)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.cluster import Level
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.placement_profile import NO_AFFINITY, AffinityTraits
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.disruptions import Disruptions
     from gpuplan.solvers.state.disruption_state import JobDisruption
     from gpuplan.solvers.state.placement_profile import PlacementProfile
@@ -256,6 +258,16 @@ class AffinityIndex(Constraint):
             return None
         counted = [(each, np.array(sorted(there), dtype=np.int64)) for each, there in own]
         return ~self._all.conflicting_nodes(traits, counted)[nodes]
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`: there is room only beside jobs that it must not meet."""
+        open_to = self.admits(places.tenant, places.nodes)
+        if open_to is None:
+            return None
+        barred = int(np.count_nonzero(~open_to & (places.room > 0)))
+        if places.limit(np.where(open_to, places.replicas, 0)):
+            return None
+        return Shortage(ReasonCode.NOT_CHOSEN, {"nodes": barred})
 
     def may_return(self, incumbent: int) -> bool:
         """True if no new job conflicts with a restored running job; jobs that ran before do not count."""

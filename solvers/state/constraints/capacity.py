@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.mig import profile_milli
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.problem.jobs import Shape
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 from gpuplan.solvers.state.constraints.mig_state import MigInventory
 from gpuplan.solvers.state.stranded_gpus import StrandedGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import HeldResources, Shape
+    from gpuplan.models.problem.jobs import HeldResources
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import Span
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.mig_state import MigRequest
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
@@ -209,7 +212,10 @@ class NodeCapacities(Constraint):
 
     def room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
         """See `Constraint`."""
-        room: Ints = np.full(len(nodes), most, dtype=np.int64)
+        return self._room(shape, np.where(self.usable[nodes], most, 0), nodes)
+
+    def _room(self, shape: Shape, most: Ints, nodes: Ints) -> Ints:
+        room = most
         if shape.gpus:
             room = np.minimum(room, self.whole[nodes] // shape.gpus)
         elif shape.gpu_milli:
@@ -217,11 +223,41 @@ class NodeCapacities(Constraint):
         for resource, amount in enumerate(shape.amounts):
             if amount:
                 room = np.minimum(room, self.free[nodes, resource] // amount)
-        room = np.where(self.usable[nodes], np.maximum(room, 0), 0)
+        room = np.maximum(room, 0)
         for position in np.flatnonzero(room).tolist() if shape.mig else ():
             node, count = int(nodes[position]), int(room[position])
             room[position] = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
         return room
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`; a node that a pool may open counts as if it were open."""
+        shape, nodes, replicas = places.job_class.shape, places.nodes, places.replicas
+        enough = np.full(len(nodes), replicas, dtype=np.int64)
+        if places.limit(self._room(shape, enough, nodes)):
+            return None
+        usable = self.usable[nodes]
+        found = int(places.room[usable].sum())
+        for resource, need, free in self._totals(shape, nodes):
+            if int(free.sum()) < need * replicas:
+                numbers = {"needed": need * replicas, "free": int(free[usable].sum()), "found": found}
+                return Shortage(ReasonCode.RESOURCES, {"resource": resource, **numbers})
+        code = ReasonCode.FRAGMENTED
+        if shape.mig and self._room(Shape(0, 0, (), shape.mig), enough, nodes).sum() < replicas:
+            code = ReasonCode.LAYOUT_BLOCKED
+        return Shortage(code, {"replicas": replicas, "found": found})
+
+    def _totals(self, shape: Shape, nodes: Ints) -> Iterator[tuple[str, int, Ints]]:
+        """Resources of which a replica needs some: name, need, and what is free on each of the nodes."""
+        if shape.gpus or shape.gpu_milli:
+            need = shape.gpus * MILLI + shape.gpu_milli
+            yield "gpus", need, np.maximum(0, self.gpu_free[nodes]).sum(axis=1)
+        if shape.mig:
+            slices = [self.mig.free_slices(node, self.whole_gpus(node)) for node in nodes.tolist()]
+            need = min((self.mig.slices_of(node, shape.mig) for node in nodes.tolist()), default=0)
+            yield "memory_slices", need, np.array(slices, dtype=np.int64)
+        for position, (name, amount) in enumerate(zip(self._problem.resources, shape.amounts, strict=True)):
+            if amount:
+                yield name, amount, self.free[nodes, position]
 
     def supports_mig(self, nodes: Ints) -> Bools:
         """True for nodes with GPUs in MIG mode, or with GPUs that may be switched to it."""

@@ -7,22 +7,116 @@ slot.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Option, Shape
+    from gpuplan.models.plan.reason import ReasonCode
+    from gpuplan.models.problem.jobs import JobClass, Option, Shape
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.disruption_state import JobDisruption
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a job finds no place: a code of the reasons of waiting jobs, and the amounts behind it."""
+
+    code: ReasonCode
+    numbers: Mapping[str, int | str]
+
+
+class Places:
+    """
+    What one more job of a class finds, as far as the constraints asked so far say.
+
+    That is: options that are open to it, and for how many of its replicas their nodes have room. The job
+    fits if its fewest replicas do, on one of the options if they are several (a gang has one GPU model).
+    """
+
+    def __init__(
+        self,
+        job_class: JobClass,
+        tenant: PlacementProfile,
+        options: Sequence[Option],
+        nodes_of: Callable[[Option], Ints],
+    ) -> None:
+        """`nodes_of` gives the nodes of an option."""
+        self.job_class, self.tenant, self.replicas = job_class, tenant, job_class.minimum
+        self.options = list(options)
+        self._nodes_of = nodes_of
+        self.shared: list[SharedLimit] = []
+        """Limits on several nodes together."""
+        self.domains: Ints | None = None
+        """Domain of each node, if all replicas must be in one."""
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """The nodes of all options that are open, in order."""
+        found: Ints = np.unique(np.concatenate([self._nodes_of(option) for option in self.options]))
+        return found
+
+    @cached_property
+    def room(self) -> Ints:
+        """Replicas for which each node has room by itself, counted up to enough."""
+        return np.full(len(self.nodes), self.replicas, dtype=np.int64)
+
+    def limit(self, room: Ints) -> bool:
+        """Count no more than this on each node; False if the job no longer fits."""
+        self.room = np.minimum(self.room, room)
+        return self.fits
+
+    @property
+    def fits(self) -> bool:
+        """True if the job finds enough room."""
+        return self.count() >= self.replicas
+
+    def count(self) -> int:
+        """Replicas that fit together, at the best domain."""
+        every = np.flatnonzero(self.room)
+        if self.domains is None:
+            return self._together(every)
+        there = self.domains[every]
+        return max((self._together(every[there == each]) for each in np.unique(there)), default=0)
+
+    def _together(self, positions: Ints) -> int:
+        """Replicas that fit on some of the nodes under the limits that they share, counted up to enough."""
+        if not self.shared:
+            return int(self.room[positions].sum())
+        left, found = [list(each.left) for each in self.shared], 0
+        # The cheapest first: that leaves most to the others.
+        costs = np.sum([each.costs[positions] for each in self.shared], axis=0)
+        for at in positions[np.argsort(costs, kind="stable")].tolist():
+            limits = [(int(each.groups[at]), int(each.costs[at])) for each in self.shared]
+            shares = [rest[group] // cost for rest, (group, cost) in zip(left, limits, strict=True) if cost]
+            more = max(0, min([int(self.room[at]), *shares]))
+            for rest, (group, cost) in zip(left, limits, strict=True):
+                rest[group] -= more * cost
+            found += more
+            if found >= self.replicas:
+                break
+        return found
+
+
+class SharedLimit(NamedTuple):
+    """A limit on replicas on several nodes together."""
+
+    groups: Ints
+    """By position of a node, the index of its group."""
+    costs: Ints
+    """By position, what a replica takes of what is left to the group; 0 if it takes nothing."""
+    left: Sequence[int]
+    """By group."""
 
 
 class Constraint:
@@ -62,6 +156,13 @@ class Constraint:
 
     def price(self, tenant: PlacementProfile, nodes: Ints) -> Ints | None:
         """Points, negative for a price, of one more replica on each of the nodes; None for none."""
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """
+        What one more job of a class lacks; None, and the places are limited, if it finds enough.
+
+        Constraints are asked one after the other; each looks at what those before it left.
+        """
 
     # --- what is placed ------------------------------------------------------------------------------------
 

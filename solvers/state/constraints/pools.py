@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.state.constraints.constraint import Constraint
+import numpy as np
+
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks
     from gpuplan.solvers.state.undo_log import UndoLog
 
@@ -32,6 +36,14 @@ class NodePools(Constraint):
     def points(self) -> int:
         """See `Constraint`."""
         return self._points
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`: only nodes that are not open have room."""
+        usable = self._capacity.usable[places.nodes]
+        closed = int(np.count_nonzero(~usable & (places.room > 0)))
+        if places.limit(np.where(usable, places.replicas, 0)):
+            return None
+        return Shortage(ReasonCode.NOT_CHOSEN, {"closed_nodes": closed})
 
     def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
         """See `Constraint`; a node is not closed where a job was preempted."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.constraints.constraint import Constraint, SharedLimit, Shortage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.preemption_ranks import VictimSets
     from gpuplan.solvers.state.placement_profile import PlacementProfile
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
@@ -85,6 +88,22 @@ class PowerCaps(Constraint):
                 if watts:
                     room[position] = max(0, min(room[position], self._left[0, cap] // (watts * milli)))
         return room
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`."""
+        milli, every = places.job_class.shape.quota_milli, np.arange(len(places.nodes))
+        for cap, nodes in enumerate(self._nodes if milli else ()):
+            watts = np.zeros(len(self._problem.nodes), dtype=np.int64)
+            watts[nodes] = self._problem.power_caps[cap].watts
+            costs = watts[places.nodes] * milli
+            places.shared.append(SharedLimit(0 * every, costs, (int(self._left[0, cap]),)))
+        if places.fits:
+            return None
+        found = places.count()
+        free = sum(max(0, each) for each in self._left[0].tolist()) // MILLI
+        code = ReasonCode.FRAGMENTED if found else ReasonCode.RESOURCES
+        numbers = {"replicas": places.replicas, "found": found, "free_watts": free}
+        return Shortage(code, {"resource": "power", **numbers})
 
     def fits(self, index: int, site: ReplicaSite, span: Span) -> bool:
         """See `Constraint`."""

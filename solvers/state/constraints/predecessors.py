@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.constraints.constraint import Places
 
 
 class PlannedStarts(Constraint):
@@ -34,6 +36,15 @@ class PlannedStarts(Constraint):
                 self._begun[index] = slot, option
             else:
                 del self._begun[index]
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`."""
+        job_class = places.job_class
+        if job_class.needed:
+            return Shortage(ReasonCode.DEPENDENCY, {"needed": job_class.needed})
+        if job_class.earliest > 0:
+            return Shortage(ReasonCode.BEGIN_TIME, {"slot": job_class.earliest})
+        return None
 
     def ready(self, index: int) -> int | None:
         """

@@ -24,9 +24,10 @@ from gpuplan.models.eligibility.preemption_order import (
     is_bound,
     may_use_freed,
 )
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import Incumbent
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.params.placement import PreemptionParams
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -145,6 +147,16 @@ class PreemptionRanks(Constraint):
             if amount:
                 room = np.minimum(room, free.amounts[nodes, resource] // amount)
         return np.maximum(0, room)
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`: there is room only where jobs were stopped for others of higher rank."""
+        tenant, nodes = places.tenant, places.nodes
+        freed = np.flatnonzero(self.least[tenant.claim, nodes] > tenant.rank)
+        room, before = np.full(len(nodes), places.replicas, dtype=np.int64), places.room
+        room[freed] = self.room_for(tenant, nodes[freed])
+        if places.limit(room):
+            return None
+        return Shortage(ReasonCode.NOT_CHOSEN, {"nodes": int(np.count_nonzero(places.room < before))})
 
     def _free_on(self, taker: Claimant, nodes: Ints) -> _FreeForRank:
         """What is free for a class, counted again on those of the nodes that changed."""

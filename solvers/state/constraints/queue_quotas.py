@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import UNLIMITED
-from gpuplan.solvers.state.constraints.constraint import Constraint
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 from gpuplan.solvers.state.constraints.quota import FutureQuota, QuotaLedger, QuotaTable
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem, QueueBudget
     from gpuplan.models.queue import QuotaAmounts
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.preemption_ranks import VictimSets
+    from gpuplan.solvers.state.constraints.quota import ExceededLimit
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
 
@@ -97,10 +100,41 @@ class QueueQuotas(Constraint):
     ) -> tuple[QueueBudget, int] | None:
         """The first limit that `replicas` more replicas would break, and the lowest queue with it."""
         asked = job_class.queue, option.gpu_model, job_class.shape.quota.times(replicas)
-        if (found := self.quota.exceeded_limit(*asked)) is not None:
-            return found
+        if (found := next(self.quota.exceeded_limits(*asked), None)) is not None:
+            return found.budget, found.queue
         binding = self._victims.binding(job_class)
         return self._beside.exceeded_limit(*asked, binding) if len(binding) else None
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`; of several GPU models the one with the least excess is told."""
+        job_class = places.job_class
+        asked = job_class.shape.quota.times(places.replicas)
+        for code, alone in ((ReasonCode.EXCEEDS_MAX_QUOTA, True), (ReasonCode.WAITING_FOR_QUOTA, False)):
+            broken = {
+                option: next(
+                    self.quota.exceeded_limits(job_class.queue, option.gpu_model, asked, alone=alone), None
+                )
+                for option in places.options
+            }
+            places.options = [option for option in places.options if broken[option] is None]
+            if not places.options:
+                found = min((each for each in broken.values() if each), key=lambda each: each.excess)
+                return Shortage(code, self._numbers(found))
+        kept = [each for each in places.options if self.headroom(job_class, each, places.replicas) > 0]
+        if kept:
+            places.options = kept
+            return None
+        # Quota that preemption frees is for others, or promised to later starts.
+        return Shortage(ReasonCode.NOT_CHOSEN, {"queue": self._problem.queues[job_class.queue]})
+
+    def _numbers(self, found: ExceededLimit) -> dict[str, int | str]:
+        return {
+            "queue": self._problem.queues[found.queue],
+            "resource": found.budget.resource,
+            "used": found.used,
+            "limit": found.budget.firm[found.queue] or 0,
+            "needed": found.needed,
+        }
 
     def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
         """See `Constraint`."""

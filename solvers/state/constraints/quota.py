@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_m
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import JobClass, Option
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
     Where: TypeAlias = slice | Ints
 
 NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
+
+
+class ExceededLimit(NamedTuple):
+    """A limit that is broken by what a job asks for."""
+
+    budget: QueueBudget
+    queue: int
+    used: int
+    needed: int
+    """What of the amount asked for counts at this queue."""
+
+    @property
+    def excess(self) -> int:
+        """By how much it is broken."""
+        return self.used + self.needed - (self.budget.firm[self.queue] or 0)
 
 
 class QuotaUsage:
@@ -47,21 +64,22 @@ class QuotaUsage:
             room[counted] = min(room[counted], self._available(index, queue, known=known))
         return QuotaAmounts(*room)
 
-    def exceeded_limit(
-        self, queue: int, gpu_model: str | None, asked: QuotaAmounts
-    ) -> tuple[QueueBudget, int] | None:
-        """The first limit that these amounts more would break, and the lowest queue with it."""
-        for budget, usage in zip(self._budgets, self._usage, strict=True):
+    def exceeded_limits(
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, *, alone: bool = False
+    ) -> Iterator[ExceededLimit]:
+        """For each budget the first limit up the tree that these amounts more would break, or do `alone`."""
+        for budget, used in zip(self._budgets, self._usage, strict=True):
+            usage = [0] * len(used) if alone else used
             above: int | None = queue
             amount = asked.on(gpu_model, budget.resource)
             while above is not None and amount > 0:
                 limit = budget.firm[above]
                 if limit is not None and usage[above] + amount > limit:
-                    return budget, above
+                    yield ExceededLimit(budget, above, usage[above], amount)
+                    break
                 kept = budget.kept[above]
                 amount = max(0, usage[above] + amount - kept) - max(0, usage[above] - kept)
                 above = budget.parent[above]
-        return None
 
     def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
         """Count what is taken, or given back if negative, at a queue and every queue above."""
@@ -193,7 +211,7 @@ class QuotaTable:
     def exceeded_limit(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
     ) -> tuple[QueueBudget, int] | None:
-        """Of the first of some columns where a limit would be broken: see `QuotaUsage.exceeded_limit`."""
+        """Of the first of some columns where a limit would be broken: see `QuotaUsage.exceeded_limits`."""
         first, found = len(where), None
         for index, counted in self._counted(gpu_model):
             budget, usage = self._budgets[index], self._usage[index]

@@ -55,7 +55,7 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
             fitting = (
                 milli
                 for milli in range(500, A_LOT + 1, 500)
-                if not alone.exceeded_limit(queue, slot_problems.MODEL, _amounts(resource, milli))
+                if not any(alone.exceeded_limits(queue, slot_problems.MODEL, _amounts(resource, milli)))
             )
             rooms.append(max(fitting, default=0))
         for slot in range(1, slots):
