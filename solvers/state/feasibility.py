@@ -97,6 +97,7 @@ class Feasibility:
         self._admits = methods(self.constraints, "admits")
         self._admits_later = methods(self.constraints, "admits_later")
         self._prices = methods(self.constraints, "price")
+        self._has_joint_limits = bool(problem.jointly_limited)
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
 
@@ -269,7 +270,7 @@ class Feasibility:
         """True if only room, rank and best fit matter."""
         packed = tenant.profile is Profile.PACK and tenant.affinity == NO_AFFINITY
         packed = packed and self.scorer is None
-        return packed and not self.is_priced(tenant) and not self.problem.power_caps
+        return packed and not self.is_priced(tenant) and not self._has_joint_limits
 
     def node_price(self, tenant: PlacementProfile, nodes: Ints) -> Ints:
         """Points, negative for a price, of one more replica on each of the nodes, without MIG layouts."""

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.state.assignment import NOW, ReplicaSite
-from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-from gpuplan.solvers.state.constraints.power import PowerCaps
-from gpuplan.solvers.state.constraints.preemption_ranks import VictimSets
 from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.undo_log import UndoLog
 
 if TYPE_CHECKING:
@@ -58,19 +56,18 @@ def deadlocked_moves(ledger: Ledger) -> dict[int, int]:
 
 
 def _constraints_after_stops(ledger: Ledger) -> tuple[Constraint, ...]:
-    """What is free, and the power left, once all preempted and shrunk jobs have left, and no others."""
+    """What is free once all preempted and shrunk jobs have left, and no others."""
     problem = ledger.problem
-    free = NodeCapacities(problem, {})
-    power = PowerCaps(problem, free, (), VictimSets(problem, ledger.params.preemption), {})
+    free = Feasibility(problem, ledger.params)
     for node in ledger.pools.opened:
-        free.set_usable(node, usable=True)
+        free.capacity.set_usable(node, usable=True)
     for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         disruption, incumbent = ledger.disruptions[index], problem.incumbents[index]
         for position in disruption.given_up if disruption is not None else ():
             if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
-                for each in (free, power):
+                for each in free.constraints:
                     each.leave(index, site, 1)
-    return free, power
+    return free.constraints
 
 
 def _try_move(after: tuple[Constraint, ...], ledger: Ledger, index: int, placed: JobAssignment) -> bool:
