@@ -10,7 +10,7 @@ from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import UNLIMITED
 from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
-from gpuplan.solvers.state.constraints.quota import FutureQuota, QuotaLedger, QuotaTable
+from gpuplan.solvers.state.constraints.quota import QuotaLedger, QuotaTable, future_quota
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -38,9 +38,9 @@ class QueueQuotas(Constraint):
             [np.repeat(np.array(usage, dtype=np.int64)[:, None], len(victims), axis=1) for usage in usages],
         )
         """If the victims of a set had stayed, by set."""
-        self.future = None if timeline is None else FutureQuota(problem)
+        self.future = None if timeline is None else future_quota(problem)
         """Quotas in later slots; None if there are none."""
-        self._undisturbed = None if timeline is None or not problem.may_disturb else FutureQuota(problem)
+        self._undisturbed = None if timeline is None or not problem.may_disturb else future_quota(problem)
         """The same beside running jobs as they run now, see `Feasibility.undisturbed`."""
         self._rooms: dict[tuple[int, str | None, bool, int, int], QuotaAmounts] = {}
         """What queues may still take now, by what it depends on, until anything changes."""
@@ -56,7 +56,7 @@ class QueueQuotas(Constraint):
         # Without reservations, quota that is free now stays free: other jobs only end.
         if self.future is None or not self._has_reservations or now <= 0:
             return now
-        return min(now, self.future.headroom(job_class, option, replicas, (1, option.ends[0])))
+        return min(now, _headroom(self.future, job_class, option, replicas, (1, option.ends[0])))
 
     def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """The same for this instant alone."""
@@ -82,17 +82,17 @@ class QueueQuotas(Constraint):
         """How many portions of `replicas` replicas the class's queue may reserve in all slots of a span."""
         if self.future is None:
             return UNLIMITED
-        room = self.future.headroom(job_class, option, replicas, span)
+        room = _headroom(self.future, job_class, option, replicas, span)
         if self._undisturbed is None or job_class.role is not ClassRole.START:
             return room
-        return min(room, self._undisturbed.headroom(job_class, option, replicas, span))
+        return min(room, _headroom(self._undisturbed, job_class, option, replicas, span))
 
     def return_headroom(self, incumbent: Incumbent) -> int:
         """How many replicas of a running job may return, now and until its end."""
         where = incumbent.queue, incumbent.gpu_model
         room = self._room(*where, incumbent, known=True)
         if self.future is not None and self._has_reservations:
-            room = room.least(self.future.room(*where, (1, incumbent.until), known=True))
+            room = room.least(self.future.room(*where, slice(1, incumbent.until), known=True))
         return room.portions(incumbent.shape.quota)
 
     def exceeded_limit(
@@ -158,9 +158,9 @@ class QueueQuotas(Constraint):
             self.quota.change(*where, new=new)
             self._count_beside(*where, job_class, new=new)
         if self.future is not None:
-            self.future.change(*where, (max(1, slot), option.ends[slot]), new=new)
+            self.future.change(*where, slice(max(1, slot), option.ends[slot]), new=new)
         if slot and self._undisturbed is not None and job_class.role is ClassRole.START:
-            self._undisturbed.change(*where, (slot, option.ends[slot]), new=new)
+            self._undisturbed.change(*where, slice(slot, option.ends[slot]), new=new)
 
     def give_up(self, incumbent: int, positions: Collection[int], times: int, moves: bool) -> None:
         """See `Constraint`."""
@@ -171,7 +171,7 @@ class QueueQuotas(Constraint):
             self.quota.change(*where)
             self._count_beside(*where, self._victims.follower(incumbent, moves=moves), new=False)
             if self.future is not None:
-                self.future.change(*where, (1, one.until))
+                self.future.change(*where, slice(1, one.until))
         self._rooms.clear()  # what binds a class changes, too
 
     @property
@@ -191,3 +191,12 @@ class QueueQuotas(Constraint):
         self._rooms.clear()
         if len(self._victims) and len(columns := self._victims.columns_binding(comer)):
             self._beside.change(queue, gpu_model, taken, columns, new=new)
+
+
+def _headroom(table: QuotaTable, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
+    """How many more portions of `replicas` replicas the class's queue may hold in all slots of a span."""
+    asked = job_class.shape.quota.times(replicas)
+    if not any(asked):
+        return UNLIMITED
+    known = job_class.role is ClassRole.MOVE
+    return table.room(job_class.queue, option.gpu_model, slice(*span), known=known).portions(asked)
