@@ -246,9 +246,9 @@ class House:
             yield Measure(name, str(len(found)), goal)
 
     def example(self) -> Iterator[Measure]:
-        """Files whose code names the worked example of a constraint, and those that make it hold."""
+        """Files with the worked example of a constraint, and those that make it hold."""
         named = [path for path, text in self.files.items() if _names(text, _NAMES_CONSTRAINT)]
-        yield Measure("files whose code names power", str(len(named)), "≤ 7")
+        yield Measure("files with power in their code", str(len(named)), "≤ 7")
         yield Measure("those of them that make power caps hold", str(len(self.making_hold())), "", "≤ 20")
 
     def making_hold(self) -> list[str]:

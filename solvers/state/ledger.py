@@ -1,10 +1,10 @@
 """
 Ledger: a plan under construction on nodes.
 
-It is made of parts: what is free on nodes, and for which ranks (`feasibility`), the sites taken there
-(`sites`), quotas of queues (`queues`), nodes of pools (`pools`), starts for which others wait (`starts`), and
-an undo log (`undo`). The ledger itself keeps the jobs, and what they earn. It never takes more than is free:
-every rule holds after every call, which the verifier confirms.
+It is made of constraints, which it holds in one tuple (`constraints`): those about nodes (`feasibility`),
+quotas of queues, pools, and starts for which others wait. Sites are taken and given back on all of them
+(`sites`), in steps that can be undone (`undo`). The ledger itself keeps the jobs, and what they earn. It
+never takes more than is free: every rule holds after every call, which the verifier confirms.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """The jobs placed and reserved so far on parts that say what is free."""
+    """The jobs placed and reserved so far, under constraints."""
 
     def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
         self.problem, self.params = problem, params

@@ -46,7 +46,10 @@ TRIED = {
 KNOWS_LESS = {
     # A problem has no sizes of nodes but their GPUs, and no profiles but those that are offered.
     *itertools.product(
-        (ReasonCode.RESOURCES, ReasonCode.LAYOUT_BLOCKED, ReasonCode.WAITING_FOR_QUOTA),
+        (
+            *(ReasonCode.RESOURCES, ReasonCode.FRAGMENTED),
+            *(ReasonCode.LAYOUT_BLOCKED, ReasonCode.WAITING_FOR_QUOTA),
+        ),
         (ReasonCode.NO_MATCHING_NODE,),
     ),
     # It has one first slot for dates, dependencies, closed nodes, and nodes that are not ready.
@@ -60,6 +63,9 @@ KNOWS_LESS = {
     (ReasonCode.LAYOUT_BLOCKED, ReasonCode.RESOURCES),
     (ReasonCode.RESOURCES, ReasonCode.NOT_CHOSEN),
     (ReasonCode.FRAGMENTED, ReasonCode.NOT_CHOSEN),
+    (ReasonCode.DOMAIN, ReasonCode.NOT_CHOSEN),
+    # A node that cannot be used now is none at all.
+    (ReasonCode.NO_MATCHING_NODE, ReasonCode.RESOURCES),
 }
 """(code of the ledger, code of the reason) where the reasons look at more than a problem has."""
 
