@@ -47,16 +47,22 @@ KNOWS_LESS = {
     # A problem has no sizes of nodes but their GPUs, and no profiles but those that are offered.
     *itertools.product(
         (
-            *(ReasonCode.RESOURCES, ReasonCode.FRAGMENTED),
-            *(ReasonCode.LAYOUT_BLOCKED, ReasonCode.WAITING_FOR_QUOTA),
+            *(ReasonCode.RESOURCES, ReasonCode.FRAGMENTED, ReasonCode.LAYOUT_BLOCKED),
+            *(ReasonCode.WAITING_FOR_QUOTA, ReasonCode.DEPENDENCY, ReasonCode.BEGIN_TIME),
         ),
         (ReasonCode.NO_MATCHING_NODE,),
     ),
     # It has one first slot for dates, dependencies, closed nodes, and nodes that are not ready.
     *itertools.product(
-        (ReasonCode.BEGIN_TIME,),
-        (ReasonCode.DEPENDENCY, ReasonCode.RESERVED, ReasonCode.RESOURCES, ReasonCode.WAITING_FOR_QUOTA),
+        (ReasonCode.BEGIN_TIME, ReasonCode.DEPENDENCY),
+        (
+            *(ReasonCode.DEPENDENCY, ReasonCode.RESERVED, ReasonCode.RESOURCES),
+            *(ReasonCode.WAITING_FOR_QUOTA, ReasonCode.DOMAIN),
+        ),
     ),
+    # Nodes that a window closes now are not among those that a job may use.
+    (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.RESERVED),
+    (ReasonCode.RESOURCES, ReasonCode.RESERVED),
     # Of a cap and the free GPUs below it, either may be told; and new nodes draw power, too.
     (ReasonCode.FRAGMENTED, ReasonCode.RESOURCES),
     (ReasonCode.RESOURCES, ReasonCode.FRAGMENTED),
