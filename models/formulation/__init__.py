@@ -16,13 +16,12 @@ from gpuplan.models.formulation.families.fractional_gpu import fractional_gpu
 from gpuplan.models.formulation.families.fragmentation import fragmentation
 from gpuplan.models.formulation.families.gang import gang
 from gpuplan.models.formulation.families.gpu_capacity import gpu_capacity
-from gpuplan.models.formulation.families.guarantees import guarantees
 from gpuplan.models.formulation.families.locality import locality
 from gpuplan.models.formulation.families.mig import mig
 from gpuplan.models.formulation.families.pools import pools
 from gpuplan.models.formulation.families.power import power
 from gpuplan.models.formulation.families.preemption import preemption
-from gpuplan.models.formulation.families.quota import quota
+from gpuplan.models.formulation.families.quota import guarantees, quota
 from gpuplan.models.formulation.objective import objective
 from gpuplan.models.formulation.priority import priority
 from gpuplan.models.formulation.rows import Formulation, Row

@@ -299,6 +299,15 @@ class Problem:
             for each in self.incumbents
         )
 
+    def joint_limits(self, node: int) -> tuple[bool, ...]:
+        """For each limit on what several nodes use together, whether it counts a node."""
+        return tuple(node in cap.nodes for cap in self.power_caps)
+
+    @property
+    def jointly_limited(self) -> frozenset[int]:
+        """Nodes under such a limit: room on one of them depends on what is used on the others."""
+        return frozenset(node for cap in self.power_caps for node in cap.nodes)
+
     def domain_of(self, level: Level) -> tuple[int, ...]:
         """Domain of each node at a level in use."""
         return dict(self.domains)[level]

@@ -12,9 +12,7 @@ from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.context import Context, Interval
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.rules import capacity as capacity_rules
-from gpuplan.models.verifier.rules import gang as job_rules
-from gpuplan.models.verifier.rules import placement as place_rules
-from gpuplan.models.verifier.rules.mig import mig
+from gpuplan.models.verifier.rules import placement as job_rules
 from gpuplan.models.verifier.rules.quota import quota_limits
 
 if TYPE_CHECKING:
@@ -24,18 +22,28 @@ if TYPE_CHECKING:
 INSTANT_RULES: Final[dict[Rule, Callable[[Context], Iterator[Violation]]]] = {
     Rule.GANG: job_rules.gang,
     Rule.REQUEST: job_rules.request,
-    Rule.SELECTION: place_rules.selection,
-    Rule.LOCALITY: place_rules.locality,
-    Rule.SPREAD: place_rules.spread,
-    Rule.ANTI_AFFINITY: place_rules.anti_affinity,
+    Rule.SELECTION: job_rules.selection,
+    Rule.LOCALITY: job_rules.locality,
+    Rule.SPREAD: job_rules.spread,
+    Rule.ANTI_AFFINITY: job_rules.anti_affinity,
     Rule.GPU_CAPACITY: capacity_rules.gpu_capacity,
     Rule.FRACTIONAL_GPU: capacity_rules.fractional_gpu,
-    Rule.MIG: mig,
+    Rule.MIG: capacity_rules.mig,
     Rule.CPU_MEMORY: capacity_rules.cpu_memory,
     Rule.POWER: capacity_rules.power,
     Rule.QUOTA: quota_limits,
 }
 """Rules about a state and not about changes: they also check later slots."""
+
+SHARED_RESOURCES: Final = (
+    Rule.GPU_CAPACITY,
+    Rule.FRACTIONAL_GPU,
+    Rule.MIG,
+    Rule.CPU_MEMORY,
+    Rule.POWER,
+    Rule.QUOTA,
+)
+"""Those of them about resources that jobs share."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from gpuplan.models.verifier.rules.capability import capability
 from gpuplan.models.verifier.rules.dependencies import dependencies
 from gpuplan.models.verifier.rules.disruption import damage, unnamed_damage
 from gpuplan.models.verifier.rules.disruption_budget import disruption_budget
-from gpuplan.models.verifier.rules.gang import assignment
 from gpuplan.models.verifier.rules.migration_order import feasible_move_order
+from gpuplan.models.verifier.rules.placement import assignment
 from gpuplan.models.verifier.rules.pools import pools
 from gpuplan.models.verifier.rules.preemption import preemption
 from gpuplan.models.verifier.rules.priority import RuleSet, priority

@@ -19,15 +19,15 @@ from gpuplan.models.units import MILLI
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_resumptions
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.constraints.capacity import HypotheticalNode
-from gpuplan.solvers.state.constraints.preemption_candidates import (
+from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
+from gpuplan.solvers.state.preemption_candidates import (
     PreemptionCandidate,
     PreemptionCandidates,
     PreemptionCosts,
     resumption_points,
 )
-from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,12 +75,13 @@ class PreemptionSearch:
         self.victims = PreemptionCandidates(ledger, self._hopes)
         self._hopeless: dict[tuple[object, ...], int] = {}
         self._offers: dict[tuple[PlacementProfile, tuple[int, ...]], PreemptionCosts] = {}
+        self._jointly_limited = bool(ledger.problem.jointly_limited)
         self._in_sight = self._sees_all()
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
     def _sees_all(self) -> bool:
         reserved = self.ledger.timeline is not None and bool(self.ledger.timeline.reservations)
-        return not self.ledger.problem.power_caps and not reserved
+        return not self._jointly_limited and not reserved
 
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
@@ -277,7 +278,7 @@ class PreemptionSearch:
     def _is_in_sight(self, tenant: PlacementProfile, node: int) -> bool:
         """True if only free amounts decide what fits on this node, as later starts are reserved elsewhere."""
         ledger = self.ledger
-        if ledger.problem.power_caps or (ledger.timeline is not None and ledger.timeline.reserved[node]):
+        if self._jointly_limited or (ledger.timeline is not None and ledger.timeline.reserved[node]):
             return False
         return bool(ledger.feasibility.rank_admits(tenant, np.array([node], dtype=np.int64))[0])
 

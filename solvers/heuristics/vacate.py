@@ -48,7 +48,7 @@ def may_stop_incumbent(ledger: Ledger, index: int) -> bool:
         and _is_placed(ledger, incumbent.move)
     ):
         return False
-    return _may_preempt(ledger, index, _preempted(ledger, index)) and ledger.disruptions.within_budgets(
+    return ledger.sites.may_preempt(index, _preempted(ledger, index)) and ledger.disruptions.within_budgets(
         index, len(incumbent.holds)
     )
 
@@ -90,7 +90,7 @@ def shrink_incumbent(ledger: Ledger, index: int, positions: Iterable[int]) -> bo
         return False
     if not more or len(incumbent.holds) - len(before | more) < incumbent.min_replicas:
         return False
-    if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
+    if _is_grown(ledger, index) or not ledger.sites.may_preempt(index, more):
         return False
     if not ledger.disruptions.within_budgets(index, len(before | more)):
         return False
@@ -141,7 +141,7 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
     else:
         ledger.sites.count_preempted(index, back, -1)
     ledger.sites.set_disruption(index, JobDisruption(DisruptionKind.SHRINK, still) if still else None)
-    if not ledger.affinity.may_return(ledger.disruptions.standing(index)):
+    if not ledger.affinity.may_return(index):
         return False
     for position in sorted(back):
         site = ReplicaSite.of(incumbent.holds[position])
@@ -149,7 +149,6 @@ def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> boo
             if not ledger.sites.may_restore(index, site):
                 return False
             ledger.sites.restore(index, site)
-    ledger.queues.count_incumbent(incumbent, len(back))
     return True
 
 
@@ -236,16 +235,6 @@ def _vacate_positions(ledger: Ledger, index: int, positions: frozenset[int]) -> 
     for position in sorted(positions):
         if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
             ledger.sites.vacate(index, site)
-    ledger.queues.count_incumbent(incumbent, -len(positions))
-
-
-def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
-    incumbent = ledger.problem.incumbents[index]
-    nodes = {incumbent.holds[position].node for position in positions}
-    return ledger.freed.allows(index) and all(
-        node is None or (node not in ledger.pools.closed and ledger.preemption_ranks.allows(node, incumbent))
-        for node in nodes
-    )
 
 
 def _is_placed(ledger: Ledger, job_class: int | None) -> bool:

@@ -52,9 +52,9 @@ class RepairedPart:
 
 
 def destroyable_nodes(ledger: Ledger) -> list[int]:
-    """Nodes that a neighbourhood may contain: not in pools, without MIG, under no power cap."""
+    """Nodes that a neighbourhood may contain: not in pools, without MIG, under no joint limit."""
     problem = ledger.problem
-    capped = {node for cap in problem.power_caps for node in cap.nodes}
+    limited = problem.jointly_limited
     return [
         node
         for group in problem.groups
@@ -62,7 +62,7 @@ def destroyable_nodes(ledger: Ledger) -> list[int]:
         for node in group.nodes
         if not problem.nodes[node].mig
         and problem.nodes[node].closing_points is None
-        and node not in capped
+        and node not in limited
         and node not in ledger.pools.closed
     ]
 

@@ -17,7 +17,7 @@ import numpy as np
 from gpuplan.models.problem.problem import FreeNode, Problem
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.params.improve import LnsParams
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

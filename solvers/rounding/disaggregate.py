@@ -36,10 +36,10 @@ from gpuplan.solvers.rounding.swap_repair import (
     movable_classes,
 )
 from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
 from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 from gpuplan.solvers.targets.from_target import take_sites
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,9 @@ Slice: TypeAlias = tuple[int, str, int]
 
 Span: TypeAlias = tuple[int, int]
 """First slot, and the slot after the last."""
+
+NOW: Final[Span] = (0, 1)
+"""Slot 0 alone."""
 
 
 @dataclass(frozen=True, slots=True)

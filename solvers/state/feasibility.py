@@ -7,18 +7,20 @@ nodes plus replicas, not jobs times nodes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.policy.policy import Profile
-from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.params.placement import PlacementParams
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityIndex, AffinityTraits
+from gpuplan.solvers.state.constraints.affinity import AffinityIndex
 from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-from gpuplan.solvers.state.constraints.freed_resources import FreedResources, PreemptionRanks
-from gpuplan.solvers.state.disruption_state import Disruptions
-from gpuplan.solvers.state.placement_profile import PlacementProfile
+from gpuplan.solvers.state.constraints.constraint import Constraint, methods
+from gpuplan.solvers.state.constraints.disruptions import Disruptions
+from gpuplan.solvers.state.constraints.power import PowerCaps
+from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks, VictimSets
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY, PlacementProfile
 from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
 from gpuplan.solvers.state.stranded_gpus import COST_SCALE
 from gpuplan.solvers.state.topology import Topology
@@ -50,11 +52,13 @@ class Feasibility:
     def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
         self.problem, self.params = problem, params
         self.domains = Topology(problem)
-        self.capacity = NodeCapacities(problem)
-        self.preemption_ranks = PreemptionRanks(problem)
-        self.freed = FreedResources(problem, params.preemption)
-        self.affinity = AffinityIndex(problem, self.domains)
-        self.disruptions = Disruptions(problem, self.affinity)
+        self.numbers_on: dict[int, set[int]] = defaultdict(set)
+        """Numbers of the new jobs placed on each node."""
+        self.capacity = NodeCapacities(problem, self.numbers_on)
+        self.victims = VictimSets(problem, params.preemption)
+        self.preemption_ranks = PreemptionRanks(problem, self.capacity, self.victims)
+        self.disruptions = Disruptions(problem, self.capacity)
+        self.affinity = AffinityIndex(problem, self.domains, self.capacity, self.disruptions)
         self.scarcity_cost = self._scarcity_cost()
         """Cost of a GPU's scarcity on each node, on the scale of `StrandedGpus`; None if no GPU is scarce."""
         self.group_of = [0] * len(problem.nodes)
@@ -63,7 +67,10 @@ class Feasibility:
                 self.group_of[node] = index
         self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
         self._nodes_of: dict[tuple[int, ...], Ints] = {}
-        self.tenants = tuple(PlacementProfile.of(problem, each, self.affinity) for each in problem.classes)
+        self.tenants = tuple(
+            PlacementProfile.of(problem, each, traits)
+            for each, traits in zip(problem.classes, self.affinity.traits, strict=True)
+        )
         self.node_points = {
             tenant.node_points: self._by_node(tenant.node_points)
             for tenant in self.tenants
@@ -75,15 +82,35 @@ class Feasibility:
         self._has_optional = bool(self._optional.any())
         self.timeline = ResourceTimeline(problem) if problem.slots > 1 else None
         """Free capacity in later slots; None if there are none."""
-        self.undisturbed = ResourceTimeline(problem) if problem.slots > 1 and problem.may_disturb else None
+        self.undisturbed = (
+            ResourceTimeline(problem, undisturbed=True) if problem.slots > 1 and problem.may_disturb else None
+        )
         """
         The same beside running jobs as they run now; None if these cannot change.
 
         Later starts of waiting jobs must fit there too: they count on nothing that a plan takes from them.
         """
-        self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
+        self.timelines = tuple(each for each in (self.timeline, self.undisturbed) if each is not None)
+        self.constraints = self._constraints()
+        """The rules about nodes that concern this problem, the most severe shortages first."""
+        self._rooms = methods(self.constraints[1:], "room")
+        self._admits = methods(self.constraints, "admits")
+        self._admits_later = methods(self.constraints, "admits_later")
+        self._prices = methods(self.constraints, "price")
+        self._has_joint_limits = bool(problem.jointly_limited)
         self.scorer: Scorer | None = None
         """Cost of a replica on a node beside points; it replaces the profile of the class."""
+
+    def _constraints(self) -> tuple[Constraint, ...]:
+        problem, found = self.problem, list[Constraint]((self.capacity, *self.timelines))
+        if problem.power_caps:
+            found.append(PowerCaps(problem, self.capacity, self.timelines, self.victims, self.numbers_on))
+        found.append(self.domains)
+        if problem.incumbents:
+            found += (self.disruptions, self.disruptions.budgets, self.preemption_ranks)
+        if not self.affinity.is_idle:
+            found.append(self.affinity)
+        return tuple(found)
 
     def nodes_of(self, option: Option) -> Ints:
         """Nodes of an option, in order."""
@@ -100,12 +127,10 @@ class Feasibility:
     def room(self, index: int, nodes: Ints, most: int) -> Ints:
         """Replicas of a class that fit on each of the nodes if used for them alone; at most `most`."""
         tenant = self.tenants[index]
-        room = self.capacity.room(tenant.shape, nodes, most)
+        room = self.free_room(tenant.shape, nodes, most)
         freed = np.flatnonzero(self.preemption_ranks.least[tenant.claim, nodes] > tenant.rank)
         if len(freed):
-            room[freed] = np.minimum(
-                room[freed], self.preemption_ranks.room(self.capacity, tenant, nodes[freed])
-            )
+            room[freed] = np.minimum(room[freed], self.preemption_ranks.room_for(tenant, nodes[freed]))
         if self.timeline is not None and self.timeline.reservations:
             room = np.minimum(room, self.beside(tenant, nodes, most))
             both = (
@@ -116,6 +141,14 @@ class Feasibility:
             for position in np.flatnonzero(both).tolist():
                 room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
         return np.where(self.admits_now(tenant, nodes), room, 0)
+
+    def free_room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
+        """Replicas of a shape for which each of the nodes has room now, whatever its rank."""
+        room = self.capacity.room(shape, nodes, most)
+        for each in self._rooms:
+            if (found := each(shape, nodes, most)) is not None:
+                room = np.minimum(room, found)
+        return room
 
     def _open(self, tenant: PlacementProfile, node: int) -> int:
         """Replicas for which reservations and preemption leave GPUs open; at most 1 for shares."""
@@ -152,12 +185,12 @@ class Feasibility:
         timeline, shape = self.timeline, tenant.shape
         if timeline is None:
             return room
-        ends = self.ends(tenant)[nodes]
+        ends = timeline.ends(tenant)[nodes]
         # A GPU switched to MIG mode stays in it, however short the job.
         marked = np.flatnonzero((timeline.reserved[nodes] > 0) & ((ends > 1) | bool(shape.mig)))
         for end in np.unique(ends[marked]).tolist() if not shape.gpu_milli and not shape.mig else ():
             where = marked[ends[marked] == end]
-            room[where] = np.minimum(room[where], timeline.room(shape, nodes[where], 1, end))
+            room[where] = np.minimum(room[where], timeline.room_in(shape, nodes[where], 1, end))
             for position in where[timeline.shared[nodes[where]].any(axis=1)].tolist() if shape.gpus else ():
                 node = int(nodes[position])
                 shut = timeline.shut(shape, node, end)
@@ -168,22 +201,7 @@ class Feasibility:
             room[marked[easy]] = np.minimum(room[marked[easy]], 1)
             for position in marked[~easy].tolist():
                 room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
-        if self.problem.power_caps and shape.quota_milli:
-            for position, node in enumerate(nodes.tolist()):
-                if not timeline.has_power(shape.quota_milli, node, 1, int(ends[position])):
-                    room[position] = 0
         return room
-
-    def ends(self, tenant: PlacementProfile) -> Ints:
-        """By node, the slot before which a tenant that starts in slot 0 is gone."""
-        if tenant.ends not in self._ends:
-            by_model = dict(tenant.ends)
-            last = by_model.get(None, self.problem.slots)
-            models = [group.gpu_model for group in self.problem.groups]
-            self._ends[tenant.ends] = np.array(
-                [by_model.get(models[group], last) for group in self.group_of], dtype=np.int64
-            )
-        return self._ends[tenant.ends]
 
     def choose_site(self, index: int, node: int, first: Collection[int]) -> ReplicaSite:
         """The site that a replica of a class gets in slot 0 on a node with room for it."""
@@ -194,60 +212,46 @@ class Feasibility:
         """Indices of GPUs that reservations or preemption keep from a tenant in slot 0."""
         shut = frozenset[int]()
         if self.timeline is not None and self.timeline.reserved[node]:
-            shut = self.timeline.shut(tenant.shape, node, int(self.ends(tenant)[node]))
-        return shut | self.preemption_ranks.shut(self.capacity, tenant, node)
+            shut = self.timeline.shut(tenant.shape, node, int(self.timeline.ends(tenant)[node]))
+        return shut | self.preemption_ranks.shut(tenant, node)
 
     def _one_beside(self, tenant: PlacementProfile, node: int) -> int:
         """1 if a share or MIG instances fit beside the reservations on a node."""
         timeline, capacity, shape = self.timeline, self.capacity, tenant.shape
         if timeline is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
             return 0
-        end = int(self.ends(tenant)[node])
+        end = int(timeline.ends(tenant)[node])
         if shape.mig:
-            return int(timeline.fits(shape, capacity.find(shape, node), end))
+            return int(timeline.fits_until(shape, capacity.find(shape, node), end))
         shut, free = timeline.shut(shape, node, end), capacity.gpu_free[node].tolist()
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
     def admits_now(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True for nodes that a tenant may use now, whatever room there is."""
-        capacity, admitted = self.capacity, self.rank_admits(tenant, nodes)
+        admitted = self.rank_admits(tenant, nodes)
         freed = np.flatnonzero(~admitted & self.capacity.usable[nodes])
         if len(freed):
             admitted[freed] = self.has_room_beside_freed(tenant, nodes[freed])
-        if self.problem.power_caps and (milli := tenant.shape.quota_milli):
-            powered = (
-                capacity.has_power(milli, node) and self.freed.has_power(milli, node, tenant)
-                for node in nodes.tolist()
-            )
-            admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
-        own = [] if tenant.own is None else self.disruptions.standing(tenant.own)
-        barred = self.affinity.conflicting_nodes(tenant.affinity, own)
-        return admitted if barred is None else admitted & ~barred[nodes]
+        for each in self._admits:
+            if (found := each(tenant, nodes)) is not None:
+                admitted &= found
+        return admitted
 
     def has_room_beside_freed(self, tenant: PlacementProfile, nodes: Ints) -> Bools:
         """True where a tenant may take one more place beside what preemption has freed on the nodes."""
-        room: Bools = self.preemption_ranks.room(self.capacity, tenant, nodes) > 0
+        room: Bools = self.preemption_ranks.room_for(tenant, nodes) > 0
         if self.timeline is not None:
             for position in np.flatnonzero(room & (self.timeline.reserved[nodes] > 0)).tolist():
                 room[position] = self._open(tenant, int(nodes[position])) > 0
         return room
 
-    def timelines(self, index: int) -> tuple[ResourceTimeline, ...]:
-        """The timelines on which a later start of a class must find room."""
-        waits = self.problem.classes[index].role is ClassRole.START
-        both = self.timeline, self.undisturbed if waits else None
-        return tuple(each for each in both if each is not None)
-
-    def traits_before_start(self, index: int) -> AffinityTraits:
-        """Affinity attributes of a job before it runs, without its workload: interference is priced later."""
-        traits = self.tenants[index].affinity
-        return AffinityTraits("", traits.carries, traits.avoids)
-
     def admits_later(self, index: int, nodes: Ints) -> Bools:
         """True for nodes that exist and where anti-affinity lets jobs of a class start in a later slot."""
         allowed: Bools = self.capacity.usable[nodes].copy()
-        barred = self.affinity.conflicting_nodes(self.traits_before_start(index), [])
-        return allowed if barred is None else allowed & ~barred[nodes]
+        for each in self._admits_later:
+            if (found := each(index, nodes)) is not None:
+                allowed &= found
+        return allowed
 
     def unused_opened(self, nodes: Ints) -> Bools | None:
         """Opened nodes that are unused and should stay so if possible; None if there are none."""
@@ -266,17 +270,16 @@ class Feasibility:
         """True if only room, rank and best fit matter."""
         packed = tenant.profile is Profile.PACK and tenant.affinity == NO_AFFINITY
         packed = packed and self.scorer is None
-        return packed and not self.is_priced(tenant) and not self.problem.power_caps
+        return packed and not self.is_priced(tenant) and not self._has_joint_limits
 
     def node_price(self, tenant: PlacementProfile, nodes: Ints) -> Ints:
         """Points, negative for a price, of one more replica on each of the nodes, without MIG layouts."""
         price: Ints = np.zeros(len(nodes), dtype=np.int64)
         if tenant.node_points:
             price += self.node_points[tenant.node_points][nodes]
-        if (met := self.affinity.price(tenant.affinity)) is not None:
-            price += met[nodes]
-        if (waste := self.capacity.waste_points(tenant.shape, nodes)) is not None:
-            price += waste
+        for each in self._prices:
+            if (found := each(tenant, nodes)) is not None:
+                price += found
         return price
 
     def _scarcity_cost(self) -> Floats | None:

@@ -66,9 +66,9 @@ class FeasibleNodes:
         if not len(positions):
             return
         nodes, timeline, (first, until) = self.nodes[positions], self._timetable, self._span
-        room = timeline.room(self._shape, nodes, first, until)
+        room = timeline.room_in(self._shape, nodes, first, until)
         if self._undisturbed is not None:
-            room = np.minimum(room, self._undisturbed.room(self._shape, nodes, first, until))
+            room = np.minimum(room, self._undisturbed.room_in(self._shape, nodes, first, until))
         self.room[positions] = room
         cores = timeline.left[first:until, nodes, 0].min(axis=0) if timeline.left.shape[2] else 0
         if self._shape.quota_milli:

@@ -1,24 +1,25 @@
 """
 Ledger: a plan under construction on nodes.
 
-It is made of parts: what is free on nodes, and for which ranks (`feasibility`), the sites taken there
-(`sites`), quotas of queues (`queues`), nodes of pools (`pools`), starts for which others wait (`starts`), and
-an undo log (`undo`). The ledger itself keeps the jobs, and what they earn. It never takes more than is free:
-every rule holds after every call, which the verifier confirms.
+It is made of constraints, which it holds in one tuple (`constraints`): those about nodes (`feasibility`),
+quotas of queues, pools, and starts for which others wait. Sites are taken and given back on all of them
+(`sites`), in steps that can be undone (`undo`). The ledger itself keeps the jobs, and what they earn. It
+never takes more than is free: every rule holds after every call, which the verifier confirms.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.params.placement import PlacementParams
 from gpuplan.solvers.state.assignment import FutureAssignment, JobAssignment, firm_assignment
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.constraints.constraint import Places, Shortage, overriding, together
 from gpuplan.solvers.state.constraints.pools import NodePools
 from gpuplan.solvers.state.constraints.predecessors import PlannedStarts
 from gpuplan.solvers.state.constraints.queue_quotas import QueueQuotas
@@ -26,13 +27,14 @@ from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 from gpuplan.solvers.state.node_scores import NodeScores
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 from gpuplan.solvers.state.sites import Sites
 from gpuplan.solvers.state.undo_log import UndoLog
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
     from gpuplan.solvers.state.placement_profile import PlacementProfile
@@ -41,23 +43,24 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """The jobs placed and reserved so far on parts that say what is free."""
+    """The jobs placed and reserved so far, under constraints."""
 
     def __init__(self, problem: Problem, params: PlacementParams = PlacementParams()) -> None:
         self.problem, self.params = problem, params
         self.undo = UndoLog()
         self.feasibility = rules = Feasibility(problem, params)
         self.capacity, self.timeline, self.domains = rules.capacity, rules.timeline, rules.domains
-        self.disruptions, self.preemption_ranks, self.freed = (
-            rules.disruptions,
-            rules.preemption_ranks,
-            rules.freed,
-        )
+        self.disruptions, self.preemption_ranks = rules.disruptions, rules.preemption_ranks
         self.affinity, self.tenants, self.group_of = rules.affinity, rules.tenants, rules.group_of
-        self.queues = QueueQuotas(problem, rules.freed, rules.timeline, self.undo)
+        self.queues = QueueQuotas(problem, rules.victims, rules.timeline)
         self.pools = NodePools(problem, rules.capacity, rules.preemption_ranks, self.undo)
         self.starts = PlannedStarts(problem)
-        self.sites = Sites(problem, rules, self.undo)
+        self.constraints = (self.starts, self.queues, *rules.constraints, self.pools)
+        """All rules that concern this problem, the most severe shortages first."""
+        self._priced = overriding(self.constraints, "points")
+        self._lacking = overriding(self.constraints, "shortage")
+        self._count_job = together(self.constraints, "count_job")
+        self.sites = Sites(problem, rules, self.constraints, self.undo)
         self.feasible_nodes = (
             FeasibleNodesCache(problem, rules.timeline, rules.undisturbed, params.ledger.max_feasible_nodes)
             if rules.timeline is not None
@@ -92,14 +95,7 @@ class Ledger:
     @property
     def objective(self) -> int:
         """Points of everything done so far, compared to changing nothing."""
-        return (
-            self._earned
-            + self.pools.points
-            + self.disruptions.points
-            + self.queues.quota.points
-            + self.affinity.points
-            + self.capacity.points
-        )
+        return self._earned + sum(each.points for each in self._priced)
 
     # --- placing -------------------------------------------------------------------------------------------
 
@@ -121,6 +117,49 @@ class Ledger:
             return int(disruption is None)
         leave = DisruptionKind.MOVE if job_class.role is ClassRole.MOVE else DisruptionKind.STOP
         return int(disruption is not None and disruption.kind is leave)
+
+    def shortage(self, index: int) -> Shortage | None:
+        """
+        Why no more job of a class fits now, at its minimum, beside all that is placed; None if one does.
+
+        It is the most severe one of the constraints, on the options that come closest. Beside reserved later
+        starts only one share, or one set of MIG instances, counts on a node.
+        """
+        job_class, found = self.problem.classes[index], list[Shortage]()
+        anywhere = Places(job_class, self.tenants[index], job_class.options, self._staying_nodes)
+        if (not_yet := self.starts.shortage(anywhere)) is not None:
+            return not_yet
+        suited = [each for each in job_class.options if self._suits(job_class.shape, each)]
+        # A gang has one GPU model; the options of a single replica are one choice.
+        sets = [[each] for each in suited] if job_class.minimum > 1 else [suited] if suited else []
+        for options in sets:
+            shortage = self._shortage(index, options)
+            if shortage is None:
+                return None
+            found.append(shortage)
+        return max(found, key=_closeness, default=Shortage(ReasonCode.NO_MATCHING_NODE, {}))
+
+    def _suits(self, shape: Shape, option: Option) -> bool:
+        """True if a node of an option has as many GPUs as a replica needs, free or not."""
+        nodes = self._staying_nodes(option).tolist()
+        return any(len(self.problem.nodes[node].gpus) >= shape.gpus for node in nodes)
+
+    def _shortage(self, index: int, options: list[Option]) -> Shortage | None:
+        places = Places(self.problem.classes[index], self.tenants[index], options, self._staying_nodes)
+        least: Shortage | None = None
+        for each in self._lacking:
+            if (found := each.shortage(places)) is not None and found.code is not ReasonCode.NOT_CHOSEN:
+                return found
+            least = least or found
+        if least is None and not places.limit(self.feasibility.room(index, places.nodes, places.replicas)):
+            # What is free now is promised to later starts, or freed by preemption for others.
+            return Shortage(ReasonCode.NOT_CHOSEN, {"found": places.count()})
+        return least
+
+    def _staying_nodes(self, option: Option) -> Ints:
+        """Nodes of an option that the plan does not close."""
+        nodes = self.feasibility.nodes_of(option)
+        return nodes[~np.isin(nodes, list(self.pools.closed))]
 
     def _ignores_priority(self, index: int) -> bool:
         """True if a class may come before its turn: its job has left its places, or a guarantee needs it."""
@@ -146,12 +185,9 @@ class Ledger:
         jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
         used = 0
         if jobs:
-            used = jobs * job_class.minimum
-            self.queues.count(job_class, option, used)
-            more = min(len(sites), jobs * job_class.most(option)) - used
-            more = min(more, self.queues.headroom(job_class, option, 1))
-            self.queues.count(job_class, option, more)
-            used += more
+            # The queue has room for the smallest jobs, and so for at least as many single replicas.
+            most = min(len(sites), jobs * job_class.most(option))
+            used = min(most, self.queues.headroom(job_class, option, 1))
         for site in sites[used:]:
             self.sites.release(index, site)
         made, start = [], 0
@@ -179,7 +215,6 @@ class Ledger:
             if not self.sites.may_take(index, site):
                 return None
             self.sites.take(index, site)
-        self.queues.count(job_class, option, len(sites))
         number = self._next_number()
         self.put(number, JobAssignment(index, option, sites))
         return number
@@ -187,15 +222,12 @@ class Ledger:
     def add_sites(self, number: int, more: list[ReplicaSite]) -> None:
         """Add taken sites to a placed job that has quota for them."""
         placed = self.placed[number]
-        self.queues.count(self.problem.classes[placed.job_class], placed.option, len(more))
-        larger = replace(placed, sites=(*placed.sites, *more))
-        self.put(number, larger)
+        self.put(number, replace(placed, sites=(*placed.sites, *more)))
 
     def remove(self, number: int) -> None:
         """Take a placed job off its nodes."""
         placed = self.placed[number]
         self.put(number, None)
-        self.queues.count(self.problem.classes[placed.job_class], placed.option, -len(placed.sites))
         for site in placed.sites:
             self.sites.release(placed.job_class, site)
 
@@ -207,9 +239,6 @@ class Ledger:
             self.remove(number)
             return
         self.put(number, replace(placed, sites=staying))
-        self.queues.count(
-            self.problem.classes[placed.job_class], placed.option, len(staying) - len(placed.sites)
-        )
         for site in placed.sites:
             if site.node == node:
                 self.sites.release(placed.job_class, site)
@@ -268,17 +297,7 @@ class Ledger:
         self._earned += times * self.worth(placed)
         self._count_points(placed.job_class, times * self._points(placed))
         self._left[placed.job_class] -= times
-        self.starts.count(placed.job_class, 0, placed.option, times)
-        tenant = self.tenants[placed.job_class]
-        if tenant.affinity == NO_AFFINITY:
-            return
-        nodes = frozenset(site.node for site in placed.sites)
-        self.affinity.count_new(tenant.affinity, nodes, times)
-        if tenant.own is not None:  # it is counted already on its current nodes
-            nodes -= self.disruptions.nodes(tenant.own)
-        self.affinity.count(tenant.affinity, nodes, times)
-        for concerned in self.affinity.affected_nodes(tenant.affinity, nodes):
-            self.capacity.touch(concerned)
+        self._count_job(placed.job_class, placed.option, placed.sites, 0, times)
 
     def _points(self, placed: JobAssignment) -> int:
         return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
@@ -356,7 +375,6 @@ class Ledger:
     def record(self, reservation: FutureAssignment) -> int:
         """Record a reservation of which the sites are reserved already; its number."""
         number = self._next_number()
-        self._count_reserved(reservation, 1)
         self.undo.step(self._set_reservation, (number, reservation), (number, None))
         return number
 
@@ -365,15 +383,8 @@ class Ledger:
         reservation = self.reserved[number]
         option = self.problem.classes[reservation.job_class].options[reservation.option]
         self.undo.step(self._set_reservation, (number, None), (number, reservation))
-        self._count_reserved(reservation, -1)
         for site in reservation.sites:
             self.sites.cancel(reservation.job_class, site, (reservation.slot, option.ends[reservation.slot]))
-
-    def _count_reserved(self, reservation: FutureAssignment, times: int) -> None:
-        job_class, slot = self.problem.classes[reservation.job_class], reservation.slot
-        option = job_class.options[reservation.option]
-        replicas = times * len(reservation.sites)
-        self.queues.count_reserved(job_class, option, replicas, (slot, option.ends[slot]))
 
     def _set_reservation(self, number: int, reserved: FutureAssignment | None) -> None:
         """Set or remove (None) the reservation of a number; its sites are reserved already."""
@@ -388,11 +399,15 @@ class Ledger:
         self._earned += times * (option.later[reserved.slot] or 0)
         self._count_points(reserved.job_class, times * (option.later[reserved.slot] or 0))
         self._left[reserved.job_class] -= times
-        self.starts.count(reserved.job_class, reserved.slot, option, times)
-        traits = self.feasibility.traits_before_start(reserved.job_class)
-        if traits != NO_AFFINITY:
-            nodes = frozenset(site.node for site in reserved.sites)
-            self.affinity.count_new(traits, nodes, times)
-            self.affinity.count(traits, nodes, times)
-            for concerned in self.affinity.affected_nodes(traits, nodes):
-                self.capacity.touch(concerned)
+        self._count_job(reserved.job_class, option, reserved.sites, reserved.slot, times)
+
+
+_SEVERITY: Final = tuple(ReasonCode)
+_LITTLE_FREE: Final = frozenset({ReasonCode.RESOURCES, ReasonCode.FRAGMENTED, ReasonCode.LAYOUT_BLOCKED})
+
+
+def _closeness(shortage: Shortage) -> tuple[int, int, int]:
+    """How close a job comes to a place: by what it passes, then by the replicas that find room."""
+    stage = ReasonCode.RESOURCES if shortage.code in _LITTLE_FREE else shortage.code
+    found = shortage.numbers.get("found", 0)
+    return _SEVERITY.index(stage), int(found), _SEVERITY.index(shortage.code)

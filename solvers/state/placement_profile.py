@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.policy.policy import Profile
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY, AffinityTraits
 
 if TYPE_CHECKING:
+    from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.constraints.affinity import AffinityIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTraits:
+    """Attributes of a job that matter to other jobs on the same node or in the same domain."""
+
+    workload: str = ""
+    carries: tuple[int, ...] = ()
+    avoids: tuple[tuple[int, Level], ...] = ()
+
+
+NO_AFFINITY: Final = AffinityTraits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +43,8 @@ class PlacementProfile:
     """(GPU model, slot before which it is gone if it starts in slot 0); empty with a single slot."""
 
     @classmethod
-    def of(cls, problem: Problem, job_class: JobClass, affinity: AffinityIndex) -> PlacementProfile:
-        """The tenant of a class, without what makes no difference in this problem."""
-        traits = affinity.relevant_traits(
-            AffinityTraits(job_class.workload, job_class.carries, job_class.avoids)
-        )
+    def of(cls, problem: Problem, job_class: JobClass, traits: AffinityTraits) -> PlacementProfile:
+        """The tenant of a class, without what makes no difference; `traits` are those that matter."""
         grows = job_class.role is ClassRole.GROW and traits != NO_AFFINITY
         return cls(
             shape=job_class.shape,

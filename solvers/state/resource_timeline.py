@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.mig import profile_milli
+from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.constraint import Constraint
 from gpuplan.solvers.state.constraints.mig_state import (
     MigLayout,
     best_instance_start,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
     from gpuplan.models.problem.jobs import Shape
     from gpuplan.models.problem.problem import Problem
-    from gpuplan.solvers.state.assignment import Slice
+    from gpuplan.solvers.state.assignment import Slice, Span
     from gpuplan.solvers.state.constraints.mig_state import InstancePlace
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -50,10 +52,12 @@ _NOT_YET: Final = -(2**50)
 """Free amount of everything on a node that does not exist yet."""
 
 
-class ResourceTimeline:
-    """Free GPUs, MIG instances, other amounts and power by slot and node; slot 0 itself is not kept."""
+class ResourceTimeline(Constraint):
+    """Free GPUs, MIG instances and other amounts by slot and node; slot 0 itself is not kept."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, undisturbed: bool = False) -> None:
+        """With `undisturbed` running jobs stay as they run now, and only starts of waiting jobs count."""
+        self._is_undisturbed = undisturbed
         slots, count = problem.slots, len(problem.nodes)
         self._problem = problem
         self.slots = slots
@@ -80,20 +84,28 @@ class ResourceTimeline:
         """MIG instances placed on GPUs that the plan switches to MIG mode."""
         for index in range(count):
             self._begin(index)
-        self._power: Ints = np.array([[cap.left for cap in problem.power_caps]] * slots, dtype=np.int64)
-        self._caps: dict[int, list[tuple[int, int]]] = {}
-        for index, cap in enumerate(problem.power_caps):
-            for slot, watts_milli, _ in cap.releases:
-                self._power[slot:, index] += watts_milli
-            for node, watts in zip(cap.nodes, cap.watts, strict=True):
-                self._caps.setdefault(node, []).append((index, watts))
-        self.capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
         self.whole: Ints = np.zeros((slots, count), dtype=np.int64)
         """Wholly free GPUs, without reserved ones and those for shares."""
         self.whole[:] = (self.milli == MILLI).sum(axis=2)
         self.version = 0
         self.changed_at: Ints = np.zeros(count, dtype=np.int64)
         """Version at which each node last changed."""
+        self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
+
+    def touch(self, nodes: int | Ints) -> None:
+        """Mark nodes as changed."""
+        self.version += 1
+        self.changed_at[nodes] = self.version
+
+    def ends(self, tenant: PlacementProfile) -> Ints:
+        """By node, the slot before which a tenant that starts in slot 0 is gone."""
+        if (found := self._ends.get(tenant.ends)) is None:
+            by_model = dict(tenant.ends)
+            last = by_model.get(None, self.slots)
+            models = (self._models.get(node) for node in range(len(self._problem.nodes)))
+            found = np.array([by_model.get(model, last) for model in models], dtype=np.int64)
+            self._ends[tenant.ends] = found
+        return found
 
     def _begin(self, index: int) -> None:
         """What a node has in every slot if every running job stays until its end."""
@@ -117,6 +129,38 @@ class ResourceTimeline:
         self.milli[: node.opens, index] = 0
         self.left[: node.opens, index] = _NOT_YET
 
+    # --- as a constraint -----------------------------------------------------------------------------------
+
+    def concerns(self, index: int) -> bool:
+        """True if later starts of a class must find room here."""
+        return not self._is_undisturbed or self._problem.classes[index].role is ClassRole.START
+
+    def fits(self, index: int, site: ReplicaSite, span: Span) -> bool:
+        """See `Constraint`."""
+        shape = self._problem.classes[index].shape
+        if span[0] == 0:
+            return self._is_undisturbed or self.fits_until(shape, site, span[1])
+        return not self.concerns(index) or self.holds(shape, site, *span)
+
+    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
+        """See `Constraint`."""
+        one = self._problem.incumbents[incumbent]
+        return self._is_undisturbed or not self.reservations or self.fits_until(one.shape, site, one.until)
+
+    def take(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
+        """See `Constraint`."""
+        shape = self._problem.classes[index].shape
+        if span[0] > 0 and self.concerns(index):
+            self.reserve(shape, site, span, times)
+        elif span[0] == 0 and not self._is_undisturbed:
+            self.occupy(shape, site, span[1], times)
+
+    def leave(self, incumbent: int, site: ReplicaSite, times: int) -> None:
+        """See `Constraint`."""
+        if not self._is_undisturbed:
+            one = self._problem.incumbents[incumbent]
+            self.occupy(one.shape, site, one.until, -times)
+
     # --- jobs in slot 0 ------------------------------------------------------------------------------------
 
     def occupy(self, shape: Shape, site: ReplicaSite, until: int, times: int) -> None:
@@ -135,7 +179,7 @@ class ResourceTimeline:
         if site.gpus or site.slices:
             self._recount(node)
 
-    def fits(self, shape: Shape, site: ReplicaSite, until: int) -> bool:
+    def fits_until(self, shape: Shape, site: ReplicaSite, until: int) -> bool:
         """True if a job may hold exactly this site from slot 0 to before `until`, beside all reservations."""
         node, span = site.node, slice(1, until)
         taken: Ints = np.zeros(self.slots, dtype=np.int64)
@@ -160,7 +204,6 @@ class ResourceTimeline:
                 amount == 0 or bool((self.left[span, node, resource] >= amount).all())
                 for resource, amount in enumerate(shape.amounts)
             )
-            and self.has_power(shape.quota_milli, node, 1, until)
             and self._may_coexist(node, kept, 1, until)
         )
 
@@ -183,13 +226,13 @@ class ResourceTimeline:
         if not shape.gpu_milli:
             return frozenset()
         gpus = range(self.milli.shape[2])
-        return frozenset(gpu for gpu in gpus if not self.fits(shape, ReplicaSite(node, (gpu,)), until))
+        return frozenset(gpu for gpu in gpus if not self.fits_until(shape, ReplicaSite(node, (gpu,)), until))
 
     # --- reservations --------------------------------------------------------------------------------------
 
-    def room(self, shape: Shape, nodes: Ints, first: int, until: int) -> Ints:
+    def room_in(self, shape: Shape, nodes: Ints, first: int, until: int) -> Ints:
         """
-        Replicas that each of the nodes could take from slot `first` to before `until`, power left out.
+        Replicas that each of the nodes could take from slot `first` to before `until`.
 
         Exact for whole GPUs and for shapes without GPUs; an upper bound for shares and MIG, which `find`
         checks.
@@ -211,8 +254,8 @@ class ResourceTimeline:
         return np.maximum(room, 0)
 
     def find(self, shape: Shape, node: int, first: int, until: int) -> ReplicaSite | None:
-        """A site for a replica from slot `first` to before `until`, power left out; None without one."""
-        if not self.room(shape, np.array([node]), first, until)[0]:
+        """A site for a replica from slot `first` to before `until`; None without one."""
+        if not self.room_in(shape, np.array([node]), first, until)[0]:
             return None
         if shape.gpu_milli:
             gpu = self._share(shape.gpu_milli, node, first, until)
@@ -225,7 +268,7 @@ class ResourceTimeline:
     def holds(self, shape: Shape, site: ReplicaSite, first: int, until: int) -> bool:
         """True if exactly this site may be reserved; of whole GPUs only the number counts."""
         node = site.node
-        if not self.room(shape, np.array([node]), first, until)[0]:
+        if not self.room_in(shape, np.array([node]), first, until)[0]:
             return False
         if shape.gpu_milli:
             return self._may_share(shape.gpu_milli, node, site.gpus[0], first, until)
@@ -250,13 +293,6 @@ class ResourceTimeline:
         if shape.gpus or shape.gpu_milli:
             self._recount(node)
 
-    def has_power(self, milli: int, node: int, first: int, until: int) -> bool:
-        """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
-        return milli == 0 or all(
-            bool((self._power[first:until, cap] >= milli * watts).all())
-            for cap, watts in self._caps.get(node, ())
-        )
-
     def free_from(self, node: int) -> list[int]:
         """By GPU index, the first slot from which it is wholly free for reservations; H if there is none."""
         whole = (self.milli[1:, node] == MILLI) & (self.shared[node] == 0)
@@ -269,15 +305,7 @@ class ResourceTimeline:
         for resource, amount in enumerate(shape.amounts):
             if amount:
                 self.left[span, node, resource] -= times * amount
-        milli = shape.gpus * MILLI + shape.gpu_milli or sum(
-            profile_milli(profile) * count for profile, count in shape.mig
-        )
-        for cap, watts in self._caps.get(node, ()):
-            self._power[span, cap] -= times * milli * watts
-            self.version += 1
-            self.changed_at[self.capped[cap]] = self.version
-        self.version += 1
-        self.changed_at[node] = self.version
+        self.touch(node)
 
     def _recount(self, node: int) -> None:
         free = (self.milli[:, node] == MILLI) & (self.shared[node] == 0)

@@ -7,17 +7,19 @@ old places count as free for itself.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics import vacate
-from gpuplan.solvers.state.assignment import ReplicaSite
-from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+from gpuplan.solvers.state.assignment import NOW, ReplicaSite
 from gpuplan.solvers.state.disruption_state import DisruptionKind
+from gpuplan.solvers.state.feasibility import Feasibility
+from gpuplan.solvers.state.undo_log import UndoLog
 
 if TYPE_CHECKING:
-    from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.solvers.state.assignment import JobAssignment
+    from gpuplan.solvers.state.constraints.constraint import Constraint
     from gpuplan.solvers.state.ledger import Ledger
 
 
@@ -42,45 +44,44 @@ def deadlocked_moves(ledger: Ledger) -> dict[int, int]:
             pending[job_class.incumbent] = number
     if not pending:
         return {}
-    free = _capacity_after_stops(ledger)
+    after = _constraints_after_stops(ledger)
     moved = True
     while moved and pending:
         moved = False
         for index, number in list(pending.items()):
-            if _try_move(free, problem.incumbents[index], ledger.placed[number]):
+            if _try_move(after, ledger, index, ledger.placed[number]):
                 del pending[index]
                 moved = True
     return pending
 
 
-def _capacity_after_stops(ledger: Ledger) -> NodeCapacities:
-    """Free capacity once all preempted and shrunk jobs have left, and no others."""
-    free = NodeCapacities(ledger.problem)
+def _constraints_after_stops(ledger: Ledger) -> tuple[Constraint, ...]:
+    """What is free once all preempted and shrunk jobs have left, and no others."""
+    problem = ledger.problem
+    free = Feasibility(problem, ledger.params)
     for node in ledger.pools.opened:
-        free.set_usable(node, usable=True)
+        free.capacity.set_usable(node, usable=True)
     for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
-        disruption, incumbent = ledger.disruptions[index], ledger.problem.incumbents[index]
+        disruption, incumbent = ledger.disruptions[index], problem.incumbents[index]
         for position in disruption.given_up if disruption is not None else ():
             if (site := ReplicaSite.of(incumbent.holds[position])) is not None:
-                free.charge(incumbent.shape, site, -1)
-    return free
+                for each in free.constraints:
+                    each.leave(index, site, 1)
+    return free.constraints
 
 
-def _try_move(free: NodeCapacities, incumbent: Incumbent, placed: JobAssignment) -> bool:
+def _try_move(after: tuple[Constraint, ...], ledger: Ledger, index: int, placed: JobAssignment) -> bool:
     """Migrate a job if all that it takes is free; False, and nothing changes, if not."""
-    old = [site for hold in incumbent.holds if (site := ReplicaSite.of(hold)) is not None]
-    for site in old:
-        free.charge(incumbent.shape, site, -1)
-    taken: list[ReplicaSite] = []
+    holds = ledger.problem.incumbents[index].holds
+    old = [site for hold in holds if (site := ReplicaSite.of(hold)) is not None]
+    undo = UndoLog()
+    for each, site in product(after, old):
+        undo.step(each.leave, (index, site, 1), (index, site, -1))
     for site in placed.sites:
-        if not free.fits(incumbent.shape, site):
-            break
-        free.charge(incumbent.shape, site, 1)
-        taken.append(site)
-    else:
-        return True
-    for site in taken:
-        free.charge(incumbent.shape, site, -1)
-    for site in old:
-        free.charge(incumbent.shape, site, 1)
-    return False
+        if not all(each.fits(placed.job_class, site, NOW) for each in after):
+            undo.rollback(0)
+            return False
+        for each in after:
+            there = placed.job_class, site, NOW
+            undo.step(each.take, (*there, 1), (*there, -1))
+    return True

@@ -59,3 +59,11 @@ def test_every_tuned_number_is_a_parameter_and_no_other_is_listed():
 
 def test_files_that_mention_a_feature_are_touched(house):
     assert list(values(house.touched()).values()) == ["1", "1"]
+
+
+def test_a_constraint_is_made_to_hold_where_code_names_it_and_not_where_text_does(house):
+    (house.root / "models/words.py").write_text('"""Power."""\n\nNAME = "power"  # power\n')
+    (house.root / "planner/watts.py").write_text("WATTS = 1\n")
+
+    assert house.making_hold() == ["solvers/rows.py"]
+    assert list(values(house.example()).values()) == ["2", "1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.house import ROOT, paths_in
+from benchmarks.house import ROOT, House, paths_in
 
 DOCUMENT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -12,6 +12,12 @@ def test_every_file_that_is_named_is_there():
 
     assert len(named) > 100
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_files_of_the_worked_example_are_all_that_name_it_in_the_code():
+    example = DOCUMENT.split("### An example: power caps of racks")[1].split("\n\n")
+
+    assert sorted(paths_in(example[2])) == sorted(House(ROOT).making_hold())
 
 
 def test_paths_are_read_with_their_braces():

@@ -225,8 +225,7 @@ class NodeClasses:
         self.states.append(states.closed())
         parts: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for node in nodes:
-            capped = tuple(node in cap.nodes for cap in problem.power_caps)
-            parts[(*(domain[node] for domain in domains), *capped)].append(node)
+            parts[(*(domain[node] for domain in domains), *problem.joint_limits(node))].append(node)
         for _, members in sorted(parts.items()):
             if (pool := problem.groups[group].pool) is None:
                 self._add_part(group, members, base, of_departure, gains)

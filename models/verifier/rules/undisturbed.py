@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.context import Context, Interval
-from gpuplan.models.verifier.later_slots import INSTANT_RULES, state_in_slot
+from gpuplan.models.verifier.later_slots import INSTANT_RULES, SHARED_RESOURCES, state_in_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-_RULES: Final = (
-    Rule.GPU_CAPACITY,
-    Rule.FRACTIONAL_GPU,
-    Rule.MIG,
-    Rule.CPU_MEMORY,
-    Rule.POWER,
-    Rule.QUOTA,
-)
-"""The rules about resources that jobs share."""
 
 
 def undisturbed(case: Context) -> Iterator[Violation]:
@@ -44,7 +33,7 @@ def undisturbed(case: Context) -> Iterator[Violation]:
         there = [stay for stay in planned if stay.covers(slot)]
         there = _on_any_gpus(case, there, [stay for stay in running if stay.covers(slot)])
         then = state_in_slot(case, (*running, *there), slot, {stay.job.name for stay in there})
-        for rule in _RULES:
+        for rule in SHARED_RESOURCES:
             for each in INSTANT_RULES[rule](then):
                 found = f"{each.found} beside the running jobs"
                 yield Violation(Rule.UNDISTURBED, f"{each.subject} in slot {slot}", found, each.allowed)

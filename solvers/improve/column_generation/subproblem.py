@@ -10,7 +10,7 @@ from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.models.problem.jobs import LocalityRule
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.params.improve import ColumnGenerationParams
-from gpuplan.solvers.state.constraints.affinity import NO_AFFINITY
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,7 +125,7 @@ def extract_repack_problem(
 def covers_whole_problem(ledger: Ledger) -> bool:
     """True if packing plain jobs on all nodes is the whole decision."""
     problem = ledger.problem
-    if problem.incumbents or problem.pools or problem.power_caps:
+    if problem.incumbents or problem.pools or problem.jointly_limited:
         return False
     plain = sum(len(kind.classes) for kind in replica_types_of(problem) if _is_plain(ledger, kind))
     return plain == len(problem.classes) and all(
@@ -135,16 +135,16 @@ def covers_whole_problem(ledger: Ledger) -> bool:
 
 def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
     """
-    The nodes that exist, are under no power cap, and have nothing free through preemption.
+    The nodes that exist, are under no joint limit, and have nothing free through preemption.
 
     Configurations do not tell apart jobs that may take the place of a victim and jobs that must fit beside
     it.
     """
     among = range(len(ledger.problem.nodes)) if nodes is None else nodes.tolist()
-    capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
+    limited = ledger.problem.jointly_limited
     usable, floors = ledger.capacity.usable, ledger.preemption_ranks
     return frozenset(
-        node for node in among if usable[node] and node not in capped and not floors.had_preemption(node)
+        node for node in among if usable[node] and node not in limited and not floors.had_preemption(node)
     )
 
 

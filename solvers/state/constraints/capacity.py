@@ -12,19 +12,25 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.mig import profile_milli
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.problem.jobs import Shape
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.assignment import ReplicaSite
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 from gpuplan.solvers.state.constraints.mig_state import MigInventory
 from gpuplan.solvers.state.stranded_gpus import StrandedGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import HeldResources, Shape
+    from gpuplan.models.problem.jobs import HeldResources
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Span
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.mig_state import MigRequest
+    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -40,10 +46,11 @@ class MigCostArrays:
         self.switches: Bools = np.zeros(count, dtype=bool)
 
 
-class NodeCapacities:
-    """Free GPUs, MIG instances, other amounts and power of every node."""
+class NodeCapacities(Constraint):
+    """Free GPUs, MIG instances and other amounts of every node."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, numbers_on: Mapping[int, set[int]]) -> None:
+        """`numbers_on` has the new jobs on each node."""
         self.nodes = problem.nodes
         widest = max((group.gpus for group in problem.groups), default=0)
         count = len(problem.nodes)
@@ -85,12 +92,7 @@ class NodeCapacities:
         """Nodes that changed, in order: a reader looks again at those recorded since its last look."""
         self.changed_at: Ints = np.zeros(count, dtype=np.int64)
         """By node, the length of `changes` after its last change."""
-        self._power_left = [cap.left for cap in problem.power_caps]
-        self._caps: dict[int, list[tuple[int, int]]] = {}
-        for index, cap in enumerate(problem.power_caps):
-            for node_index, watts in zip(cap.nodes, cap.watts, strict=True):
-                self._caps.setdefault(node_index, []).append((index, watts))
-        self._capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
+        self._problem, self._numbers_on = problem, numbers_on
         self._waste_price = problem.charges.fragmentation
         self._reference = problem.charges.reference_gpus
         self._waste_points = 0
@@ -139,19 +141,38 @@ class NodeCapacities:
         """Indices of the wholly free GPUs of a node."""
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
-    def fits(self, shape: Shape, site: ReplicaSite, *, power: bool = True, amounts: bool = True) -> bool:
-        """True if exactly this site is free; `amounts` and `power` say whether these are checked too."""
+    def fits(self, index: int, site: ReplicaSite, span: Span) -> bool:
+        """See `Constraint`."""
+        return span[0] > 0 or self._fits(self._problem.classes[index].shape, site, amounts=True)
+
+    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
+        """See `Constraint`; jobs that ask for more than a node has may continue while no new job is there."""
+        overdrawn = self.nodes[site.node].overdrawn and not self._numbers_on.get(site.node)
+        return self._fits(self._problem.incumbents[incumbent].shape, site, amounts=not overdrawn)
+
+    def _fits(self, shape: Shape, site: ReplicaSite, *, amounts: bool) -> bool:
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
             bool(self.usable[node])
             and all(self.gpu_free[node, gpu] >= needed for gpu in site.gpus)
             and not (amounts and (self.free[node] < shape.amounts).any())
             and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
-            and (not power or self.has_power(shape.quota_milli, node))
         )
 
-    def charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
-        """Take a site; `replicas` -1 gives it back."""
+    def take(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
+        """See `Constraint`; of later starts only that there are some is kept here."""
+        self.replicas[site.node] += times
+        if span[0] == 0:
+            self._charge(self._problem.classes[index].shape, site, times)
+        else:
+            self.touch(site.node)
+
+    def leave(self, incumbent: int, site: ReplicaSite, times: int) -> None:
+        """See `Constraint`."""
+        self.replicas[site.node] -= times
+        self._charge(self._problem.incumbents[incumbent].shape, site, -times)
+
+    def _charge(self, shape: Shape, site: ReplicaSite, replicas: int) -> None:
         node = site.node
         if site.gpus:
             free, milli = self.gpu_free[node], replicas * (shape.gpu_milli or MILLI)
@@ -165,9 +186,6 @@ class NodeCapacities:
             taken += sum(profile_milli(profile) for _, profile, _ in site.slices)
             self.gpu_left[node] -= replicas * taken
             self._count_whole(node)
-            for cap, watts in self._caps.get(node, ()):
-                self._power_left[cap] -= replicas * taken * watts
-                self.touch(self._capped[cap])
         balance, amounts_free = self.balance[node], self.free[node]
         for resource, amount in enumerate(shape.amounts):
             if amount:
@@ -192,15 +210,12 @@ class NodeCapacities:
             self._count_whole(node)
             self.touch(node)
 
-    def has_power(self, milli: int, node: int) -> bool:
-        """True if `milli` more thousandths of GPUs on a node stay within all power caps."""
-        return milli == 0 or all(
-            milli * watts <= self._power_left[cap] for cap, watts in self._caps.get(node, ())
-        )
-
     def room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
-        """Replicas that fit on each of the nodes if used for them alone; at most `most`."""
-        room: Ints = np.full(len(nodes), most, dtype=np.int64)
+        """See `Constraint`."""
+        return self._room(shape, np.where(self.usable[nodes], most, 0), nodes)
+
+    def _room(self, shape: Shape, most: Ints, nodes: Ints) -> Ints:
+        room = most
         if shape.gpus:
             room = np.minimum(room, self.whole[nodes] // shape.gpus)
         elif shape.gpu_milli:
@@ -208,16 +223,41 @@ class NodeCapacities:
         for resource, amount in enumerate(shape.amounts):
             if amount:
                 room = np.minimum(room, self.free[nodes, resource] // amount)
-        room = np.where(self.usable[nodes], np.maximum(room, 0), 0)
-        for position in np.flatnonzero(room).tolist() if shape.mig or self._caps else ():
+        room = np.maximum(room, 0)
+        for position in np.flatnonzero(room).tolist() if shape.mig else ():
             node, count = int(nodes[position]), int(room[position])
-            if shape.mig:
-                count = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
-            for cap, watts in self._caps.get(node, ()):
-                if watts * shape.quota_milli:
-                    count = min(count, self._power_left[cap] // (watts * shape.quota_milli))
-            room[position] = max(0, count)
+            room[position] = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
         return room
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`; a node that a pool may open counts as if it were open."""
+        shape, nodes, replicas = places.job_class.shape, places.nodes, places.replicas
+        enough = np.full(len(nodes), replicas, dtype=np.int64)
+        if places.limit(self._room(shape, enough, nodes)):
+            return None
+        usable = self.usable[nodes]
+        found = int(places.room[usable].sum())
+        for resource, need, free in self._totals(shape, nodes):
+            if int(free.sum()) < need * replicas:
+                numbers = {"needed": need * replicas, "free": int(free[usable].sum()), "found": found}
+                return Shortage(ReasonCode.RESOURCES, {"resource": resource, **numbers})
+        code = ReasonCode.FRAGMENTED
+        if shape.mig and self._room(Shape(0, 0, (), shape.mig), enough, nodes).sum() < replicas:
+            code = ReasonCode.LAYOUT_BLOCKED
+        return Shortage(code, {"replicas": replicas, "found": found})
+
+    def _totals(self, shape: Shape, nodes: Ints) -> Iterator[tuple[str, int, Ints]]:
+        """Resources of which a replica needs some: name, need, and what is free on each of the nodes."""
+        if shape.gpus or shape.gpu_milli:
+            need = shape.gpus * MILLI + shape.gpu_milli
+            yield "gpus", need, np.maximum(0, self.gpu_free[nodes]).sum(axis=1)
+        if shape.mig:
+            slices = [self.mig.free_slices(node, self.whole_gpus(node)) for node in nodes.tolist()]
+            need = min((self.mig.slices_of(node, shape.mig) for node in nodes.tolist()), default=0)
+            yield "memory_slices", need, np.array(slices, dtype=np.int64)
+        for position, (name, amount) in enumerate(zip(self._problem.resources, shape.amounts, strict=True)):
+            if amount:
+                yield name, amount, self.free[nodes, position]
 
     def supports_mig(self, nodes: Ints) -> Bools:
         """True for nodes with GPUs in MIG mode, or with GPUs that may be switched to it."""
@@ -237,8 +277,9 @@ class NodeCapacities:
                     found.switches[position] = outlook.switches
         return found
 
-    def waste_points(self, shape: Shape, nodes: Ints) -> Ints | None:
-        """Points of the change in useless free GPUs by one more replica; None if these have no price."""
+    def price(self, tenant: PlacementProfile, nodes: Ints) -> Ints | None:
+        """See `Constraint`: the change in useless free GPUs; MIG layouts are priced by `mig_costs`."""
+        shape = tenant.shape
         if not self._waste_price or not shape.quota_milli:
             return None
         whole = self.whole[nodes]

@@ -197,6 +197,20 @@ class MigInventory:
             for layout in self._layouts[node].values()
         )
 
+    def free_slices(self, node: int, whole: Sequence[int]) -> int:
+        """Memory slices that no instance in use covers, on GPUs that are or may be in MIG mode."""
+        geometry = mig_geometry(self._model.get(node, ""))
+        if geometry is None:
+            return 0
+        layouts = self._layouts[node].values()
+        used = sum(memory_slices_of(each.gpu_model, name) for each in layouts for name, _ in each.used)
+        gpus = len(layouts) + (len(whole) if self._may_switch(node) else 0)
+        return gpus * geometry.memory_slices - used
+
+    def slices_of(self, node: int, wish: MigRequest) -> int:
+        """Memory slices that one replica's instances take on the GPU model of a node."""
+        return sum(count * memory_slices_of(self._model.get(node, ""), name) for name, count in wish)
+
     def find(self, node: int, wish: MigRequest, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
         """
         Instances for up to `copies` replicas, each in the best position.

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
+
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
-    from gpuplan.solvers.state.constraints.freed_resources import PreemptionRanks
+    from gpuplan.solvers.state.constraints.constraint import Places
+    from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks
     from gpuplan.solvers.state.undo_log import UndoLog
 
 
-class NodePools:
+class NodePools(Constraint):
     """Opened and closed nodes; only empty nodes without a preemption are closed."""
 
     def __init__(
@@ -22,7 +30,25 @@ class NodePools:
         """Opened nodes, with their pools."""
         self.closed: dict[int, int] = {}
         """Nodes to be removed, with their pools."""
-        self.points = 0
+        self._points = 0
+
+    @property
+    def points(self) -> int:
+        """See `Constraint`."""
+        return self._points
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`: only nodes that are not open have room."""
+        usable = self._capacity.usable[places.nodes]
+        closed = int(np.count_nonzero(~usable & (places.room > 0)))
+        if places.limit(np.where(usable, places.replicas, 0)):
+            return None
+        return Shortage(ReasonCode.NOT_CHOSEN, {"closed_nodes": closed})
+
+    def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
+        """See `Constraint`; a node is not closed where a job was preempted."""
+        holds = self._problem.incumbents[incumbent].holds
+        return all(holds[position].node not in self.closed for position in positions)
 
     def open(self, pool: int) -> int | None:
         """Open the next node of a pool; None if there is none."""
@@ -58,7 +84,7 @@ class NodePools:
             self.opened[node] = pool
         else:
             del self.opened[node]
-        self.points -= self._problem.pools[pool].opening_points * (1 if opened else -1)
+        self._points -= self._problem.pools[pool].opening_points * (1 if opened else -1)
         self._capacity.set_usable(node, opened)
 
     def _set_closed(self, node: int, pool: int, closed: bool) -> None:
@@ -66,5 +92,5 @@ class NodePools:
             self.closed[node] = pool
         else:
             del self.closed[node]
-        self.points += (self._problem.nodes[node].closing_points or 0) * (1 if closed else -1)
+        self._points += (self._problem.nodes[node].closing_points or 0) * (1 if closed else -1)
         self._capacity.set_usable(node, not closed)

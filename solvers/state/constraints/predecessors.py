@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuplan.models.problem.jobs import Option
     from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.constraints.constraint import Places
 
 
-class PlannedStarts:
+class PlannedStarts(Constraint):
     """Planned starts of the jobs for which others wait."""
 
     def __init__(self, problem: Problem) -> None:
@@ -20,13 +27,24 @@ class PlannedStarts:
         self._begun: dict[int, tuple[int, Option]] = {}
         """Slot and option of the starts of these jobs."""
 
-    def count(self, index: int, slot: int, option: Option, times: int) -> None:
-        """Record the slot and option of an awaited job's start; `times` -1 removes the record."""
+    def count_job(
+        self, index: int, option: Option, sites: Sequence[ReplicaSite], slot: int, times: int
+    ) -> None:
+        """See `Constraint`: record the slot and option of an awaited job's start."""
         if index in self.awaited:
             if times > 0:
                 self._begun[index] = slot, option
             else:
                 del self._begun[index]
+
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`."""
+        job_class = places.job_class
+        if job_class.needed:
+            return Shortage(ReasonCode.DEPENDENCY, {"needed": job_class.needed})
+        if job_class.earliest > 0:
+            return Shortage(ReasonCode.BEGIN_TIME, {"slot": job_class.earliest})
+        return None
 
     def ready(self, index: int) -> int | None:
         """

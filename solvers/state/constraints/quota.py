@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_model
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Guarantee, Problem, QueueBudget
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -22,18 +22,42 @@ if TYPE_CHECKING:
 NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
 
-class QuotaUsage:
-    """Usage of every queue in every budget, in the unit of its resource."""
+class ExceededLimit(NamedTuple):
+    """A limit that is broken by what a job asks for."""
+
+    budget: QueueBudget
+    queue: int
+    used: int
+    needed: int
+    """What of the amount asked for counts at this queue."""
+
+    @property
+    def excess(self) -> int:
+        """By how much it is broken."""
+        return self.used + self.needed - (self.budget.firm[self.queue] or 0)
+
+
+class QuotaLedger:
+    """Usage of every queue in every budget, in the unit of its resource, and the shortage of guarantees."""
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
         self._usage = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """What started and grown jobs hold, as it counts at each queue."""
-        self.changes = 0
         self._counted: dict[str | None, list[tuple[int, int]]] = {}
         self._paths: dict[tuple[int, int], list[int]] = {}
         """A queue and all queues above it, the root first, by budget and queue."""
+        self._price = [guarantee.price for guarantee in problem.guarantees]
+        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
+        """Thousandths of GPUs; negative where more is held than owed."""
+        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
+        for index, guarantee in enumerate(problem.guarantees):
+            for queue in guarantee.queues:
+                self._guarantees[queue].append((index, guarantee))
+        self._helped: dict[tuple[int, str | None], list[int]] = {}
+        self.points = 0
+        """Price of unmet guarantees that changes have saved, in points."""
 
     def room(self, queue: int, gpu_model: str | None, *, known: bool) -> QuotaAmounts:
         """
@@ -47,25 +71,25 @@ class QuotaUsage:
             room[counted] = min(room[counted], self._available(index, queue, known=known))
         return QuotaAmounts(*room)
 
-    def exceeded_limit(
-        self, queue: int, gpu_model: str | None, asked: QuotaAmounts
-    ) -> tuple[QueueBudget, int] | None:
-        """The first limit that these amounts more would break, and the lowest queue with it."""
-        for budget, usage in zip(self._budgets, self._usage, strict=True):
+    def exceeded_limits(
+        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, *, alone: bool = False
+    ) -> Iterator[ExceededLimit]:
+        """For each budget the first limit up the tree that these amounts more would break, or do `alone`."""
+        for budget, used in zip(self._budgets, self._usage, strict=True):
+            usage = [0] * len(used) if alone else used
             above: int | None = queue
             amount = asked.on(gpu_model, budget.resource)
             while above is not None and amount > 0:
                 limit = budget.firm[above]
                 if limit is not None and usage[above] + amount > limit:
-                    return budget, above
+                    yield ExceededLimit(budget, above, usage[above], amount)
+                    break
                 kept = budget.kept[above]
                 amount = max(0, usage[above] + amount - kept) - max(0, usage[above] - kept)
                 above = budget.parent[above]
-        return None
 
     def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
-        """Count what is taken, or given back if negative, at a queue and every queue above."""
-        self.changes += 1
+        """Count what is taken, or given back if negative, at a queue, every queue above, and guarantees."""
         for index, counted in self.counting(gpu_model):
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
@@ -76,6 +100,10 @@ class QuotaUsage:
                 newcomers[above] += amount if new else 0
                 amount = max(0, usage[above] - budget.kept[above]) - spilled
                 above = budget.parent[above]
+        for index in self.guarantees_of(queue, gpu_model):
+            before = _gpus(self._missing[index])
+            self._missing[index] -= amounts.gpu_milli
+            self.points += self._price[index] * (before - _gpus(self._missing[index]))
 
     def held(self, index: int) -> list[int]:
         """What is held directly in each queue in a budget: its usage without what was lent."""
@@ -108,40 +136,6 @@ class QuotaUsage:
             available = own if budget.parent[each] is None else min(own, unspilled + max(0, available))
         return available
 
-
-def counting_budgets(budgets: tuple[QueueBudget, ...], gpu_model: str | None) -> list[tuple[int, int]]:
-    """(index of a budget, position of its amount) where jobs on GPUs of a model count."""
-    return [
-        (index, amount_index(budget.resource))
-        for index, budget in enumerate(budgets)
-        if budget.resource == gpu_model or not is_gpu_model(budget.resource)
-    ]
-
-
-class QuotaLedger(QuotaUsage):
-    """Usage of every queue, and the shortage of every guarantee."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
-        self._price = [guarantee.price for guarantee in problem.guarantees]
-        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
-        """Thousandths of GPUs; negative where more is held than owed."""
-        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
-        for index, guarantee in enumerate(problem.guarantees):
-            for queue in guarantee.queues:
-                self._guarantees[queue].append((index, guarantee))
-        self._helped: dict[tuple[int, str | None], list[int]] = {}
-        self.points = 0
-        """Price of unmet guarantees that changes have saved, in points."""
-
-    def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
-        """Count what is taken, or given back if negative, at a queue, every queue above, and guarantees."""
-        super().change(queue, gpu_model, amounts, new=new)
-        for index in self.guarantees_of(queue, gpu_model):
-            before = _gpus(self._missing[index])
-            self._missing[index] -= amounts.gpu_milli
-            self.points += self._price[index] * (before - _gpus(self._missing[index]))
-
     @property
     def missing(self) -> tuple[int, ...]:
         """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
@@ -160,6 +154,15 @@ class QuotaLedger(QuotaUsage):
         """(thousandths of GPUs missing, price) of each unmet guarantee that jobs of a queue help to meet."""
         helped = self.guarantees_of(queue, gpu_model)
         return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
+
+
+def counting_budgets(budgets: tuple[QueueBudget, ...], gpu_model: str | None) -> list[tuple[int, int]]:
+    """(index of a budget, position of its amount) where jobs on GPUs of a model count."""
+    return [
+        (index, amount_index(budget.resource))
+        for index, budget in enumerate(budgets)
+        if budget.resource == gpu_model or not is_gpu_model(budget.resource)
+    ]
 
 
 def _gpus(missing: int) -> int:
@@ -184,7 +187,7 @@ class QuotaTable:
         self._counting: dict[str | None, list[tuple[int, int]]] = {}
 
     def room(self, queue: int, gpu_model: str | None, where: Where, *, known: bool) -> QuotaAmounts:
-        """The least that a queue may still take in any of some columns; see `QuotaUsage.room`."""
+        """The least that a queue may still take in any of some columns; see `QuotaLedger.room`."""
         room = list(NOTHING_LIMITED)
         for index, counted in self._counted(gpu_model):
             room[counted] = min(room[counted], self._available(index, queue, where, known=known))
@@ -193,7 +196,7 @@ class QuotaTable:
     def exceeded_limit(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, where: Ints
     ) -> tuple[QueueBudget, int] | None:
-        """Of the first of some columns where a limit would be broken: see `QuotaUsage.exceeded_limit`."""
+        """Of the first of some columns where a limit would be broken: see `QuotaLedger.exceeded_limits`."""
         first, found = len(where), None
         for index, counted in self._counted(gpu_model):
             budget, usage = self._budgets[index], self._usage[index]
@@ -240,7 +243,7 @@ class QuotaTable:
                 unspilled = np.maximum(0, kept[each] - self._usage[index][each, where])
                 passed = np.minimum(passed, most) + np.minimum(unspilled, most)
             available = np.minimum(self._left(index, each, where, known=known), passed)
-        return int(available.min())
+        return int(available.min(initial=UNLIMITED))
 
     def _left(self, index: int, queue: int, where: Where, *, known: bool) -> Ints:
         """What is left of a queue's own limit."""
@@ -255,7 +258,7 @@ class QuotaTable:
         return own
 
     def _counted(self, gpu_model: str | None) -> list[tuple[int, int]]:
-        """As `QuotaUsage.counting`."""
+        """As `QuotaLedger.counting`."""
         if gpu_model not in self._counting:
             self._counting[gpu_model] = counting_budgets(self._budgets, gpu_model)
         return self._counting[gpu_model]
@@ -277,44 +280,15 @@ def _above(usage: Ints, kept: int) -> Ints:
     return beyond
 
 
-class FutureQuota:
-    """Usage of every queue in every budget by slot, as jobs end and others start; without slot 0."""
-
-    def __init__(self, problem: Problem) -> None:
-        usages: list[Ints] = []
-        for budget in problem.budgets:
-            usage = np.repeat(np.array(budget.own, dtype=np.int64)[:, None], problem.slots, axis=1)
-            for slot, queue, milli, _ in budget.releases:
-                usage[queue, slot:] -= milli
-            for queue in budget.leaves_first:
-                if (parent := budget.parent[queue]) is not None:
-                    usage[parent] += np.maximum(0, usage[queue] - budget.kept[queue])
-            usages.append(usage)
-        self._table = QuotaTable(problem, usages)
-
-    def headroom(self, job_class: JobClass, option: Option, replicas: int, span: tuple[int, int]) -> int:
-        """How many more portions of `replicas` replicas the class's queue may hold in all slots of a span."""
-        asked = job_class.shape.quota.times(replicas)
-        if not any(asked):
-            return UNLIMITED
-        known = job_class.role is ClassRole.MOVE
-        return self.room(job_class.queue, option.gpu_model, span, known=known).portions(asked)
-
-    def room(self, queue: int, gpu_model: str | None, span: tuple[int, int], *, known: bool) -> QuotaAmounts:
-        """What a queue may still take in a span, with GPUs of a model; see `QuotaUsage.room`."""
-        if span[1] <= span[0]:
-            return NOTHING_LIMITED
-        return self._table.room(queue, gpu_model, slice(*span), known=known)
-
-    def change(
-        self,
-        queue: int,
-        gpu_model: str | None,
-        amounts: QuotaAmounts,
-        span: tuple[int, int],
-        *,
-        new: bool = False,
-    ) -> None:
-        """Count what is taken in a span of slots, or given back if negative, up the queue tree."""
-        if span[1] > span[0]:
-            self._table.change(queue, gpu_model, amounts, slice(*span), new=new)
+def future_quota(problem: Problem) -> QuotaTable:
+    """Usage of every queue in every budget by slot, as jobs end and others start; slot 0 is not kept."""
+    usages: list[Ints] = []
+    for budget in problem.budgets:
+        usage = np.repeat(np.array(budget.own, dtype=np.int64)[:, None], problem.slots, axis=1)
+        for slot, queue, milli, _ in budget.releases:
+            usage[queue, slot:] -= milli
+        for queue in budget.leaves_first:
+            if (parent := budget.parent[queue]) is not None:
+                usage[parent] += np.maximum(0, usage[queue] - budget.kept[queue])
+        usages.append(usage)
+    return QuotaTable(problem, usages)

@@ -15,6 +15,7 @@ from gpuplan.models.problem.jobs import HeldResources, Incumbent, LocalityRule, 
 from gpuplan.models.problem.problem import Charges, MigGpu, PowerCap, ReplicaRelease
 from gpuplan.solvers.heuristics import future_reservations, placement, vacate
 from gpuplan.solvers.heuristics.list_scheduling import reserve_best_starts
+from gpuplan.solvers.state.constraints.power import PowerCaps
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import color_intervals
 from tests.support.builders import slot_problems
@@ -248,8 +249,8 @@ def state(ledger):
         timeline.reserved.tolist(),
         timeline.reservations,
         {gpu: [sorted(places) for places in used] for gpu, used in timeline._used.items()},
-        timeline._power.tolist(),
-        [usage.tolist() for usage in ahead._table._usage],
+        [each._left.tolist() for each in ledger.constraints if isinstance(each, PowerCaps)],
+        [usage.tolist() for usage in ahead._usage],
         ledger.capacity.replicas.tolist(),
         ledger._left,
     )
@@ -298,7 +299,7 @@ def test_room_for_whole_gpus_is_what_can_be_booked_there():
         slot, gpus = draw.randrange(1, question.slots), draw.choice((1, 2))
         until = draw.randint(slot + 1, question.slots)
         shape, nodes = Shape(gpus, 0, (500, 0, 0)), np.arange(3)
-        room = ledger.timeline.room(shape, nodes, slot, until)
+        room = ledger.timeline.room_in(shape, nodes, slot, until)
         for node in range(3):
             taken = 0
             while (site := ledger.timeline.find(shape, node, slot, until)) is not None:

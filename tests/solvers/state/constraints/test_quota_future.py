@@ -9,7 +9,7 @@ import pytest
 
 from gpuplan.models.problem.problem import QueueBudget
 from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, QuotaAmounts, amount_index
-from gpuplan.solvers.state.constraints.quota import FutureQuota, QuotaLedger
+from gpuplan.solvers.state.constraints.quota import QuotaLedger, future_quota
 from tests.support.builders import slot_problems
 
 A_LOT = 40_000
@@ -36,12 +36,14 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
         question = slot_problems.problem(
             [slot_problems.node("n0", 1)], [], slots=slots, queues="abcd", budgets=(budget,)
         )
-        ahead, changes = FutureQuota(question), []
+        ahead, changes = future_quota(question), []
         for _ in range(draw.randint(0, 6)):
             first = draw.randint(1, 3)
             change = draw.randrange(queues), draw.randint(1, 2) * 500, (first, draw.randint(first, 4))
             changes.append(change)
-            ahead.change(change[0], slot_problems.MODEL, _amounts(resource, change[1]), change[2], new=True)
+            ahead.change(
+                change[0], slot_problems.MODEL, _amounts(resource, change[1]), slice(*change[2]), new=True
+            )
         queue = draw.randrange(queues)
         rooms = []
         for slot in range(1, slots):
@@ -55,15 +57,15 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
             fitting = (
                 milli
                 for milli in range(500, A_LOT + 1, 500)
-                if not alone.exceeded_limit(queue, slot_problems.MODEL, _amounts(resource, milli))
+                if not any(alone.exceeded_limits(queue, slot_problems.MODEL, _amounts(resource, milli)))
             )
             rooms.append(max(fitting, default=0))
         for slot in range(1, slots):
-            room = ahead.room(queue, slot_problems.MODEL, (slot, slot + 1), known=False)[counted]
+            room = ahead.room(queue, slot_problems.MODEL, slice(slot, slot + 1), known=False)[counted]
             assert max(0, min(A_LOT, room)) == rooms[slot - 1]
-        room = ahead.room(queue, slot_problems.MODEL, (1, slots), known=False)[counted]
+        room = ahead.room(queue, slot_problems.MODEL, slice(1, slots), known=False)[counted]
         assert max(0, min(A_LOT, room)) == min(rooms)
-        assert ahead.room(queue, slot_problems.MODEL, (1, slots), known=True)[counted] >= room
+        assert ahead.room(queue, slot_problems.MODEL, slice(1, slots), known=True)[counted] >= room
 
 
 def _amounts(resource, amount):

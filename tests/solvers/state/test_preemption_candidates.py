@@ -12,8 +12,8 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
-from gpuplan.solvers.state.constraints.preemption_candidates import PreemptionCosts
 from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.state.preemption_candidates import PreemptionCosts
 from tests.support.strategies import instances
 
 pytestmark = pytest.mark.slow

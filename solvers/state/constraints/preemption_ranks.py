@@ -24,22 +24,23 @@ from gpuplan.models.eligibility.preemption_order import (
     is_bound,
     may_use_freed,
 )
-from gpuplan.models.problem.jobs import ClassRole, Incumbent
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.models.problem.jobs import Incumbent
 from gpuplan.models.units import MILLI
-from gpuplan.solvers.state.constraints.quota import NOTHING_LIMITED, QuotaTable
+from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
     from gpuplan.models.eligibility.preemption_order import Claimant, ClaimantOrIncumbent, VictimView
-    from gpuplan.models.problem.jobs import JobClass, Option, Shape
-    from gpuplan.models.problem.problem import Problem, QueueBudget
-    from gpuplan.models.queue import QuotaAmounts
+    from gpuplan.models.problem.jobs import JobClass, Shape
+    from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.params.placement import PreemptionParams
-    from gpuplan.solvers.state.assignment import ReplicaSite
+    from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.capacity import NodeCapacities
+    from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -59,10 +60,11 @@ class _FreeForRank:
         """The last change of each node that is counted here, as in `NodeCapacities.changed_at`."""
 
 
-class PreemptionRanks:
-    """By node, the replicas that were preempted, migrated away, or came."""
+class PreemptionRanks(Constraint):
+    """By node, the replicas that were preempted, migrated away, or came; and the sets of victims."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, capacity: NodeCapacities, victims: VictimSets) -> None:
+        self._capacity, self._victims = capacity, victims
         self._incumbents = problem.incumbents
         self._classes = problem.classes
         self.least: Ints = np.zeros((problem.claims, len(problem.nodes)), dtype=np.int64)
@@ -73,26 +75,28 @@ class PreemptionRanks:
         self._free_for: dict[tuple[int, int], _FreeForRank] = {}
         """By rank and claim."""
 
-    def preempt(self, index: int, position: int, times: int) -> None:
-        """Count a replica that a running job is made to give up; `times` -1 restores it."""
-        incumbent = self._incumbents[index]
-        if (node := incumbent.holds[position].node) is not None:
-            self._left[node][index, position] += times
-            gone = self._gone(node)
-            for claim in range(len(self.least)):
-                ranks = (each.rank for each in gone if claim not in each.claims)
-                self.least[claim, node] = max(ranks, default=0)
+    def give_up(self, incumbent: int, positions: Collection[int], times: int, moves: bool) -> None:
+        """See `Constraint`; a job that migrates has not been preempted from any node."""
+        one = self._incumbents[incumbent]
+        for position in sorted(positions):
+            if (node := one.holds[position].node) is None:
+                continue
+            if not moves:
+                self._left[node][incumbent, position] += times
+                gone = self._gone(node)
+                for claim in range(len(self.least)):
+                    ranks = (each.rank for each in gone if claim not in each.claims)
+                    self.least[claim, node] = max(ranks, default=0)
+            elif one.move is not None:
+                self._moved[node][incumbent, position] += times
+            self._capacity.touch(node)
+        if not moves:
+            self._victims.count(incumbent, times * len(positions))
 
-    def move(self, index: int, position: int, times: int) -> None:
-        """Count a replica of a running job that leaves to migrate; `times` -1 restores it."""
-        incumbent = self._incumbents[index]
-        node, move = incumbent.holds[position].node, incumbent.move
-        if node is not None and move is not None:
-            self._moved[node][index, position] += times
-
-    def count_placed(self, index: int, site: ReplicaSite, times: int) -> None:
-        """Count a new replica of a class; `times` -1 removes it."""
-        self._came[site.node][index, site] += times
+    def take(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
+        """See `Constraint`."""
+        if span[0] == 0:
+            self._came[site.node][index, site] += times
 
     def had_preemption(self, node: int) -> bool:
         """True if a job was preempted from a node."""
@@ -102,6 +106,12 @@ class PreemptionRanks:
         """Running jobs that were preempted from a node."""
         gone = self._left.get(node, Counter())
         return [self._incumbents[index] for (index, _), count in gone.items() if count]
+
+    def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
+        """See `Constraint`."""
+        one = self._incumbents[incumbent]
+        nodes = {node for position in positions if (node := one.holds[position].node) is not None}
+        return all(self.allows(node, one) for node in nodes)
 
     def allows(self, node: int, incumbent: Incumbent) -> bool:
         """
@@ -125,9 +135,9 @@ class PreemptionRanks:
             for gpu in self._incumbents[index].holds[position].gpus
         }
 
-    def room(self, capacity: NodeCapacities, tenant: PlacementProfile, nodes: Ints) -> Ints:
+    def room_for(self, tenant: PlacementProfile, nodes: Ints) -> Ints:
         """Replicas that fit on each of the nodes if used for them alone; 0 for MIG instances."""
-        shape, free = tenant.shape, self._free_on(capacity, tenant, nodes)
+        shape, free = tenant.shape, self._free_on(tenant, nodes)
         room: Ints = np.full(len(nodes), 0 if shape.mig else 2**31, dtype=np.int64)
         if shape.gpus:
             room = (free.gpus[nodes] == MILLI).sum(axis=1) // shape.gpus
@@ -138,31 +148,48 @@ class PreemptionRanks:
                 room = np.minimum(room, free.amounts[nodes, resource] // amount)
         return np.maximum(0, room)
 
-    def _free_on(self, capacity: NodeCapacities, taker: Claimant, nodes: Ints) -> _FreeForRank:
+    def shortage(self, places: Places) -> Shortage | None:
+        """See `Constraint`: there is room only where jobs were stopped for others of higher rank."""
+        tenant, nodes = places.tenant, places.nodes
+        freed = np.flatnonzero(self.least[tenant.claim, nodes] > tenant.rank)
+        room, before = np.full(len(nodes), places.replicas, dtype=np.int64), places.room
+        room[freed] = self.room_for(tenant, nodes[freed])
+        if places.limit(room):
+            return None
+        return Shortage(ReasonCode.NOT_CHOSEN, {"nodes": int(np.count_nonzero(places.room < before))})
+
+    def _free_on(self, taker: Claimant, nodes: Ints) -> _FreeForRank:
         """What is free for a class, counted again on those of the nodes that changed."""
-        key = taker.rank, taker.claim
+        key, capacity = (taker.rank, taker.claim), self._capacity
         free = self._free_for.get(key)
         if free is None:
             free = self._free_for[key] = _FreeForRank(capacity)
         changed = nodes[free.counted_at[nodes] != capacity.changed_at[nodes]]
         for node in changed.tolist():
-            gpus, amounts = self._free(capacity, taker, node)
+            gpus, amounts = self._free(taker, node)
             free.gpus[node], free.amounts[node] = gpus, amounts
         free.counted_at[changed] = capacity.changed_at[changed]
         return free
 
-    def shut(self, capacity: NodeCapacities, tenant: PlacementProfile, node: int) -> set[int]:
+    def shut(self, tenant: PlacementProfile, node: int) -> set[int]:
         """Indices of GPUs that do not have what a replica needs."""
         if self.least[tenant.claim, node] <= tenant.rank:
             return set()
         needed = tenant.shape.gpu_milli or MILLI
-        return {gpu for gpu, free in enumerate(self._free(capacity, tenant, node)[0]) if free < needed}
+        return {gpu for gpu, free in enumerate(self._free(tenant, node)[0]) if free < needed}
 
-    def fits(self, capacity: NodeCapacities, comer: JobClass | Incumbent, site: ReplicaSite) -> bool:
-        """True if exactly this site is free for a class or a returning job, as far as preemption goes."""
+    def fits(self, index: int, site: ReplicaSite, span: Span) -> bool:
+        """See `Constraint`."""
+        return span[0] > 0 or self._fits(self._classes[index], site)
+
+    def fits_back(self, incumbent: int, site: ReplicaSite) -> bool:
+        """See `Constraint`."""
+        return self._fits(self._incumbents[incumbent], site)
+
+    def _fits(self, comer: JobClass | Incumbent, site: ReplicaSite) -> bool:
         if not any(is_bound(view, comer) for view in conservative_victim_views(self._gone(site.node))):
             return True
-        (gpus, amounts), shape = self._free(capacity, comer, site.node), comer.shape
+        (gpus, amounts), shape = self._free(comer, site.node), comer.shape
         needed = shape.gpu_milli or MILLI
         return (
             not site.slices
@@ -170,10 +197,9 @@ class PreemptionRanks:
             and all(free >= amount for free, amount in zip(amounts, shape.amounts, strict=True) if amount)
         )
 
-    def _free(
-        self, capacity: NodeCapacities, comer: ClaimantOrIncumbent, node: int
-    ) -> tuple[list[int], list[int]]:
+    def _free(self, comer: ClaimantOrIncumbent, node: int) -> tuple[list[int], list[int]]:
         """Free thousandths by GPU and free amounts by resource on a node, for a class or a returning job."""
+        capacity = self._capacity
         gpus, amounts = capacity.gpu_free[node].tolist(), list(capacity.balance[node])
         for view in conservative_victim_views(self._gone(node)):
             if not is_bound(view, comer):
@@ -206,30 +232,21 @@ class PreemptionRanks:
         return incumbent.move is not None and not view.binds(self._classes[incumbent.move])
 
 
-class FreedResources:
+class VictimSets:
     """
-    What classes may take beside victims that they may not replace.
+    The sets of victims (`conservative_victim_views`), a column each where quotas and power are counted.
 
-    Quota and power are counted in one column for each set of victims (`conservative_victim_views`).
+    As long as one of its victims is out, a set binds the classes that may replace none of them.
     """
 
     def __init__(self, problem: Problem, params: PreemptionParams) -> None:
         self._problem = problem
-        self.changes = 0
         self._views = conservative_victim_views(
             (each for each in problem.incumbents if any(each.shape.quota)),
             _claims_by_worth(problem),
             params.claim_unions,
         )
-        columns = len(self._views)
-        usages = [budget.usage_up_the_tree(list(budget.own)) for budget in problem.budgets]
-        self._usage = QuotaTable(
-            problem,
-            [np.repeat(np.array(usage, dtype=np.int64)[:, None], columns, axis=1) for usage in usages],
-        )
-        left = np.array([cap.left for cap in problem.power_caps], dtype=np.int64)
-        self._power_left: Ints = np.repeat(left[:, None], columns, axis=1)
-        self._victims: Ints = np.zeros(columns, dtype=np.int64)
+        self._victims: Ints = np.zeros(len(self._views), dtype=np.int64)
         """Number of replicas that the victims of each set were made to give up."""
         self._bound: dict[tuple[int, int | tuple[int, ...]], Ints] = {}
         """Columns that bind classes by rank and claim, and returning jobs by rank and claims."""
@@ -237,100 +254,29 @@ class FreedResources:
         """Those of these columns of which a victim is out."""
         self._kept: dict[tuple[int, tuple[int, ...]], Ints] = {}
         """Columns of which running jobs of a rank, with some claims on them, are victims."""
-        self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for index, cap in enumerate(problem.power_caps):
-            for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
-                self._caps[node].append((index, watts))
 
-    def room(
-        self, queue: int, gpu_model: str | None, comer: ClaimantOrIncumbent, *, known: bool
-    ) -> QuotaAmounts:
-        """What a queue may still take for `comer`; see `QuotaUsage.room`."""
-        binding = self._binding(comer)
-        if not len(binding):
-            return NOTHING_LIMITED
-        return self._usage.room(queue, gpu_model, binding, known=known)
+    def __len__(self) -> int:
+        return len(self._views)
 
-    def exceeded_limit(
-        self, queue: int, gpu_model: str | None, asked: QuotaAmounts, comer: ClaimantOrIncumbent
-    ) -> tuple[QueueBudget, int] | None:
-        """The first limit that these amounts for `comer` would break; see `QuotaUsage.exceeded_limit`."""
-        binding = self._binding(comer)
-        return self._usage.exceeded_limit(queue, gpu_model, asked, binding) if len(binding) else None
-
-    def has_power(self, milli: int, node: int, comer: ClaimantOrIncumbent) -> bool:
-        """True if `milli` more thousandths of GPUs for `comer` stay within all power caps."""
-        caps = self._caps.get(node, ()) if milli else ()
-        if not caps:
-            return True
-        binding = self._binding(comer)
-        return all((milli * watts <= self._power_left[cap, binding]).all() for cap, watts in caps)
-
-    def allows(self, index: int) -> bool:
-        """True if a running job may be preempted, given the new jobs where other jobs have migrated away."""
-        incumbent = self._problem.incumbents[index]
-        columns = self._columns_with(incumbent)
-        columns = columns[self._victims[columns] == 0]
-        if not len(columns):
-            return True
-        room = self._usage.room(incumbent.queue, incumbent.gpu_model, columns, known=True)
-        if room.portions(incumbent.shape.quota) < 0:
-            return False
-        nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
-        caps = {cap for node in nodes for cap, _ in self._caps.get(node, ())}
-        least = {cap: min(0, self._problem.power_caps[cap].left) for cap in caps}
-        return all((self._power_left[cap, columns] >= least[cap]).all() for cap in caps)
-
-    def count(self, job_class: JobClass, option: Option, amounts: QuotaAmounts) -> None:
-        """Count what jobs of a class take, or give back if negative."""
-        self.changes += 1
-        new = job_class.role is not ClassRole.MOVE
-        columns = self._columns_binding(job_class)
-        if len(columns):
-            self._usage.change(job_class.queue, option.gpu_model, amounts, columns, new=new)
-
-    def count_placed(self, job_class: JobClass, site: ReplicaSite, times: int) -> None:
-        """Count a replica of a class on a site; `times` -1 removes it."""
-        self._draw(site.node, times * job_class.shape.quota_milli, job_class)
-
-    def preempt(self, index: int, positions: Iterable[int], times: int) -> None:
-        """Count replicas that a running job is made to give up; `times` -1 restores them."""
-        self.changes += 1
-        positions, incumbent = list(positions), self._problem.incumbents[index]
-        self._victims[self._columns_with(incumbent)] += times * len(positions)
+    def count(self, index: int, replicas: int) -> None:
+        """Count replicas that a running job is made to give up; negative ones are restored."""
+        self._victims[self._columns_with(self._problem.incumbents[index])] += replicas
         self._binding_now.clear()
-        self._leave(index, positions, times, incumbent)
 
-    def move(self, index: int, positions: Iterable[int], times: int) -> None:
-        """Count replicas of a running job that leaves to migrate; `times` -1 restores them."""
-        self.changes += 1
-        move = self._problem.incumbents[index].move
-        if move is not None:
-            self._leave(index, list(positions), times, self._problem.classes[move])
-
-    def _leave(self, index: int, positions: list[int], times: int, comer: ClaimantOrIncumbent) -> None:
+    def follower(self, index: int, *, moves: bool) -> ClaimantOrIncumbent:
+        """A running job that leaves: as the class as which it migrates if it `moves`."""
         incumbent = self._problem.incumbents[index]
-        given, milli = incumbent.shape.quota.times(-times * len(positions)), incumbent.shape.quota_milli
-        columns = self._columns_binding(comer)
-        if any(given) and len(columns):
-            self._usage.change(incumbent.queue, incumbent.gpu_model, given, columns)
-        for position in positions:
-            if (node := incumbent.holds[position].node) is not None:
-                self._draw(node, -times * milli, comer)
+        return self._problem.classes[incumbent.move] if moves and incumbent.move is not None else incumbent
 
-    def _draw(self, node: int, milli: int, comer: ClaimantOrIncumbent) -> None:
-        for cap, watts in self._caps.get(node, ()):
-            self._power_left[cap, self._columns_binding(comer)] -= milli * watts
-
-    def _binding(self, comer: ClaimantOrIncumbent) -> Ints:
+    def binding(self, comer: ClaimantOrIncumbent) -> Ints:
         """Columns that bind `comer`, a class or a returning job, and of which a victim is out."""
         key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
         if (columns := self._binding_now.get(key)) is None:
-            columns = self._columns_binding(comer)
+            columns = self.columns_binding(comer)
             columns = self._binding_now[key] = columns[self._victims[columns] > 0]
         return columns
 
-    def _columns_binding(self, comer: ClaimantOrIncumbent) -> Ints:
+    def columns_binding(self, comer: ClaimantOrIncumbent) -> Ints:
         """Columns that bind `comer`, whether or not a victim is out."""
         key = comer.rank, comer.claims if isinstance(comer, Incumbent) else comer.claim
         if (columns := self._bound.get(key)) is None:
@@ -338,8 +284,13 @@ class FreedResources:
             columns = self._bound[key] = np.flatnonzero(np.array(bound, dtype=bool))
         return columns
 
+    def idle_columns_with(self, incumbent: Incumbent) -> Ints:
+        """Columns of which a running job is a victim, and none is out."""
+        columns = self._columns_with(incumbent)
+        idle: Ints = columns[self._victims[columns] == 0]
+        return idle
+
     def _columns_with(self, incumbent: Incumbent) -> Ints:
-        """Columns of which a running job is a victim."""
         key = incumbent.rank, incumbent.claims
         if (columns := self._kept.get(key)) is None:
             kept = [view.keeps(incumbent) for view in self._views]

@@ -167,7 +167,9 @@ class PreemptionCandidates:
         left = capacity.gpu_left[nodes]
         if shape.mig:
             return milli - left % milli
-        missing: Ints = np.maximum(1, milli * (1 + capacity.room(shape, nodes, 2**31)) - left)
+        missing: Ints = np.maximum(
+            1, milli * (1 + self._ledger.feasibility.free_room(shape, nodes, 2**31)) - left
+        )
         return missing
 
     def _refresh(self) -> None:
