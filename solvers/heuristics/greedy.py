@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
@@ -269,7 +269,7 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         open_pool_nodes(ledger)
     if problem.incumbents and not bulk and not is_late(deadline):
         preemption = PreemptionSearch(ledger, hopeful=way.resuming)
-        preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
+        preempted = preempt_for_waiting(ledger, problem.placement_order, preemption, deadline=deadline)
         if preempted or way.gangs_first:
             restore_preempted(ledger)
             fill_free_capacity(ledger)
@@ -305,7 +305,7 @@ def single_domain_gangs(problem: Problem) -> list[int]:
     classes = problem.classes
     return [
         index
-        for index in placement_order(problem)
+        for index in problem.placement_order
         if classes[index].starts_alone and classes[index].needs_one_domain
     ]
 
