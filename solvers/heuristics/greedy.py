@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, fill_orders
 from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
@@ -106,9 +106,9 @@ def _best_plan(
     if not is_late(deadline and deadline - (time.monotonic() - began) / len(done)):
         done += [_plan(problem, way, deadline, params) for way in _orders_for_owed(done, params)]
     best = max(done, key=lambda plan: plan.points)
-    for order in FillOrder if thorough and _is_crowded(best.ledger) else ():
+    for order in _other_fill_orders(best.ledger) if thorough else ():
         took = (time.monotonic() - began) / len(done)
-        if order is not params.greedy.fill_order and not is_late(deadline and deadline - took):
+        if not is_late(deadline and deadline - took):
             filled = replace(params, greedy=replace(params.greedy, fill_order=order))
             done.append(_plan(problem, best.way, deadline, filled))
     return max(done, key=lambda plan: plan.points)
@@ -123,13 +123,15 @@ def _orders_for_owed(done: list[_GreedyPlan], params: PlacementParams) -> list[G
     return [] if alone or many or not unmet else [GreedyOrder(pools_first=True)]
 
 
-def _is_crowded(ledger: Ledger) -> bool:
-    """True if many jobs of one replica find no place, and their classes could be placed in another order."""
-    classes = ledger.problem.classes
-    singles = [index for index in range(len(classes)) if is_single_replica(ledger, index)]
-    jobs = sum(len(classes[index].jobs) for index in singles)
+def _other_fill_orders(ledger: Ledger) -> list[FillOrder]:
+    """Other orders of the jobs of one replica, if many find no place; none that comes to the same."""
+    problem, params = ledger.problem, ledger.params.greedy
+    singles = [index for index in range(len(problem.classes)) if is_single_replica(ledger, index)]
+    jobs = sum(len(problem.classes[index].jobs) for index in singles)
     left = sum(ledger.jobs_left(index) for index in singles)
-    return len(singles) > 1 and left > 0 and left >= ledger.params.greedy.crowded_share * jobs
+    if len(singles) < 2 or not left or left < params.crowded_share * jobs:
+        return []
+    return [order for order in fill_orders(problem, singles) if order is not params.fill_order]
 
 
 def greedy_orders(

@@ -13,9 +13,10 @@ from gpuplan.solvers.heuristics import coscheduled_groups, gang_placement, place
 from gpuplan.solvers.params.placement import FillOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from gpuplan.models.problem.jobs import JobClass, Option, PlacementKey, Shape
+    from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
 _MULTI_GPU_MILLI: Final = 2 * MILLI
@@ -91,8 +92,7 @@ def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> No
     for index, most in singles:
         jobs = min(most, ledger.jobs_left(index))
         size = classes[index].shape.quota_milli
-        # Jobs that need several GPUs of one node go first.
-        first = size >= _MULTI_GPU_MILLI or order is FillOrder.LARGEST_FIRST
+        first = _goes_first(classes[index]) or order is FillOrder.LARGEST_FIRST
         rank = _wasted(classes[index].shape) if order is FillOrder.LEAST_WASTE else 0
         turns += [(rank, 0.0 if first else (turn + 0.5) / jobs, -size, index) for turn in range(jobs)]
     full: set[int] = set()
@@ -100,6 +100,21 @@ def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> No
         # Filling frees nothing: a class that finds no room now finds none later.
         if index not in full and not placement.place_single(ledger, index):
             full.add(index)
+
+
+def _goes_first(job_class: JobClass) -> bool:
+    """True if its jobs of one replica go before others, since they need several GPUs of one node."""
+    return job_class.shape.quota_milli >= _MULTI_GPU_MILLI
+
+
+def fill_orders(problem: Problem, singles: Collection[int]) -> Iterator[FillOrder]:
+    """The orders in which jobs of these classes, each of one replica, are not placed in the same turns."""
+    classes = [problem.classes[index] for index in singles]
+    yield FillOrder.TURNS
+    if len({_wasted(job_class.shape) for job_class in classes}) > 1:
+        yield FillOrder.LEAST_WASTE
+    if any(len(job_class.jobs) > 1 and not _goes_first(job_class) for job_class in classes):
+        yield FillOrder.LARGEST_FIRST
 
 
 def _wasted(shape: Shape) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.solvers.heuristics import gang_placement
@@ -53,12 +53,16 @@ def is_single_replica(ledger: Ledger, index: int) -> bool:
 def place_single(ledger: Ledger, index: int) -> bool:
     """Place a job of such a class where it fits best, best option first; False if there is no room."""
     job_class = ledger.problem.classes[index]
+    if not ledger.jobs_left(index):
+        return False
     for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
         options = [option for option in paid if ledger.queues.headroom(job_class, option, 1) > 0]
-        if not options or not ledger.jobs_left(index):
+        if not options:
             continue
-        groups = tuple(group for option in options for group in option.groups)
-        node = ledger.node_scores(index, replace(options[0], groups=groups)).best(ledger.feasibility)
+        # Equally good options are one choice.
+        groups = chain.from_iterable(option.groups for option in options)
+        choice = options[0] if len(options) == 1 else replace(options[0], groups=tuple(groups))
+        node = ledger.node_scores(index, choice).best(ledger.feasibility)
         if node is not None:
             option = next(each for each in options if ledger.group_of[node] in each.groups)
             return bool(ledger.settle(index, option, [ledger.take_site_on(index, node)], jobs=1))
