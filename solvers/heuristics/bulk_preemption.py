@@ -45,6 +45,8 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
             deadline,
         )
     for index in paying:
+        if not ledger.jobs_left(index):
+            continue
         for option in sorted(
             classes[index].options, key=lambda option: -market.points_above_price(index, option)
         ):
@@ -59,7 +61,8 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     owed = [
         index
         for index in order
-        if any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
+        if ledger.jobs_left(index)
+        and any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
     ]
     if preempt_for_waiting(ledger, owed, preemption, deadline=deadline):
         vacate.restore_preempted(ledger)
@@ -144,9 +147,10 @@ def _guarantee_slack(ledger: Ledger, market: MarketPrices) -> list[float]:
     """Thousandths of GPUs that each guarantee can spare, given the jobs that are likely to start."""
     spare = [-float(missing) for missing in ledger.queues.quota.missing]
     for index, job_class in enumerate(ledger.problem.classes):
-        if job_class.role is ClassRole.START and job_class.options:
+        jobs = ledger.jobs_left(index) if spare and job_class.role is ClassRole.START else 0
+        if jobs and job_class.options:
             option = max(job_class.options, key=lambda option: market.points_above_price(index, option))
-            milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * ledger.jobs_left(index)
+            milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * jobs
             if milli and market.points_above_price(index, option) > 0:
                 for each in ledger.queues.quota.guarantees_of(job_class.queue, option.gpu_model):
                     spare[each] += ledger.params.bulk_preemption.expected_share * milli

@@ -25,7 +25,9 @@ def place(ledger: Ledger, index: int, option: Option, *, jobs: int, nodes: Ints 
     `nodes` restricts the choice.
     """
     job_class = ledger.problem.classes[index]
-    jobs = min(jobs, ledger.jobs_left(index), ledger.queues.headroom(job_class, option, job_class.minimum))
+    jobs = min(jobs, ledger.jobs_left(index))
+    if jobs > 0:
+        jobs = min(jobs, ledger.queues.headroom(job_class, option, job_class.minimum))
     if jobs <= 0:
         return 0
     if not ledger.in_bulk[index]:
