@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -14,7 +15,7 @@ from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpuplan.models.cluster import Level, MigInstance
 
@@ -82,6 +83,12 @@ class Option:
     """
     later_groups: tuple[tuple[int, ...], ...] = ((),)
     """By slot of the start: indices into `Problem.groups` of eligible groups; `groups` is that of slot 0."""
+
+
+def one_of(options: Sequence[Option]) -> Option:
+    """Equally good options as one, with the groups of all of them."""
+    groups = tuple(group for option in options for group in option.groups)
+    return options[0] if len(options) == 1 else replace(options[0], groups=groups)
 
 
 class ClassRole(StrEnum):
@@ -240,6 +247,14 @@ class JobClass:
         if option.further:
             return self.minimum + sum(points > 0 for points in option.further)
         return self.minimum if self.elastic and option.points < 0 else self.maximum
+
+    @cached_property
+    def choices(self) -> tuple[tuple[Option, tuple[Option, ...]], ...]:
+        """The options, best first: those with equal points as one, and these themselves."""
+        equals = (
+            tuple(each) for _, each in groupby(self.options, lambda option: option.points + option.once)
+        )
+        return tuple((one_of(each), each) for each in equals)
 
     @cached_property
     def per_replica(self) -> bool:

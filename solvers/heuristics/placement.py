@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import chain, groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpuplan.models.problem.jobs import one_of
 from gpuplan.solvers.heuristics import gang_placement
 
 if TYPE_CHECKING:
@@ -57,16 +56,14 @@ def place_single(ledger: Ledger, index: int) -> bool:
     job_class = ledger.problem.classes[index]
     if not ledger.jobs_left(index):
         return False
-    for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
-        options = [option for option in paid if ledger.queues.headroom(job_class, option, 1) > 0]
-        if not options:
+    for as_one, options in job_class.choices:
+        open_to = [option for option in options if ledger.queues.headroom(job_class, option, 1) > 0]
+        if not open_to:
             continue
-        # Equally good options are one choice.
-        groups = chain.from_iterable(option.groups for option in options)
-        choice = options[0] if len(options) == 1 else replace(options[0], groups=tuple(groups))
+        choice = as_one if len(open_to) == len(options) else one_of(open_to)
         node = ledger.node_scores(index, choice).best(ledger.feasibility)
         if node is not None:
-            option = next(each for each in options if ledger.group_of[node] in each.groups)
+            option = next(each for each in open_to if ledger.group_of[node] in each.groups)
             return bool(ledger.settle(index, option, [ledger.take_site_on(index, node)], jobs=1))
     return False
 
