@@ -13,6 +13,7 @@ import click
 
 from benchmarks import (
     ablate,
+    decisions,
     greedy_claim,
     house,
     one_more,
@@ -131,6 +132,13 @@ def one_more_command(log: Path | None = None, only: tuple[str, ...] = ()) -> Non
     """The next epoch of a cluster at rest after one more job is submitted."""
     chosen = [each for each in one_more.ONE_MORE_INSTANCES if not only or each.title in only]
     click.echo(one_more.lines(chosen, log))
+
+
+@main.command("decisions")
+@click.option("--seeds", default=5, help="Measure the seeds from 1 to this one.")
+def decisions_command(seeds: int) -> None:
+    """Whole decisions on small clusters, as CPU milliseconds."""
+    click.echo(decisions.lines(decisions.DECISIONS, range(1, seeds + 1)))
 
 
 @main.command("rebalancer")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _encoded: Final = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    check_circular=False, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 ).encode
-"""Created once, because a snapshot has about a hundred thousand documents."""
+"""Created once, because a snapshot has about a hundred thousand documents; these are trees."""
 
 canonical_string: Final = json.encoder.encode_basestring
 """Canonical JSON of a string, as `canonical_json` writes it."""
@@ -60,6 +60,8 @@ class Noun(BaseModel):
 
     def __eq__(self, other: object) -> bool:
         """True if all fields are equal; cached properties do not count."""
+        if self is other:
+            return True
         if type(self) is not type(other):
             return NotImplemented
         values = self._values

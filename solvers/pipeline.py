@@ -112,14 +112,21 @@ def _bounded(search: EpochSearch, *, wanted: bool) -> Solution:
 def _offer_start(
     search: EpochSearch, start: DesiredState | None, kept: tuple[str, DesiredState] | None
 ) -> bool:
-    """Offer greedy's plan; if there is none, or it is rejected, a plan that is known to meet the floors."""
-    if start is not None and search.keeps(start) and search.submit_plan(GREEDY, start):
-        search.greedy_objective = search.judged
-        return True
+    """
+    Offer greedy's plan; if there is none, or it is rejected, a plan that is known to meet the floors.
+
+    False if greedy must plan again: there is no plan of it, or it breaks a rule.
+    """
+    known = start is not None
+    if start is not None and search.keeps(start):
+        if search.submit_plan(GREEDY, start):
+            search.greedy_objective = search.judged
+            return True
+        known = False
     if kept is not None and search.best.solver == NO_SOLVER:
         offer_extended_plan(search, kept[1], _waiting(search.problem), name=kept[0])
-        search.greedy_objective = search.objective
-    return False
+    search.greedy_objective = search.objective
+    return known
 
 
 def _is_large(search: EpochSearch) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.policy.policy import Profile
@@ -13,9 +15,12 @@ from gpuplan.models.queue import QuotaAmounts
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpuplan.models.cluster import Level, MigInstance
+
+PlacementKey: TypeAlias = tuple[float, int, float, float, float, float, int, tuple[int, ...]]
+"""Sort key of a class in the order of placement, see `JobClass.placement_key`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,12 @@ class Option:
     """
     later_groups: tuple[tuple[int, ...], ...] = ((),)
     """By slot of the start: indices into `Problem.groups` of eligible groups; `groups` is that of slot 0."""
+
+
+def one_of(options: Sequence[Option]) -> Option:
+    """Equally good options as one, with the groups of all of them."""
+    groups = tuple(group for option in options for group in option.groups)
+    return options[0] if len(options) == 1 else replace(options[0], groups=groups)
 
 
 class ClassRole(StrEnum):
@@ -238,6 +249,14 @@ class JobClass:
         return self.minimum if self.elastic and option.points < 0 else self.maximum
 
     @cached_property
+    def choices(self) -> tuple[tuple[Option, tuple[Option, ...]], ...]:
+        """The options, best first: those with equal points as one, and these themselves."""
+        equals = (
+            tuple(each) for _, each in groupby(self.options, lambda option: option.points + option.once)
+        )
+        return tuple((one_of(each), each) for each in equals)
+
+    @cached_property
     def per_replica(self) -> bool:
         """True if the points of an option are those of one replica, and all replicas have equal points."""
         return (self.elastic or self.role is ClassRole.GROW) and not self.scaled
@@ -281,6 +300,47 @@ class JobClass:
     @property
     def _later_points(self) -> Iterator[int]:
         return (points for option in self.options for points in option.later[1:] if points is not None)
+
+    def placement_key(self, size: float, *, horizon: int | None, bonus: int = 0) -> PlacementKey:
+        """
+        Sort key in the order of placement (`Problem.placement_order`).
+
+        `size` is the number of thousandths of GPUs that one job stands for, `horizon` the number of seconds
+        from now to the end of the last slot, None with one slot. `bonus` is in points for each job.
+        """
+        ahead = horizon is not None
+        seconds = 1 if horizon is None else max(1, min(self.seconds, horizon))
+        density = (self._points_in_order(ahead=ahead) + bonus) / max(1e-9, size * seconds)
+        return (
+            # The guarantee of a queue comes before all priorities; its jobs of higher priority meet it first.
+            -inf if bonus else -self.priority,
+            -self.priority,
+            inf if self.due is None or not ahead else self.due,
+            -float(f"{density:.1e}"),
+            -self._lost_on_second_best() if self.scaled and not ahead else 0,
+            -size,
+            -self.shape.quota_milli,
+            tuple([-amount for amount in self.shape.amounts]),
+        )
+
+    def _points_in_order(self, *, ahead: bool) -> int:
+        """Points of a job at its best; with its fewest replicas if further ones bring less."""
+        if not self.scaled:
+            return self.best_points if ahead else self.most_points
+        now = [self.points(option, self.minimum) for option in self.options]
+        later = [points or 0 for option in self.options for points in option.later[1:]]
+        return max((*now, *(later if ahead else ())), default=0)
+
+    def _lost_on_second_best(self) -> float:
+        """
+        Part of its points that a scaled job loses on the second best of its options.
+
+        Of equal jobs the one that loses most comes first, as in Vogel's method for transportation problems
+        (Reinfeld and Vogel, Mathematical Programming, 1958).
+        """
+        points = (self.points(option, self.initial_replicas(option)) for option in self.options)
+        best, second, *_ = *sorted(points, reverse=True), 0, 0
+        return (best - max(0, second)) / max(1, best)
 
 
 class HeldResources(NamedTuple):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.solution import NOTHING_UNDONE, LaterStart, Undo
-from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import Timestamp, print_timestamp
 from gpuplan.models.verifier.job_changes import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
+    from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.models.value.start_value import StartValue
 
 
@@ -311,10 +311,10 @@ class OccupancyTimeline:
         """Durations of jobs."""
         return self.start_value.durations
 
-    @cached_property
+    @property
     def windows(self) -> ReservationWindows:
         """Spans in which nodes are closed."""
-        return ReservationWindows(self._case.snapshot, self._case.policy, self.durations)
+        return self._case.facts.windows(self._case.policy)
 
     def opening(self, node: Node) -> int:
         """First slot in which a node that is being provisioned is ready; 0 if it is already due."""

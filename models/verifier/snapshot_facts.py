@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import GpuShare, Holding, MigSlice, Replica, holding
 from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.timing.reservation_windows import ReservationWindows
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.quota_usage import (
@@ -83,6 +84,18 @@ class SnapshotFacts:
         if id(policy) not in self._earnings:
             self._earnings[id(policy)] = StartValue(self.snapshot, policy)
         return self._earnings[id(policy)]
+
+    @cached_property
+    def _windows(self) -> dict[int, ReservationWindows]:
+        return {}
+
+    def windows(self, policy: Policy) -> ReservationWindows:
+        """Spans in which nodes are closed under a policy."""
+        # The points of starts keep the policy alive.
+        durations = self.start_value(policy).durations
+        if id(policy) not in self._windows:
+            self._windows[id(policy)] = ReservationWindows(self.snapshot, policy, durations)
+        return self._windows[id(policy)]
 
     @cached_property
     def some_avoid_others(self) -> bool:

@@ -16,10 +16,12 @@ from gpuplan.models.eligibility.preemption_order import may_use_freed
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from gpuplan.models.problem.jobs import Incumbent, JobClass, Option
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     """Start waiting jobs that are worth the price, preempt running jobs where that pays, then fill."""
-    classes, market, order = ledger.problem.classes, MarketPrices(ledger), placement_order(ledger.problem)
+    classes, market, order = ledger.problem.classes, MarketPrices(ledger), ledger.problem.placement_order
     spare = _guarantee_slack(ledger, market)
     stop_below_market_price(ledger, market, spare)
     preemption, paying = PreemptionSearch(ledger), _classes_above_price(ledger, market, order)
@@ -43,6 +45,8 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
             deadline,
         )
     for index in paying:
+        if not ledger.jobs_left(index):
+            continue
         for option in sorted(
             classes[index].options, key=lambda option: -market.points_above_price(index, option)
         ):
@@ -57,7 +61,8 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     owed = [
         index
         for index in order
-        if any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
+        if ledger.jobs_left(index)
+        and any(ledger.queues.quota.owed(*each) for each in _quota_keys(classes[index]))
     ]
     if preempt_for_waiting(ledger, owed, preemption, deadline=deadline):
         vacate.restore_preempted(ledger)
@@ -89,7 +94,7 @@ def stop_below_market_price(ledger: Ledger, market: MarketPrices, spare: list[fl
                 spare[each] -= incumbent.quota_milli
 
 
-def _classes_above_price(ledger: Ledger, market: MarketPrices, order: list[int]) -> list[int]:
+def _classes_above_price(ledger: Ledger, market: MarketPrices, order: Iterable[int]) -> list[int]:
     """
     Classes that are worth the price and start alone, in order.
 
@@ -106,7 +111,11 @@ def _classes_above_price(ledger: Ledger, market: MarketPrices, order: list[int])
 
 
 def _start_guaranteed(
-    ledger: Ledger, preemption: PreemptionSearch, order: list[int], spare: list[float], deadline: float | None
+    ledger: Ledger,
+    preemption: PreemptionSearch,
+    order: Iterable[int],
+    spare: list[float],
+    deadline: float | None,
 ) -> None:
     """Start jobs that are not worth the price, where the jobs that are do not meet a guarantee."""
     classes = ledger.problem.classes
@@ -138,9 +147,10 @@ def _guarantee_slack(ledger: Ledger, market: MarketPrices) -> list[float]:
     """Thousandths of GPUs that each guarantee can spare, given the jobs that are likely to start."""
     spare = [-float(missing) for missing in ledger.queues.quota.missing]
     for index, job_class in enumerate(ledger.problem.classes):
-        if job_class.role is ClassRole.START and job_class.options:
+        jobs = ledger.jobs_left(index) if spare and job_class.role is ClassRole.START else 0
+        if jobs and job_class.options:
             option = max(job_class.options, key=lambda option: market.points_above_price(index, option))
-            milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * ledger.jobs_left(index)
+            milli = job_class.shape.quota_milli * job_class.initial_replicas(option) * jobs
             if milli and market.points_above_price(index, option) > 0:
                 for each in ledger.queues.quota.guarantees_of(job_class.queue, option.gpu_model):
                     spare[each] += ledger.params.bulk_preemption.expected_share * milli

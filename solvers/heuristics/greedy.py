@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, fill_orders
 from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
@@ -24,6 +25,7 @@ from gpuplan.solvers.heuristics.preemption import PreemptionSearch, preempt_for_
 from gpuplan.solvers.heuristics.promise_reservations import start_firm_reservations
 from gpuplan.solvers.heuristics.vacate import restore_preempted, vacate_drained_nodes
 from gpuplan.solvers.params.placement import FillOrder, PlacementParams
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.migration_cycles import break_migration_cycles
 from gpuplan.solvers.targets.to_target import target_of
@@ -96,40 +98,58 @@ def greedy_by_priority(
 def _best_plan(
     problem: Problem, deadline: float | None, params: PlacementParams, *, thorough: bool
 ) -> _GreedyPlan:
-    done: list[_GreedyPlan] = []
-    began = time.monotonic()
-    for way in greedy_orders(problem, params, thorough=thorough):
-        # Another order takes about as long as the average of those before.
-        took = (time.monotonic() - began) / max(1, len(done))
-        if not done or not is_late(deadline and deadline - took):
-            done.append(_plan(problem, way, deadline, params))
-    if not is_late(deadline and deadline - (time.monotonic() - began) / len(done)):
-        done += [_plan(problem, way, deadline, params) for way in _orders_for_owed(done, params)]
-    best = max(done, key=lambda plan: plan.points)
-    for order in FillOrder if thorough and _is_crowded(best.ledger) else ():
-        took = (time.monotonic() - began) / len(done)
-        if order is not params.greedy.fill_order and not is_late(deadline and deadline - took):
-            filled = replace(params, greedy=replace(params.greedy, fill_order=order))
-            done.append(_plan(problem, best.way, deadline, filled))
-    return max(done, key=lambda plan: plan.points)
+    orders = greedy_orders(problem, params, thorough=thorough)
+    contest = _Contest(problem, deadline, params, orders[0])
+    for way in (*orders[1:], *_orders_for_owed(contest.best.ledger, orders)):
+        contest.enter(way, params)
+    leader = contest.best
+    for order in _other_fill_orders(leader.ledger) if thorough else ():
+        contest.enter(leader.way, replace(params, greedy=replace(params.greedy, fill_order=order)))
+    return contest.best
 
 
-def _orders_for_owed(done: list[_GreedyPlan], params: PlacementParams) -> list[GreedyOrder]:
-    """Preemption one by one, if the plans so far are without, and leave a guarantee unmet."""
-    ledger = done[0].ledger
-    alone = any(not plan.way.bulk_preemption for plan in done)
+class _Contest:
+    """The best of several plans of one problem; the first one always ends."""
+
+    def __init__(
+        self, problem: Problem, deadline: float | None, params: PlacementParams, first: GreedyOrder
+    ) -> None:
+        self._problem, self._deadline, self._began = problem, deadline, time.monotonic()
+        self.best = _plan(problem, first, deadline, params)
+        self._made = 1
+
+    def enter(self, way: GreedyOrder, params: PlacementParams) -> None:
+        """Make one more plan, unless it is too late for one that takes as long as the average so far."""
+        took = (time.monotonic() - self._began) / self._made
+        if is_late(self._deadline and self._deadline - took):
+            return
+        with suppress(_BehindError):
+            plan = _plan(self._problem, way, self._deadline, params, rival=self.best)
+            self.best = max(self.best, plan, key=lambda each: each.points)
+        self._made += 1
+
+
+class _BehindError(Exception):
+    """Another plan is better for a priority, and no worse for those before it."""
+
+
+def _orders_for_owed(ledger: Ledger, tried: list[GreedyOrder]) -> list[GreedyOrder]:
+    """Preemption one by one, if all orders tried are without, and the first plan leaves a guarantee unmet."""
+    alone = any(not way.bulk_preemption for way in tried)
     unmet = any(each > 0 for each in ledger.queues.quota.missing)
-    many = len(ledger.problem.incumbents) > params.greedy.owed_incumbents
+    many = len(ledger.problem.incumbents) > ledger.params.greedy.owed_incumbents
     return [] if alone or many or not unmet else [GreedyOrder(pools_first=True)]
 
 
-def _is_crowded(ledger: Ledger) -> bool:
-    """True if many jobs of one replica find no place, and their classes could be placed in another order."""
-    classes = ledger.problem.classes
-    singles = [index for index in range(len(classes)) if is_single_replica(ledger, index)]
-    jobs = sum(len(classes[index].jobs) for index in singles)
+def _other_fill_orders(ledger: Ledger) -> list[FillOrder]:
+    """Other orders of the jobs of one replica, if many find no place; none that comes to the same."""
+    problem, params = ledger.problem, ledger.params.greedy
+    singles = [index for index in range(len(problem.classes)) if is_single_replica(ledger, index)]
+    jobs = sum(len(problem.classes[index].jobs) for index in singles)
     left = sum(ledger.jobs_left(index) for index in singles)
-    return len(singles) > 1 and left > 0 and left >= ledger.params.greedy.crowded_share * jobs
+    if len(singles) < 2 or not left or left < params.crowded_share * jobs:
+        return []
+    return [order for order in fill_orders(problem, singles) if order is not params.fill_order]
 
 
 def greedy_orders(
@@ -191,7 +211,23 @@ class _GreedyPlan:
     """Marks of the ledger after the turn of each priority."""
 
 
-def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: PlacementParams) -> _GreedyPlan:
+def _plan(
+    problem: Problem,
+    way: GreedyOrder,
+    deadline: float | None,
+    params: PlacementParams,
+    *,
+    rival: _GreedyPlan | None = None,
+) -> _GreedyPlan:
+    """
+    Plan in one order.
+
+    Raises
+    ------
+    _BehindError
+        The `rival` is better whatever follows. Not raised while jobs migrate: they may have to stay, and then
+        the plan is made anew.
+    """
     ledger = Ledger(problem, params)
     start_firm_reservations(ledger)
     vacate_drained_nodes(ledger, moving=way.moving)
@@ -204,9 +240,14 @@ def _plan(problem: Problem, way: GreedyOrder, deadline: float | None, params: Pl
             _withdraw_early_starts(ledger)
         points.append(ledger.objective)
         marks.append(ledger.undo.mark())
+        # Clean-up still changes the points of the last turn.
+        turns = len(points) if len(points) < len(problem.priorities) else 0
+        behind = rival is not None and tuple(points[:turns]) < rival.points[:turns]
+        if behind and not ledger.disruptions.having(DisruptionKind.MOVE):
+            raise _BehindError
     ledger.current_priority = None
     if not _finish(ledger, deadline):
-        return _plan(problem, replace(way, moving=False), deadline, params)
+        return _plan(problem, replace(way, moving=False), deadline, params, rival=rival)
     return _GreedyPlan(ledger, way, (*points[:-1], ledger.objective), tuple(marks))
 
 
@@ -269,7 +310,7 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         open_pool_nodes(ledger)
     if problem.incumbents and not bulk and not is_late(deadline):
         preemption = PreemptionSearch(ledger, hopeful=way.resuming)
-        preempted = preempt_for_waiting(ledger, placement_order(problem), preemption, deadline=deadline)
+        preempted = preempt_for_waiting(ledger, problem.placement_order, preemption, deadline=deadline)
         if preempted or way.gangs_first:
             restore_preempted(ledger)
             fill_free_capacity(ledger)
@@ -305,7 +346,7 @@ def single_domain_gangs(problem: Problem) -> list[int]:
     classes = problem.classes
     return [
         index
-        for index in placement_order(problem)
+        for index in problem.placement_order
         if classes[index].starts_alone and classes[index].needs_one_domain
     ]
 

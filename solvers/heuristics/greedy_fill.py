@@ -5,10 +5,7 @@ from __future__ import annotations
 from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from math import inf
 from typing import TYPE_CHECKING, Final
-
-import numpy as np
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.models.units import MILLI
@@ -16,9 +13,9 @@ from gpuplan.solvers.heuristics import coscheduled_groups, gang_placement, place
 from gpuplan.solvers.params.placement import FillOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
-    from gpuplan.models.problem.jobs import JobClass, Option, Shape
+    from gpuplan.models.problem.jobs import JobClass, Option, PlacementKey, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.ledger import Ledger
 
@@ -27,8 +24,8 @@ _MULTI_GPU_MILLI: Final = 2 * MILLI
 
 def fill_free_capacity(ledger: Ledger) -> None:
     """
-    Place every job that still fits, in the order of `placement_order`, and let elastic jobs grow into the
-    rest.
+    Place every job that still fits, in the order of `Problem.placement_order`, and let elastic jobs grow into
+    the rest.
 
     Single-replica jobs of equal density take turns, with the jobs of each class spread evenly
     (`GreedyParams.fill_order`). Jobs with different demands then share nodes and use up their resources
@@ -95,8 +92,7 @@ def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> No
     for index, most in singles:
         jobs = min(most, ledger.jobs_left(index))
         size = classes[index].shape.quota_milli
-        # Jobs that need several GPUs of one node go first.
-        first = size >= _MULTI_GPU_MILLI or order is FillOrder.LARGEST_FIRST
+        first = _goes_first(classes[index]) or order is FillOrder.LARGEST_FIRST
         rank = _wasted(classes[index].shape) if order is FillOrder.LEAST_WASTE else 0
         turns += [(rank, 0.0 if first else (turn + 0.5) / jobs, -size, index) for turn in range(jobs)]
     full: set[int] = set()
@@ -104,6 +100,21 @@ def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> No
         # Filling frees nothing: a class that finds no room now finds none later.
         if index not in full and not placement.place_single(ledger, index):
             full.add(index)
+
+
+def _goes_first(job_class: JobClass) -> bool:
+    """True if its jobs of one replica go before others, since they need several GPUs of one node."""
+    return job_class.shape.quota_milli >= _MULTI_GPU_MILLI
+
+
+def fill_orders(problem: Problem, singles: Collection[int]) -> Iterator[FillOrder]:
+    """The orders in which jobs of these classes, each of one replica, are not placed in the same turns."""
+    classes = [problem.classes[index] for index in singles]
+    yield FillOrder.TURNS
+    if len({_wasted(job_class.shape) for job_class in classes}) > 1:
+        yield FillOrder.LEAST_WASTE
+    if any(len(job_class.jobs) > 1 and not _goes_first(job_class) for job_class in classes):
+        yield FillOrder.LARGEST_FIRST
 
 
 def _wasted(shape: Shape) -> int:
@@ -192,83 +203,6 @@ def _next_replica(ledger: Ledger, number: int) -> float:
     return more[position] / max(1, job_class.shape.quota_milli) if position < len(more) else 0.0
 
 
-def placement_order(problem: Problem) -> list[int]:
-    """
-    Classes in the order of placement: most points per GPU, to two digits; then the larger job.
-
-    If priorities are tiers, higher ones come before lower ones. A job without GPUs counts as the GPUs that
-    stand for its dominant share of the cluster (Ghodsi et al., Dominant Resource Fairness, NSDI 2011). Among
-    equal densities the larger job comes first, as in first fit decreasing: small replicas fill what large
-    ones leave.
-
-    With several slots, points are per GPU and second (Smith's rule: weight by duration, Naval Research
-    Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest deadline first.
-    """
-    sizes = _sizes(problem)
-    return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
-
-
-_Rank = tuple[float, int, float, float, float, float, int, tuple[int, ...], int]
-
-
-def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
-    """Sort key of a class, with a bonus in points for each of its jobs."""
-    job_class = problem.classes[index]
-    ahead = problem.slots > 1
-    points = _points(job_class, ahead=ahead)
-    seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
-    density = (points + bonus) / max(1e-9, sizes[index] * seconds)
-    return (
-        # The guarantee of a queue comes before all priorities; its jobs of higher priority meet it first.
-        -inf if bonus else -job_class.priority,
-        -job_class.priority,
-        inf if job_class.due is None or not ahead else job_class.due,
-        -float(f"{density:.1e}"),
-        -_lost_on_second_best(job_class) if job_class.scaled and not ahead else 0,
-        -sizes[index],
-        -job_class.shape.quota_milli,
-        tuple(-amount for amount in job_class.shape.amounts),
-        index,
-    )
-
-
-def _lost_on_second_best(job_class: JobClass) -> float:
-    """
-    Part of its points that a scaled job loses on the second best of its options.
-
-    Of equal jobs the one that loses most comes first, as in Vogel's method for transportation problems
-    (Reinfeld and Vogel, Mathematical Programming, 1958).
-    """
-    options = job_class.options
-    points = (job_class.points(option, job_class.initial_replicas(option)) for option in options)
-    best, second, *_ = *sorted(points, reverse=True), 0, 0
-    return (best - max(0, second)) / max(1, best)
-
-
-def _points(job_class: JobClass, *, ahead: bool) -> int:
-    """Points of a job at its best; with its fewest replicas if further ones bring less."""
-    if not job_class.scaled:
-        return job_class.best_points if ahead else job_class.most_points
-    now = [job_class.points(option, job_class.minimum) for option in job_class.options]
-    later = [points or 0 for option in job_class.options for points in option.later[1:]]
-    return max((*now, *(later if ahead else ())), default=0)
-
-
-def _sizes(problem: Problem) -> list[float]:
-    """Thousandths of GPUs that one job of each class stands for."""
-    totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
-    gpus = sum(sum(node.gpus) for node in problem.nodes)
-    sizes = []
-    for job_class in problem.classes:
-        shape = job_class.shape
-        size: float = shape.quota_milli
-        if not size:
-            shares = (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total)
-            size = gpus * max(shares, default=0)
-        sizes.append(job_class.ordering_size * size)
-    return sizes
-
-
 def _pays(ledger: Ledger, index: int, option: Option) -> bool:
     """False if a start costs more than it brings, as is possible with high tariffs."""
     job_class = ledger.problem.classes[index]
@@ -280,7 +214,7 @@ def placement_queue(ledger: Ledger) -> Iterator[tuple[int, int]]:
     return ((index, most) for _, index, size, most in _ranked(ledger) if not size)
 
 
-def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
+def _ranked(ledger: Ledger) -> list[tuple[PlacementKey, int, int, int]]:
     """
     As `placement_queue`, with the sort key and a size.
 
@@ -289,8 +223,7 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
     of jobs.
     """
     problem = ledger.problem
-    sizes = _sizes(problem)
-    entries: list[tuple[_Rank, int, int, int]] = []
+    entries: list[tuple[PlacementKey, int, int, int]] = []
     for index, job_class in enumerate(problem.classes):
         if not ledger.jobs_left(index, now=False):
             continue
@@ -299,15 +232,17 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
         owed = ledger.queues.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
         for most, _ in owed:
             bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
-            entries.append((_rank(problem, sizes, index, bonus), index, 0, -(-most // milli)))
-        rank = _rank(problem, sizes, index, 0)
+            entries.append((problem.placement_key(index, bonus), index, 0, -(-most // milli)))
+        rank = problem.placement_keys[index]
         entries.append((rank, index, 0, len(job_class.jobs)))
         if job_class.role is ClassRole.START and job_class.scaled and problem.slots == 1:
             entries += _growing(job_class, rank, index)
     return sorted(entries)
 
 
-def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Rank, int, int, int]]:
+def _growing(
+    job_class: JobClass, rank: PlacementKey, index: int
+) -> Iterator[tuple[PlacementKey, int, int, int]]:
     """Sort keys for growing jobs that start now: each further replica by its points per GPU."""
     each = max(1, job_class.shape.quota_milli)
     for position, option in enumerate(job_class.options):

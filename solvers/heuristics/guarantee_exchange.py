@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def exchange_for_guarantees(ledger: Ledger, *, deadline: float | None = None) ->
     """
     preemption: PreemptionSearch | None = None  # looks at all running jobs, and is seldom needed
     changed, hopeless = False, set[int]()
-    for index in placement_order(ledger.problem):
+    for index in ledger.problem.placement_order:
         queue = ledger.problem.classes[index].queue
         if queue in hopeless or not _is_owed(ledger, index) or not _is_kept_out(ledger, index):
             continue

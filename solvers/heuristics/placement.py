@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpuplan.models.problem.jobs import one_of
 from gpuplan.solvers.heuristics import gang_placement
 
 if TYPE_CHECKING:
@@ -25,7 +24,9 @@ def place(ledger: Ledger, index: int, option: Option, *, jobs: int, nodes: Ints 
     `nodes` restricts the choice.
     """
     job_class = ledger.problem.classes[index]
-    jobs = min(jobs, ledger.jobs_left(index), ledger.queues.headroom(job_class, option, job_class.minimum))
+    jobs = min(jobs, ledger.jobs_left(index))
+    if jobs > 0:
+        jobs = min(jobs, ledger.queues.headroom(job_class, option, job_class.minimum))
     if jobs <= 0:
         return 0
     if not ledger.in_bulk[index]:
@@ -53,14 +54,16 @@ def is_single_replica(ledger: Ledger, index: int) -> bool:
 def place_single(ledger: Ledger, index: int) -> bool:
     """Place a job of such a class where it fits best, best option first; False if there is no room."""
     job_class = ledger.problem.classes[index]
-    for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
-        options = [option for option in paid if ledger.queues.headroom(job_class, option, 1) > 0]
-        if not options or not ledger.jobs_left(index):
+    if not ledger.jobs_left(index):
+        return False
+    for as_one, options in job_class.choices:
+        open_to = [option for option in options if ledger.queues.headroom(job_class, option, 1) > 0]
+        if not open_to:
             continue
-        groups = tuple(group for option in options for group in option.groups)
-        node = ledger.node_scores(index, replace(options[0], groups=groups)).best(ledger.feasibility)
+        choice = as_one if len(open_to) == len(options) else one_of(open_to)
+        node = ledger.node_scores(index, choice).best(ledger.feasibility)
         if node is not None:
-            option = next(each for each in options if ledger.group_of[node] in each.groups)
+            option = next(each for each in open_to if ledger.group_of[node] in each.groups)
             return bool(ledger.settle(index, option, [ledger.take_site_on(index, node)], jobs=1))
     return False
 

@@ -15,7 +15,7 @@ from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.gang_placement import place_job
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, grow_placed_jobs, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, grow_placed_jobs
 from gpuplan.solvers.heuristics.list_scheduling import (
     cancel_broken_starts,
     pull_starts_forward,
@@ -116,7 +116,7 @@ class _Rounding:
         self._deadline = deadline
         amounts = zip(*(node.amounts for node in problem.nodes), strict=True)
         self._totals = [max(1, sum(column)) for column in amounts]
-        self._rank = {index: position for position, index in enumerate(placement_order(problem))}
+        self._rank = {index: position for position, index in enumerate(problem.placement_order)}
         self._astray: dict[int, int] = {}
         """Jobs by class that missed their intended place and look for another at the end."""
         self._preemption = PreemptionSearch(self.ledger)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
 from gpuplan.solvers.heuristics.vacate import restore_preempted
@@ -76,14 +76,18 @@ def _known_first(problem: Problem, last: DesiredState) -> Problem:
 
 def _make_room(ledger: Ledger, newcomers: frozenset[str]) -> bool:
     """Preempt for as many jobs of each class as are new in it; True if a job was placed."""
-    preemption, made = PreemptionSearch(ledger), False
-    for index in placement_order(ledger.problem):
+    preemption: PreemptionSearch | None = None  # looks at all running jobs, and not all turns have newcomers
+    made = False
+    for index in ledger.problem.placement_order:
         job_class = ledger.problem.classes[index]
         # No job is preempted for only part of the jobs that start together.
         if not job_class.starts_alone:
             continue
         for _ in newcomers.intersection(job_class.jobs):
-            if not ledger.jobs_left(index) or not preemption.make_room(index):
+            if not ledger.jobs_left(index):
+                break
+            preemption = preemption or PreemptionSearch(ledger)
+            if not preemption.make_room(index):
                 break
             made = True
     return made

@@ -205,6 +205,26 @@ def test_a_plan_of_higher_priorities_stands_if_all_later_ones_break_a_rule():
     assert solution.rejected[0].solver == "greedy"
 
 
+def test_greedys_plan_of_a_stage_is_not_made_again_after_a_stage_with_a_better_one(monkeypatch):
+    jobs = [
+        build.job("dense", gpus=1, priority=1, weight=1.5),
+        build.job("wide", gpus=2, priority=1),
+        build.job("low", gpus=1),
+    ]
+    snapshot = build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs)
+    policy = build.by_value(priority=PriorityPolicy(order=PriorityOrder.TIERS))
+
+    def again(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(pipeline, "greedy", again)
+    check = partial(random_targets.judged, snapshot, policy)
+    solution = solve(build_problem(snapshot, policy), (), Limits(10.0, ("milp",)), check)
+
+    assert [placement.job for placement in solution.target.placements] == ["wide"]
+    assert (solution.status, solution.objective, solution.greedy_objective) == (SolveStatus.OPTIMAL, 400, 400)
+
+
 def test_the_objective_of_changing_nothing_is_the_verifiers_even_where_it_is_not_allowed():
     snapshot = contested()
     full = build.snapshot(nodes=[build.node(gpus=0)], jobs=snapshot.jobs)

@@ -13,7 +13,7 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.bulk_preemption import MarketPrices, preempt_in_bulk, stop_below_market_price
 from gpuplan.solvers.heuristics.greedy import _plan, greedy, greedy_orders
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import preempt_for_waiting
 from gpuplan.solvers.heuristics.vacate import restore_preempted
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams
@@ -35,7 +35,7 @@ def one_by_one(snapshot, policy=None):
     policy = policy or build.by_value(priority=build.BY_WEIGHT)
     ledger = Ledger(build_problem(snapshot, policy))
     fill_free_capacity(ledger)
-    if preempt_for_waiting(ledger, placement_order(ledger.problem)):
+    if preempt_for_waiting(ledger, ledger.problem.placement_order):
         restore_preempted(ledger)
         fill_free_capacity(ledger)
     return realized(snapshot, policy, ledger)

@@ -10,7 +10,7 @@ from gpuplan.models.job import ResourceRequest
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, placement_order
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.state.node_scores import NodeScores
 from gpuplan.solvers.targets.to_target import target_of
@@ -217,4 +217,4 @@ def test_board_kept_up_to_date_is_a_board_made_anew():
 def test_ranking_puts_every_class_once():
     problem = build_problem(instances.mixed(3), POLICY)
 
-    assert sorted(placement_order(problem)) == list(range(len(problem.classes)))
+    assert sorted(problem.placement_order) == list(range(len(problem.classes)))

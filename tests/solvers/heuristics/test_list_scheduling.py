@@ -10,7 +10,6 @@ import pytest
 from gpuplan.models.problem.jobs import Predecessor
 from gpuplan.solvers.heuristics import future_reservations
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.heuristics.greedy_fill import placement_order
 from gpuplan.solvers.heuristics.list_scheduling import (
     cancel_broken_starts,
     reserve_best_starts,
@@ -87,7 +86,7 @@ def test_no_job_delays_one_before_it_in_order():
         ]
         jobs = some_jobs(draw, slots)
         question = slot_problems.problem(nodes, jobs, slots=slots)
-        order = placement_order(question)
+        order = question.placement_order
         all_listed = listed(question)
         for last in range(1, len(jobs) + 1):
             few = [job if index in order[:last] else replace(job, jobs=()) for index, job in enumerate(jobs)]
