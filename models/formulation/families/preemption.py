@@ -45,7 +45,8 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
     migrating job still counts against quota where it counted. A queue passes up at least what it uses beyond
     what it does not lend. The victims considered are those on the node group, in the queue, or in the rack.
     Where replicas are assigned to node classes by size only, those of the other classes are subtracted from
-    the sum of a rack as if all of the node group were in it.
+    the sum of a rack as if all of the node group were in it. Rows of a group or queue that others imply are
+    left out (`undominated`): many sets of victims have the same part there.
     """
     for group in range(len(problem.groups)):
         yield from _nodes(problem, x, group)
