@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.formulation.structure.replica_types import ReplicaType, ValueTier
-    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.jobs import Incumbent, JobClass, Shape
     from gpuplan.models.problem.problem import Problem
 
 
@@ -63,6 +63,32 @@ class ReplicaColumns:
             np.append(self.milli, other.milli),
             np.append(self.amounts, other.amounts, axis=0),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedUsage:
+    """What one unit of a column adds to the usage of a queue; negative if it is released."""
+
+    queue: int
+    column: int
+    amount: int
+    taker: JobClass | None = None
+    """The class that is placed; None if the usage counts whichever victims stay."""
+    victim: Incumbent | None = None
+    """The running job that is stopped or shrunk."""
+
+    def counts(self, view: VictimView) -> bool:
+        """True if it counts beside the victims of a view, without the classes that may follow one of them."""
+        if self.victim is not None:
+            return not view.keeps(self.victim)
+        return self.taker is None or view.binds(self.taker)
+
+    @property
+    def order(self) -> tuple[bool, int, object]:
+        """What `counts` depends on."""
+        if self.victim is not None:
+            return False, self.victim.rank, frozenset(self.victim.claims)
+        return True, *((self.taker.rank, self.taker.claim) if self.taker else (0, None))
 
 
 class ColumnsNow:
@@ -115,7 +141,7 @@ class ColumnsNow:
         """By power cap, where running jobs draw more than the cap."""
         self.missing: dict[int, int] = {}
         self._add_queues()
-        self._usage: dict[tuple[str, VictimView | None], list[list[Term]]] = {}
+        self._usage: dict[str, list[list[Term]]] = {}
 
     def _new(self, upper: int) -> int:
         self.upper.append(upper)
@@ -301,58 +327,59 @@ class ColumnsNow:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str, below: VictimView | None = None) -> list[list[Term]]:
+    def usage(self, resource: str) -> list[list[Term]]:
         """
         By queue, (column, amount of the resource) of all usage that counts against a quota; negative if it
         is released.
+        """
+        if resource not in self._usage:
+            by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
+            for each in self.counted(resource):
+                by_queue[each.queue].append((each.column, each.amount))
+            self._usage[resource] = by_queue
+        return self._usage[resource]
+
+    def counted(self, resource: str) -> Iterator[CountedUsage]:
+        """
+        Each column with usage that counts against a quota of a resource, or releases some.
 
         A tier of several GPU models counts only against the quota of all models: `replica_types_of` ensures
-        that no quota of a single model binds such a class. With `below`, only usage of the classes that it
-        binds, and only releases that are available to them.
+        that no quota of a single model binds such a class.
         """
-        key = resource, below
-        if key not in self._usage:
-            by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
-            counted = *self._placed_usage(resource, below), *self._left_usage(resource, below)
-            for queue, column, milli in counted:
-                by_queue[queue].append((column, milli))
-            self._usage[key] = by_queue
-        return self._usage[key]
-
-    def _placed_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
             amount = kind.shape.quota_on(options[0].gpu_model if len(options) == 1 else None, resource)
             if not amount:
                 continue
-            members = [each for each in kind.classes if self._counts(each, resource, below)]
             if kind.rigid:
-                for member in members:
-                    queue = self.problem.classes[member].queue
-                    yield queue, self.jobs[member, tier], amount * kind.maximum
-            elif members:
-                queue = self.problem.classes[kind.classes[0]].queue
+                for member in kind.classes:
+                    job_class = self.problem.classes[member]
+                    taker = None if self._counts_as_before(job_class, resource) else job_class
+                    yield CountedUsage(
+                        job_class.queue, self.jobs[member, tier], amount * kind.maximum, taker=taker
+                    )
+            else:
+                first = self.problem.classes[kind.classes[0]]
+                taker = None if self._counts_as_before(first, resource) else first
                 for _, column in self.replicas_of(index, tier):
-                    yield queue, column, amount
+                    yield CountedUsage(first.queue, column, amount, taker=taker)
+        for v, incumbent in enumerate(self.problem.incumbents):
+            if amount := incumbent.quota_of(resource):
+                whole = -amount * len(incumbent.holds)
+                for column in self.fates.stops(v):
+                    yield CountedUsage(incumbent.queue, column, whole, victim=incumbent)
+                if v in self.fates.move:
+                    yield CountedUsage(incumbent.queue, self.fates.move[v], whole)
+                if v in self.shrink:
+                    yield CountedUsage(incumbent.queue, self.shrink[v], -amount, victim=incumbent)
 
-    def _counts(self, member: int, resource: str, below: VictimView | None) -> bool:
-        """True for classes that `below` binds, and for migrations that count as before."""
-        job_class = self.problem.classes[member]
-        if below is None or below.binds(job_class):
-            return True
+    def _counts_as_before(self, job_class: JobClass, resource: str) -> bool:
+        """True for migrations, which count where they counted before."""
         if job_class.role is not ClassRole.MOVE or job_class.incumbent is None:
             return False
         return (
             not is_gpu_model(resource) or self.problem.incumbents[job_class.incumbent].gpu_model == resource
         )
-
-    def _left_usage(self, resource: str, below: VictimView | None) -> Iterator[tuple[int, int, int]]:
-        for v, incumbent in enumerate(self.problem.incumbents):
-            if amount := incumbent.quota_of(resource):
-                for column in self.fates.leaves(v, below):
-                    yield incumbent.queue, column, -amount * len(incumbent.holds)
-                if v in self.shrink and (below is None or not below.keeps(incumbent)):
-                    yield incumbent.queue, self.shrink[v], -amount
 
     @cached_property
     def growth_of(self) -> dict[int, list[int]]:

@@ -157,3 +157,31 @@ def row_of_arrays(
         None if lower is None else -(-lower // divisor),
         None if upper is None else upper // divisor,
     )
+
+
+def undominated(rows: Iterable[Row], most: Ints) -> list[Row]:
+    """
+    The rows without a lower limit that matter beside the others, in their order.
+
+    A row is left out if it holds for all columns up to their upper bounds `most`, or if another row has at
+    least its coefficient for every column and at most its limit. As columns are not negative, it is then
+    implied by the other rows. Of equal rows the first is kept.
+    """
+    binding = []
+    for each in rows:
+        gains = np.maximum(each.coefficients, 0) @ most[each.columns]
+        if each.upper is not None and gains > each.upper:
+            binding.append(each)
+    if len(binding) < 2:
+        return binding
+    columns, position = np.unique(np.concatenate([each.columns for each in binding]), return_inverse=True)
+    dense = np.zeros((len(binding), len(columns)), dtype=np.int64)
+    owner = np.repeat(np.arange(len(binding)), [len(each.columns) for each in binding])
+    dense[owner, position] = np.concatenate([each.coefficients for each in binding])
+    limits = np.array([each.upper for each in binding])
+    kept: list[int] = []
+    # A row is implied only by rows before it in this order, or by equal ones.
+    for at in np.lexsort((np.arange(len(binding)), -dense.sum(axis=1), limits)).tolist():
+        if not (dense[kept] >= dense[at]).all(axis=1).any():
+            kept.append(at)
+    return [binding[at] for at in sorted(kept)]

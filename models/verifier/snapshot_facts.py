@@ -120,6 +120,8 @@ class Entitlements:
         resources = {ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}
         self._held = {resource: usage_of_resource(usage, resource) for resource in resources}
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
+        self._shorts: dict[tuple[str, int, str], list[_Step]] = {}
+        self._ways: dict[str, list[_Step]] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
         """(queue, resource) of the quotas that let a job follow one of another queue; empty if it may not."""
@@ -153,29 +155,53 @@ class Entitlements:
             if job.running and rules.may_disturb(job, now)
             for replica in job.running.replicas
         }
+        # A model without a quota of its own is judged by all GPUs.
+        lent = {(queue, model if model in self._held else ALL_MODELS) for queue, model in lent}
         able_to_take = [taker for taker in asked if self._has_room(*taker)]
-        return frozenset().union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
+        able_to_give = [giver for giver in lent if self._lends(*giver)]
+        return frozenset().union(
+            *(self.quotas(*taker, *giver) for taker in able_to_take for giver in able_to_give)
+        )
 
     def _has_room(self, queue: str, milli: int) -> bool:
         """True if a queue, or one above it, is entitled to this much more."""
-        steps = self._steps(queue)
-        return any(
-            self._all_held(each, of) + milli <= self._due(each, of) for each in steps for of in self._held
-        )
+        return any(self._short(queue, milli, resource) for resource in self._held)
+
+    def _lends(self, queue: str, model: str) -> bool:
+        """False if no job of another queue may follow one of this queue, whatever it is entitled to."""
+        # The jobs directly in a queue are beside those of every other queue.
+        first = self._steps(queue)[0]
+        return any(self._borrows(first, resource) for resource in {ALL_MODELS, model} & self._held.keys())
 
     def _quotas(self, queue: str, milli: int, other: str, resource: str) -> set[tuple[str, str]]:
-        taker, giver = self._steps(queue), self._steps(other)
-        below = [step for step in taker if step not in giver]
+        giver = self._steps(other)
+        short = [step for step in self._short(queue, milli, resource) if step not in giver]
+        if not milli or not short:
+            return set()
+        taker = self._steps(queue)
         beside = [step for step in giver if step not in taker]
-        short = [
-            step for step in below if self._all_held(step, resource) + milli <= self._due(step, resource)
-        ]
-        if not milli or not short or not all(self._borrows(step, resource) for step in beside):
+        if not all(self._borrows(step, resource) for step in beside):
             return set()
         return {(step.queue, resource) for step in (*short, *beside) if not step.alone}
 
+    def _short(self, queue: str, milli: int, resource: str) -> list[_Step]:
+        """Steps up from a queue that are entitled to this much more."""
+        key = queue, milli, resource
+        if key not in self._shorts:
+            self._shorts[key] = [
+                step
+                for step in self._steps(queue)
+                if self._all_held(step, resource) + milli <= self._due(step, resource)
+            ]
+        return self._shorts[key]
+
     def _steps(self, queue: str) -> list[_Step]:
         """Steps from the jobs directly in a queue up to the root."""
+        if queue not in self._ways:
+            self._ways[queue] = self._steps_up(queue)
+        return self._ways[queue]
+
+    def _steps_up(self, queue: str) -> list[_Step]:
         steps = [_Step(queue, alone=True)] if queue in self._parents else []
         name: str | None = queue
         while name is not None:

@@ -352,7 +352,7 @@ class EntityName(click.ParamType[str]):
     ) -> list[CompletionItem]:
         """Complete names; no completion if the source cannot be read or is large."""
         del param
-        source = ctx.params.get("source") or ctx.params.get("state")
+        source = ctx.params.get("source") or ctx.params.get("plan_file") or ctx.params.get("state")
         snapshot = _quietly_read(str(source)) if source else None
         if snapshot is None:
             return []

@@ -83,6 +83,20 @@ def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
     raise BadInputError((InputProblem(source, message),))
 
 
+def job_named(plan: Plan, name: str, *, source: str) -> str:
+    """
+    Return the job that a name, with or without `job/`, refers to; as `resolve_name`.
+
+    Raises
+    ------
+    BadInputError
+        No job has the name, or several have it.
+    """
+    if name in plan.snapshot.job_by_name:
+        return name
+    return resolve_name(plan, "job/" + name.removeprefix("job/"), source=source)[1]
+
+
 def _by_given_name(plan: Plan, name: str, source: str) -> str | None:
     """The one job to which its user gave this name; None if there is none."""
     named = [job.name for job in plan.snapshot.jobs if job.labels.get(GIVEN_NAME) == name]

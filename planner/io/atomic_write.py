@@ -1,4 +1,4 @@
-"""Atomic and durable file writes: after a crash a file is complete or absent."""
+"""Atomic and durable file writes: after a crash a file is complete or absent; hashes beside large files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 PRIVATE_FILE: Final = 0o600
 """Mode of state, audit logs, plans and approvals, whatever the umask allows."""
+
+_HASH: Final = ".sha256"
 
 PRIVATE_FOLDER: Final = 0o700
 """Mode of the folders made for them."""
@@ -46,6 +49,45 @@ def write_atomically(
         finally:
             draft.unlink(missing_ok=True)
         sync_directory(target.parent)
+
+
+def write_with_hash(path: str | Path, content: Iterator[bytes], *, private: bool = False) -> None:
+    """
+    The same, and then the hash of the content to `hash_path`, unless the path is a pipe or a device.
+
+    After a crash between the two the hash may be that of another content.
+    """
+    digest = sha256()
+
+    def hashed() -> Iterator[bytes]:
+        for piece in content:
+            digest.update(piece)
+            yield piece
+
+    write_atomically(path, hashed(), private=private)
+    if Path(path).is_file():
+        beside = hash_path(path)
+        write_atomically(beside, _hash_line(beside, digest.hexdigest()), private=private)
+
+
+def hash_path(path: str | Path) -> Path:
+    """The file beside a file with the hash of its content, as sha256sum writes and checks it."""
+    target = Path(path).resolve()
+    return target.with_name(target.name + _HASH)
+
+
+def has_hash(path: str | Path, content: bytes) -> bool:
+    """True if the hash beside a file is that of this content."""
+    beside = hash_path(path)
+    try:
+        found = beside.read_bytes()
+    except OSError:
+        return False
+    return found == _hash_line(beside, sha256(content).hexdigest()).encode()
+
+
+def _hash_line(beside: Path, digest: str) -> str:
+    return f"{digest}  {beside.name.removesuffix(_HASH)}\n"
 
 
 def _in_bytes(content: str | bytes | Iterator[bytes]) -> Iterable[bytes]:

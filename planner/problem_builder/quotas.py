@@ -177,6 +177,8 @@ class Reclaiming:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage
         self._nominal = policy.disruption.reclaim
+        self._resources = frozenset(gpu_resources(snapshot.queues))
+        self._paths: dict[str, list[_Level]] = {}
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
@@ -189,9 +191,11 @@ class Reclaiming:
         """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
         if milli <= 0 or not self._is_anything_owed or queue == held[0]:
             return frozenset()
-        key = queue, milli, held
+        # Nothing is owed of a model without a quota of its own.
+        model = held[1] if held[1] in self._resources else None
+        key = queue, milli, (held[0], model)
         if key not in self._known:
-            models = (ALL_MODELS,) if held[1] is None else (ALL_MODELS, held[1])
+            models = (ALL_MODELS,) if model is None else (ALL_MODELS, model)
             self._known[key] = frozenset(
                 level for resource in models for level in self._levels(queue, milli, held[0], resource)
             )
@@ -231,8 +235,11 @@ class Reclaiming:
         return share.held > share.entitled
 
     def _path(self, queue: str) -> list[_Level]:
-        path: list[_Level] = [(queue, True)] if queue in self._snapshot.child_queues else []
-        return path + [(above, False) for above in queue_and_above(queue, self._snapshot.parent_queues)]
+        if queue not in self._paths:
+            above = [(name, False) for name in queue_and_above(queue, self._snapshot.parent_queues)]
+            alone = [(queue, True)] if queue in self._snapshot.child_queues else []
+            self._paths[queue] = [*alone, *above]
+        return self._paths[queue]
 
     @cached_property
     def _is_anything_owed(self) -> bool:

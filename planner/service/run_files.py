@@ -14,7 +14,7 @@ from gpuplan.models.health.measurement import Measurement, joined
 from gpuplan.models.units import print_seconds
 from gpuplan.planner.analysis.policy_changes import changed_knobs
 from gpuplan.planner.approval.approvals_file import approvals_path
-from gpuplan.planner.io.atomic_write import make_directory, sync_directory
+from gpuplan.planner.io.atomic_write import hash_path, make_directory, sync_directory
 from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 from gpuplan.planner.service.event_log import log_event
 from gpuplan.planner.service.history import KnobChange
@@ -161,6 +161,7 @@ class PlanStore:
         for *_, path in sorted(others)[: max(0, len(others) + 1 - self._keep)]:
             path.unlink(missing_ok=True)
             approvals_path(path).unlink(missing_ok=True)
+            hash_path(path).unlink(missing_ok=True)
 
 
 # Facts of hosts in a run: files that they write of their GPUs, and telemetry, read in each epoch.

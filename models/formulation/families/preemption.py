@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpuplan.models.eligibility.preemption_order import victim_views
-from gpuplan.models.formulation.rows import Row, row, row_of_arrays
+from gpuplan.models.formulation.rows import Row, row, row_of_arrays, undominated
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.columns import Columns
-    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.formulation.columns_now import CountedUsage
+    from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import PowerCap, Problem, QueueBudget
 
     State: TypeAlias = tuple[Sequence[int], Sequence[int]]
     """(thousandths free by GPU, amounts free by resource)."""
-    Offer: TypeAlias = Callable[[State, bool], int]
-    """Amount of something in a state; True for gains of a crowded node, which are rounded up."""
+    Offer: TypeAlias = Callable[["_States", bool], Ints]
+    """Amount of something in each state; True for gains of a crowded node, which are rounded up."""
 
 
 def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
@@ -44,13 +45,13 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
     migrating job still counts against quota where it counted. A queue passes up at least what it uses beyond
     what it does not lend. The victims considered are those on the node group, in the queue, or in the rack.
     Where replicas are assigned to node classes by size only, those of the other classes are subtracted from
-    the sum of a rack as if all of the node group were in it.
+    the sum of a rack as if all of the node group were in it. Rows of a group or queue that others imply are
+    left out (`undominated`): many sets of victims have the same part there.
     """
     for group in range(len(problem.groups)):
         yield from _nodes(problem, x, group)
     for budget in problem.budgets:
-        for at, view in enumerate(victim_views(_preemptible(_counted(problem, budget)))):
-            yield from _queues(problem, x, budget, view, at)
+        yield from _queues(problem, x, budget)
     for number, cap in enumerate(problem.power_caps):
         there, elsewhere = set(cap.nodes), {v for v, _ in cap.elsewhere}
         holders = (
@@ -73,75 +74,103 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
     for cell in x.cells.of_group[group]:
         members += x.columns_of_node_class(cell)
     kinds = [x.kind_of[column] for column in members.columns.tolist()]
+    found: dict[tuple[str | int, ...], list[Row]] = defaultdict(list)
+    known: dict[tuple[int, tuple[tuple[int, int], ...]], State] = {}
     for at, view in enumerate(victim_views(_preemptible(problem.incumbents[v] for v in present))):
         below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
         if not below.any():
             continue
-        free = _Free(problem, x, nodes, view)
+        free = _Free(problem, x, nodes, view, known)
         gpus, milli = members.gpus[below], members.milli[below]
-        takes = {
-            ("gpus", size): (gpus // size, free.blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})
-        }
+        takes = {("gpus", size): (gpus // size, _blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})}
         if milli.any():
-            takes["gpus", "milli"] = gpus * MILLI + milli, free.milli
+            takes["gpus", "milli"] = gpus * MILLI + milli, _milli
         for resource, name in enumerate(problem.resources):
-            takes["amount", name] = members.amounts[below, resource], free.amount(resource)
+            takes["amount", name] = members.amounts[below, resource], _amount(resource)
         for key, (coefficients, offer) in takes.items():
             if coefficients.any():
                 upper, given = free.supply(offer)
-                columns = np.append(members.columns[below], np.array(list(given), dtype=np.int64))
-                minus = -np.array(list(given.values()), dtype=np.int64)
-                yield row_of_arrays(
-                    "preemption",
-                    ("group", group, at, *key),
-                    columns,
-                    np.append(coefficients, minus),
-                    upper=upper,
+                columns = np.append(members.columns[below], free.columns)
+                found[key].append(
+                    row_of_arrays(
+                        "preemption",
+                        ("group", group, at, *key),
+                        columns,
+                        np.append(coefficients, -given),
+                        upper=upper,
+                    )
                 )
+    for rows in found.values():
+        yield from undominated(rows, np.array(x.upper))
+
+
+class _States:
+    """What is free in several states of nodes, as arrays."""
+
+    def __init__(self, states: Sequence[State], resources: int) -> None:
+        self.whole: Ints = np.array([gpus.count(MILLI) for gpus, _ in states], dtype=np.int64)
+        """Wholly free GPUs."""
+        self.milli: Ints = np.array([sum(gpus) for gpus, _ in states], dtype=np.int64)
+        """Thousandths of GPUs."""
+        self.amounts: Ints = np.array([amounts for _, amounts in states], dtype=np.int64).reshape(
+            len(states), resources
+        )
+        """Shape (states, resources)."""
 
 
 class _Free:
     """Capacity free for the classes that a view binds on some nodes: a constant and a sum over columns."""
 
-    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: VictimView) -> None:
-        self._base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
-        self._after: list[tuple[int, State, State]] = []
-        """(column, state of a node with it, base state of the node)."""
-        self._gains: list[tuple[int, State]] = []
-        """(column, gain of a crowded node with each unit of it)."""
-        for node, base in zip(nodes, self._base, strict=True):
-            if node in x.eviction_patterns.crowded:
+    def __init__(
+        self,
+        problem: Problem,
+        x: Columns,
+        nodes: tuple[int, ...],
+        view: VictimView,
+        known: dict[tuple[int, tuple[tuple[int, int], ...]], State],
+    ) -> None:
+        patterns, resources = x.eviction_patterns, len(problem.resources)
+        base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
+        columns, after, before, gained, gains = [], [], [], [], []
+        for node, unchanged in zip(nodes, base, strict=True):
+            if node in patterns.crowded:
                 closed = {*x.fates.columns_freeing_nothing(node, view)}
-                self._gains += [
-                    (column, gain) for column, gain in x.fates.gains(node) if column not in closed
-                ]
-            for departure in x.eviction_patterns.by_node.get(node, ()):
-                self._after.append((x.out[departure], x.eviction_patterns.free(departure, view), base))
+                for column, gain in x.fates.gains(node):
+                    if column not in closed:
+                        gained.append(column)
+                        gains.append(gain)
+            for departure in patterns.by_node.get(node, ()):
+                # Many patterns give up the same for a view.
+                given = node, tuple(patterns.given_up(departure, view))
+                if given not in known:
+                    known[given] = patterns.free(departure, view)
+                columns.append(x.out[departure])
+                after.append(known[given])
+                before.append(unchanged)
+        self.columns: Ints = np.array([*columns, *gained], dtype=np.int64)
+        self._base, self._gains = _States(base, resources), _States(gains, resources)
+        self._after, self._before = _States(after, resources), _States(before, resources)
+        """States of nodes with a departure, and their base states."""
 
-    def blocks(self, size: int) -> Offer:
-        """⌊wholly free GPUs / size⌋; gains of a crowded node are rounded up."""
-        return lambda state, up: _steps(sum(milli == MILLI for milli in state[0]), size, up=up)
-
-    def milli(self, state: State, up: bool) -> int:  # noqa: ARG002 - one form for all offers
-        """Thousandths of GPUs."""
-        return sum(state[0])
-
-    def amount(self, resource: int) -> Offer:
-        """Amount of one resource."""
-        return lambda state, _: state[1][resource]
-
-    def supply(self, offer: Offer) -> tuple[int, dict[int, int]]:
-        """The constant, and what a unit of each column adds to it."""
-        given: dict[int, int] = defaultdict(int)
-        for column, after, base in self._after:
-            given[column] += offer(after, False) - offer(base, False)
-        for column, gain in self._gains:
-            given[column] += offer(gain, True)
-        return sum(offer(base, False) for base in self._base), {c: more for c, more in given.items() if more}
+    def supply(self, offer: Offer) -> tuple[int, Ints]:
+        """The constant, and what a unit of each of `columns` adds to it."""
+        given = offer(self._after, False) - offer(self._before, False)
+        return int(offer(self._base, False).sum()), np.append(given, offer(self._gains, True))
 
 
-def _steps(amount: int, size: int, *, up: bool) -> int:
-    return -(-amount // size) if up else amount // size
+def _blocks(size: int) -> Offer:
+    """⌊wholly free GPUs / size⌋; gains of a crowded node are rounded up."""
+    return lambda states, up: -(-states.whole // size) if up else states.whole // size
+
+
+def _milli(states: _States, up: bool) -> Ints:  # noqa: ARG001 - one form for all offers
+    """Thousandths of GPUs."""
+    return states.milli
+
+
+def _amount(resource: int) -> Offer:
+    """Amount of one resource."""
+    return lambda states, _: states.amounts[:, resource]
 
 
 def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
@@ -153,32 +182,54 @@ def _preemptible(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
     return (each for each in incumbents if each.stop_points is not None or each.shrinkable)
 
 
-def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: VictimView, at: int) -> Iterator[Row]:
-    """Limits of the queues at which a victim of this view may count."""
-    concerned = _limited_queues(problem, budget, view)
-    terms = [[*counted] for counted in x.usage(budget.resource, view)]
-    fixed = list(budget.own)
+def _queues(problem: Problem, x: Columns, budget: QueueBudget) -> Iterator[Row]:
+    """Limits of the queues, for each set of victims that count there."""
+    if not any(_preemptible(_counted(problem, budget))):
+        return
+    usage: list[list[CountedUsage]] = [[] for _ in problem.queues]
+    for each in x.counted(budget.resource):
+        usage[each.queue].append(each)
+    victims: list[list[Incumbent]] = [[] for _ in problem.queues]
+    for incumbent in _preemptible(_counted(problem, budget)):
+        victims[incumbent.queue].append(incumbent)
+    everywhere = victim_views(_preemptible(_counted(problem, budget)))
+    most, fixed = np.array(x.upper), list(budget.own)
     for queue in budget.leaves_first:
         limit = budget.limit[queue]
-        if limit is not None and queue in concerned and any(milli > 0 for _, milli in terms[queue]):
-            key = ("queue", budget.resource, problem.queues[queue], at)
-            yield row("preemption", key, terms[queue], upper=limit - fixed[queue])
+        if limit is not None and victims[queue] and any(each.amount > 0 for each in usage[queue]):
+            key = ("queue", budget.resource, problem.queues[queue])
+            # A set of all victims binds fewer classes than its part here: its row is weaker but for rounding.
+            views = *everywhere, *victim_views(victims[queue])
+            yield from undominated(_limits(usage[queue], views, key, limit - fixed[queue]), most)
         if (parent := budget.parent[queue]) is not None:
-            terms[parent] += terms[queue]
+            usage[parent] += usage[queue]
+            victims[parent] += victims[queue]
             fixed[parent] += fixed[queue] - budget.kept[queue]
 
 
-def _limited_queues(problem: Problem, budget: QueueBudget, view: VictimView) -> set[int]:
-    """Queues of the lowest-ranked victims of a view, and all queues above these."""
-    found: set[int] = set()
-    for incumbent in problem.incumbents:
-        lowest = incumbent.rank == view.rank and view.keeps(incumbent)
-        if lowest and incumbent.quota_of(budget.resource):
-            above: int | None = incumbent.queue
-            while above is not None:
-                found.add(above)
-                above = budget.parent[above]
-    return found
+def _limits(
+    usage: Sequence[CountedUsage], views: Iterable[VictimView], key: tuple[str, ...], upper: int
+) -> Iterator[Row]:
+    """The limit of one queue for each of these views."""
+    columns = np.array([each.column for each in usage], dtype=np.int64)
+    amounts = np.array([each.amount for each in usage], dtype=np.int64)
+    # Few orders are different: for each view only one column of each order is looked at.
+    orders: dict[object, int] = {}
+    examples: list[CountedUsage] = []
+    for each in usage:
+        if each.order not in orders:
+            orders[each.order] = len(examples)
+            examples.append(each)
+    position = np.array([orders[each.order] for each in usage], dtype=np.int64)
+    seen = set[bytes]()
+    for at, view in enumerate(views):
+        counted = np.array([each.counts(view) for each in examples], dtype=bool)
+        if (key_of := counted.tobytes()) in seen:
+            continue
+        seen.add(key_of)
+        counts = counted[position]
+        if (amounts[counts] > 0).any():
+            yield row_of_arrays("preemption", (*key, at), columns[counts], amounts[counts], upper=upper)
 
 
 def _watts(problem: Problem, x: Columns, cap: PowerCap, view: VictimView) -> list[Term]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from gpuplan.planner.cli.plan_request import plan_with_live_view, planning_optio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.explain.answer import Kind
 
 
@@ -29,7 +31,6 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     job/NAME, queue/NAME or node/NAME if a name is ambiguous.
     """
     from gpuplan.planner.explain.answer import answer, resolve_name
-    from gpuplan.planner.plan_file.plan_file import load_plan
 
     if not is_saved_plan(source):
         question = read_plan_request(source, **planning)
@@ -39,11 +40,26 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     elif stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for a snapshot; a saved plan is not planned again.")
     else:
-        plan = load_plan(source)
+        plan = _part_or_whole(source, name)
     kind, meant = resolve_name(plan, name, source=source)
     with show_spinner(f"explaining {kind} {meant}"):
         found = answer(plan, kind, meant, source=source)
     show(found, _text(kind), as_json=as_json, plain=plain)
+
+
+def _part_or_whole(source: str, name: str) -> Plan:
+    """Read of a large plan only what is about a job, if its explanation depends on nothing else."""
+    from gpuplan.models.errors import BadInputError
+    from gpuplan.planner.explain.answer import resolve_name
+    from gpuplan.planner.plan_file.excerpt import read_excerpt
+    from gpuplan.planner.plan_file.plan_file import load_plan
+
+    part = read_excerpt(source, name)
+    if part is not None and part.suffices_to_explain:
+        with suppress(BadInputError):
+            if resolve_name(part.plan, name, source=source) == ("job", part.job):
+                return part.plan
+    return load_plan(source)
 
 
 def _text(kind: Kind) -> Callable[..., str]:

@@ -12,6 +12,7 @@ from gpuplan.planner.cli.options import (
     ANY_PATH,
     DURATION,
     FRACTION,
+    EntityName,
     PlanFile,
     current_user,
     show_spinner,
@@ -159,12 +160,27 @@ def print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path
 
 @click.command("show", epilog="Example: gpuplan show plan.json --all")
 @click.argument("plan_file", type=PlanFile())
+@click.argument("job", type=EntityName("job"), required=False)
 @layout_options
 @all_option
-def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
-    """Show a saved plan in the same form as after planning."""
+def show_command(plan_file: str, job: str | None, as_json: bool, plain: bool, everything: bool) -> None:
+    """
+    Show a saved plan in the same form as after planning.
+
+    With JOB only what it says about this job: its actions, its places, and why it waits.
+    """
+    from gpuplan.planner.explain.answer import job_named
+    from gpuplan.planner.plan_file.excerpt import job_entries, read_excerpt
     from gpuplan.planner.plan_file.plan_file import load_plan
 
+    if job is not None:
+        from gpuplan.planner.render.plan.text import job_entries_text
+
+        part = read_excerpt(plan_file, job)
+        plan = part.plan if part else load_plan(plan_file)
+        found = job_entries(plan, part.job if part else job_named(plan, job, source=plan_file))
+        show(found, job_entries_text, as_json=as_json, plain=plain, plan=plan)
+        return
     plan = load_plan(plan_file)
     print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.placement import MigSlice
 from gpuplan.models.plan.actions import (
     ACTIONS,
     Grow,
     Impact,
+    Keep,
     Migrate,
     NodeAction,
     PoolAction,
@@ -23,6 +25,7 @@ from gpuplan.models.plan.actions import (
     Start,
     Wait,
 )
+from gpuplan.models.units import MILLI
 from gpuplan.planner.render.plan.action_groups import (
     SEVERITY,
     JobActionGroup,
@@ -40,8 +43,11 @@ from gpuplan.planner.render.style import Style, Tone
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_count,
+    format_cpus,
+    format_gib,
     format_gpus,
     format_mig_layout,
+    format_milli,
     format_money,
     format_points,
     format_resize,
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from gpuplan.models.placement import Placement
+    from gpuplan.models.placement import GpuShare, Placement, Replica
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
@@ -72,6 +78,9 @@ _TONES: Final = {Impact.GAIN: Tone.START, Impact.CHANGE: Tone.CARE, Impact.LOSS:
 
 MARKS: Final = {kind.value: (info.sign, _TONES[info.impact]) for kind, info in ACTIONS.items()}
 """Sign and colour per type of action."""
+
+_UNCHANGED: Final = ("=", None)
+"""The same of a running job that does not change."""
 
 
 def job_lines(
@@ -140,10 +149,33 @@ def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool
     return lines if verbose or len(lines) <= most else None
 
 
-def job_table(actions: Sequence[Moving], epoch: datetime) -> Table:
+def job_table(actions: Sequence[Moving | Keep], epoch: datetime) -> Table:
     """A row per change of a job."""
     rows = [_row(each.type, (each.job, *_size_and_nodes(each)), _why(each, epoch)) for each in actions]
     return Table(rows, ("Action", "Job", "Size", "Nodes"), note="Why")
+
+
+def places_table(replicas: Sequence[Replica]) -> Table:
+    """A row per replica: what it holds on which node."""
+    rows = [
+        TableRow(
+            (
+                each.node,
+                ", ".join(map(_held_text, each.gpus)) or "–",
+                format_cpus(each.cpu_milli),
+                format_gib(each.memory_mib),
+            )
+        )
+        for each in replicas
+    ]
+    return Table(rows, ("NODE", "GPUS BY INDEX", "CPUS", "MEMORY"))
+
+
+def _held_text(held: GpuShare | MigSlice) -> str:
+    """`3` for a whole GPU, `3 (0.5)` for a share, `3 (1g.10gb)` for a MIG instance."""
+    if isinstance(held, MigSlice):
+        return f"{held.index} ({held.profile})"
+    return str(held.index) if held.milli == MILLI else f"{held.index} ({format_milli(held.milli)})"
 
 
 def node_table(actions: Sequence[NodeAction]) -> Table:
@@ -164,13 +196,13 @@ def wait_table(waits: Sequence[Wait], plan: Plan) -> Table:
     return Table(rows, ("Action", "Job", "Size"), note="Why, and when")
 
 
-def _why(action: Moving, epoch: datetime) -> str:
+def _why(action: Moving | Keep, epoch: datetime) -> str:
     """The reason of an action, and for a start the time at which the job is killed."""
     note = kill_note(action, epoch) if isinstance(action, Start) else ""
     return f"{action.reason.text}; {note}" if note else action.reason.text
 
 
-def _size_and_nodes(action: Moving) -> tuple[str, str]:
+def _size_and_nodes(action: Moving | Keep) -> tuple[str, str]:
     """The size and the nodes of the job, before and after where they differ."""
     match action:
         case Grow() | Shrink():
@@ -241,7 +273,7 @@ def node_kind_row(kind: NodeActionGroup) -> TableRow:
 
 
 def _row(type_: str, cells: tuple[str, ...], note: str) -> TableRow:
-    sign, tone = MARKS[type_]
+    sign, tone = MARKS.get(type_, _UNCHANGED)
     return TableRow((f"{sign} {type_}", *cells), note, tone)
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.rollback import StaysCode
+from gpuplan.models.units import print_timestamp
 from gpuplan.planner.apply.promises import promise_step
 from gpuplan.planner.apply.standing import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
-from gpuplan.planner.render.plan.actions import job_lines, node_lines, wait_lines
+from gpuplan.planner.render.plan.actions import job_lines, job_table, node_lines, places_table, wait_lines
 from gpuplan.planner.render.plan.diff import diff_lines
 from gpuplan.planner.render.plan.forecast import promise_and_deadline_lines
 from gpuplan.planner.render.plan.header import (
@@ -29,6 +30,7 @@ from gpuplan.planner.render.style import Style, Tone
 if TYPE_CHECKING:
     from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.plan_file.excerpt import JobEntries
 
 _MOST_UNMET: Final = 10
 
@@ -74,6 +76,33 @@ def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = Non
     file = _typed(path) if diff.live is None else None
     more = f"gpuplan diff {file} --all" if file else "--all"
     return _text(diff_lines(diff, style, verbose=verbose, more=more))
+
+
+def job_entries_text(found: JobEntries, style: Style, *, plan: Plan) -> str:
+    """What a plan says about one job: its actions as in the plan for review, its places, earlier actions."""
+    actions = sort_actions(found.actions)
+    queue = plan.snapshot.job_by_name[found.job].queue
+    moving = [*actions.starts, *actions.disturbances, *actions.keeps]
+    changes = job_table(moving, found.epoch).beside("Queue", lambda _: f"queue {queue}")
+    places = found.placement.replicas if found.placement else found.planned.replicas if found.planned else ()
+    return _text(
+        [
+            [style.clean(f"Plan {short_id(found.plan_id)}  epoch {print_timestamp(found.epoch)}")],
+            findings_lines(
+                [each for each in plan.findings if each.job == found.job], style, verbose=True, more=""
+            ),
+            changes.lines(style, uncut=True, heads=False),
+            wait_lines(actions.waits, plan, style, verbose=True, more=""),
+            places_table(places).lines(style, uncut=True),
+            [
+                line
+                for action in found.actions
+                for early in [", ".join(action.after_actions)]
+                if early
+                for line in style.wrap(f"{action.id} comes after {early}", 0, hanging=2)
+            ],
+        ]
+    )
 
 
 def _typed(path: str | None) -> str | None:

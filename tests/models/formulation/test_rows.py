@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.params import FormulationParams
-from gpuplan.models.formulation.rows import row, row_of_arrays
+from gpuplan.models.formulation.rows import row, row_of_arrays, undominated
 from gpuplan.planner.problem_builder import build_problem
 from tests.support.strategies import instances
 
@@ -27,6 +31,33 @@ def test_entries_that_cancel_out_leave_no_column():
     found = row_of_arrays("cpu_memory", (), np.array([1, 2, 1]), np.array([5, 1, -5]), upper=0)
 
     assert found.columns.tolist() == [2]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(-2, 3), min_size=4, max_size=4), st.integers(-2, 6)), max_size=6)
+)
+def test_rows_that_are_left_out_are_implied_by_the_others(drawn):
+    most = np.array([1, 2, 1, 2])
+    rows = [
+        row("preemption", (at,), list(enumerate(coefficients)), upper=upper)
+        for at, (coefficients, upper) in enumerate(drawn)
+    ]
+
+    kept = undominated(rows, most)
+
+    assert kept == [each for each in rows if each in kept]
+    for point in product(*(range(bound + 1) for bound in most)):
+        values = np.array(point)
+        assert all(each.holds(values) for each in rows) == all(each.holds(values) for each in kept)
+
+
+def test_of_rows_with_equal_columns_the_tightest_is_kept():
+    loose, tight, equal, free = (
+        row("preemption", (at,), [(0, 2), (1, coefficient)], upper=upper)
+        for at, (coefficient, upper) in enumerate([(1, 4), (3, 3), (3, 3), (3, 9)])
+    )
+
+    assert undominated([loose, tight, equal, free], np.array([2, 2])) == [tight]
 
 
 @pytest.mark.slow

@@ -1,7 +1,12 @@
 """What queues are owed and do not get."""
 
+import pytest
+
+from benchmarks.odd_cases import QUEUES, OddCase, odd_snapshot
 from gpuplan.models.policy.policy import Disruption, Policy, Prices
-from gpuplan.models.queue import Quota
+from gpuplan.models.queue import ALL_MODELS, Quota
+from gpuplan.models.verifier.snapshot_facts import SnapshotFacts
+from gpuplan.planner.problem_builder.quotas import Reclaiming, contested_quotas
 from tests.support.builders.build import MODEL, job, node, placement, queue, replica, snapshot
 from tests.support.harness.verify_helpers import worth
 
@@ -197,3 +202,29 @@ def test_a_nominal_quota_is_owed_while_a_waiting_job_may_take_back_there_what_ot
     assert term(lent, job("a", gpus=8, queue="q")) == 0
     assert term(lent) == 0
     assert term(lent, wanted, reclaim=False) == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_contested_quotas_of_a_deep_tree_are_those_of_all_pairs_of_jobs(seed):
+    """So it is for the verifier and for the problem's builder, which both skip what cannot matter."""
+    snapshot = odd_snapshot(OddCase(QUEUES, 16, 60), seed)
+    queues = tuple(
+        each.model_copy(update={"gpu_models": {OTHER: Quota(nominal=2 + number % 3)}} if number % 3 else {})
+        for number, each in enumerate(snapshot.queues)
+    )
+    snapshot, policy = snapshot.model_copy(update={"queues": queues}).canonical(), Policy()
+    models = snapshot.cluster.gpu_model_by_node
+    verifier = SnapshotFacts(snapshot).entitlements(policy.disruption)
+    builder = Reclaiming(snapshot, policy)
+    by_verifier, by_builder = set(), set()
+    for waiting in snapshot.waiting:
+        asked = waiting.queue, waiting.request.total_gpu_milli * waiting.gang.minimum
+        for other in snapshot.jobs:
+            for held in other.running.replicas if other.running else ():
+                model = models[held.node] if other.request.needs_gpu else None
+                by_verifier |= verifier.quotas(*asked, other.queue, model or ALL_MODELS)
+                by_builder |= builder.levels(*asked, (other.queue, model))
+
+    assert verifier.contested == by_verifier
+    assert contested_quotas(snapshot, policy) == by_builder == by_verifier
+    assert by_verifier

@@ -13,6 +13,8 @@ import pytest
 
 from gpuplan.models.gang import Gang
 from gpuplan.planner.cli import main
+from gpuplan.planner.io.atomic_write import hash_path
+from gpuplan.planner.plan_file import plan_file as plan_module
 from gpuplan.planner.plan_file.plan_file import load_plan
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text
 from tests.support.builders.build import job, snapshot
@@ -159,6 +161,36 @@ def test_a_plan_may_be_written_and_read_compressed(gpuplan, quickstart):
 
     assert gpuplan("show", "plan.json.gz").out == planned.out
     assert gpuplan("explain", "plan.json.gz", "train-ranker").code == 0
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_show_and_explain_answer_about_one_job(gpuplan, quickstart, monkeypatch, large, tmp_path):
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 0 if large else 1_000)
+    gpuplan("plan", quickstart, "--solver", "greedy", "-o", "plan.json")
+    assert hash_path(tmp_path / "plan.json").exists() == large
+
+    shown = json.loads(gpuplan("show", "plan.json", "train-base", "--json").out)
+    text = gpuplan("show", "plan.json", "job/train-base").out
+    waits = gpuplan("show", "plan.json", "render")
+    explained = json.loads(gpuplan("explain", "plan.json", "train-base", "--json").out)
+    unknown = gpuplan("show", "plan.json", "train-basis")
+
+    assert [action["type"] for action in shown["actions"]] == [explained["action"]] == ["start"]
+    assert [each["node"] for each in shown["placement"]["replicas"]] == explained["nodes"]
+    assert "start  train-base" in text
+    assert (waits.code, "wait  render" in waits.out) == (0, True)
+    assert (unknown.code, unknown.out) == (24, "")
+    assert "'train-base'" in unknown.err
+
+
+def test_a_tampered_plan_is_refused_for_one_job_too(gpuplan, quickstart, monkeypatch, tmp_path):
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 0)
+    gpuplan("plan", quickstart, "--solver", "greedy", "-o", "plan.json")
+    path = tmp_path / "plan.json"
+    path.write_text(path.read_text().replace('"user"', '"User"', 1))
+
+    assert gpuplan("show", "plan.json", "train-base").code == 23
+    assert gpuplan("explain", "plan.json", "train-base").code == 23
 
 
 def test_show_prints_the_plan_as_it_was_reviewed(gpuplan, quickstart, plan_file):

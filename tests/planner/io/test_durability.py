@@ -8,13 +8,21 @@ the file held when it was synced: without any one of them, or with one of them t
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.io.atomic_write import make_directory, write_atomically
+from gpuplan.planner.io.atomic_write import (
+    has_hash,
+    hash_path,
+    make_directory,
+    write_atomically,
+    write_with_hash,
+)
 from gpuplan.planner.plan_file.plan_file import save_plan
 from gpuplan.planner.service.history import History
 from gpuplan.planner.service.run_files import LATEST, PlanStore
@@ -79,6 +87,19 @@ def test_the_folder_that_is_synced_is_the_one_where_a_link_leads(tmp_path, watch
     write_atomically(tmp_path / "link", "12345")
 
     assert watch.calls == ["sync draft 5", "rename draft real/file", "sync real/"]
+
+
+def test_a_hash_is_written_after_its_file_and_holds_for_it_alone(tmp_path, watch):
+    write_with_hash(tmp_path / "file", iter([b"123", b"45"]))
+
+    name = hash_path(tmp_path / "file").name
+    size = (tmp_path / name).stat().st_size
+    assert watch.calls[:3] == ["sync draft 5", "rename draft file", "sync ./"]
+    assert watch.calls[3:] == [f"sync draft {size}", f"rename draft {name}", "sync ./"]
+    assert has_hash(tmp_path / "file", b"12345")
+    assert not has_hash(tmp_path / "file", b"12346")
+    if (command := shutil.which("sha256sum")) is not None:
+        subprocess.run([command, "--check", "--quiet", name], cwd=tmp_path, check=True)
 
 
 def test_a_new_folder_has_its_name_on_disk(tmp_path, watch):

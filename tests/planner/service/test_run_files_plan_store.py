@@ -7,6 +7,9 @@ import os
 import pytest
 
 from gpuplan.models.errors import PlannerError, TamperedError
+from gpuplan.planner.io.atomic_write import hash_path
+from gpuplan.planner.plan_file import plan_file
+from gpuplan.planner.plan_file.excerpt import read_excerpt
 from gpuplan.planner.service.run_files import LATEST, PlanStore
 from tests.support.builders.build import job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of
@@ -113,3 +116,14 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
 
     with pytest.raises(PlannerError, match="plans cannot be kept in"):
         PlanStore(tmp_path / "file" / "plans", keep=1)
+
+
+def test_the_hash_beside_a_plan_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_file, "MANY_ACTIONS", 0)
+    store = PlanStore(tmp_path, keep=1)
+
+    first, second = store.save(PLAN, 1), store.save(PLAN, 2)
+
+    assert not hash_path(first).exists()
+    assert hash_path(second).exists()
+    assert read_excerpt(tmp_path / LATEST, "a") is not None
