@@ -88,6 +88,9 @@ class _Order:
         self._lower: dict[int, frozenset[str]] = {}
         """Newcomers of lower priority than this, by priority."""
         self._nodes: dict[frozenset[str], list[Node]] = {}
+        self._left: dict[str, tuple[dict[int, int], dict[str, int]]] = {}
+        """What nodes have left without the jobs in `_left_without`: by GPU, and by unit."""
+        self._left_without: frozenset[str] | None = None
         self._later: dict[str, int] = {}
 
     @cached_property
@@ -269,6 +272,8 @@ class _Order:
         level = job.locality.required
         for name in self._nodes_for(job, gone):
             node = self._case.nodes[name]
+            if _chosen(job, self._left_on(node, gone)[0]) is None:  # on most nodes
+                continue
             domain = self._case.domain(name, level) if level else ()
             key = (node.gpu_model if job.request.needs_gpu else None, domain)
             for replica in self._replicas(job, node, gone, job.gang.minimum - len(rooms[key])):
@@ -293,16 +298,7 @@ class _Order:
 
     def _replicas(self, job: Job, node: Node, gone: frozenset[str], most: int) -> Iterator[Replica]:
         """At most `most` replicas of a job that fit a node if the jobs in `gone` are absent."""
-        there = [
-            (name, replica)
-            for name, replica, new in self._on_node.get(node.name, ())
-            if not (new and name in gone)
-        ]
-        free = _free_gpus(node, (replica for _, replica in there))
-        offered = offered_amounts(node)
-        for name, replica in there:
-            for unit, amount in charged_amounts(self._case, self._case.jobs.get(name), replica).items():
-                offered[unit] = offered.get(unit, 0) - amount
+        free, offered = map(dict, self._left_on(node, gone))
         for _ in range(most):
             gpus = _chosen(job, free)
             if gpus is None:
@@ -323,6 +319,27 @@ class _Order:
             for held in gpus:
                 free[held.index] -= held.milli
             yield made
+
+    def _left_on(self, node: Node, gone: frozenset[str]) -> tuple[dict[int, int], dict[str, int]]:
+        """
+        Thousandths left of each GPU of a node if the jobs in `gone` are absent, and amounts left by unit.
+
+        Jobs come by priority, so that many in a row have the same `gone`; only its nodes are kept.
+        """
+        if gone != self._left_without:
+            self._left, self._left_without = {}, gone
+        if node.name not in self._left:
+            there = [
+                (name, replica)
+                for name, replica, new in self._on_node.get(node.name, ())
+                if not (new and name in gone)
+            ]
+            offered = offered_amounts(node)
+            for name, replica in there:
+                for unit, amount in charged_amounts(self._case, self._case.jobs.get(name), replica).items():
+                    offered[unit] = offered.get(unit, 0) - amount
+            self._left[node.name] = _free_gpus(node, (replica for _, replica in there)), offered
+        return self._left[node.name]
 
 
 def _free_gpus(node: Node, replicas: Iterable[Replica]) -> dict[int, int]:
