@@ -120,7 +120,7 @@ class MigCapacity:
 
     def cut(self, node: Node, free: FreeResources) -> int:
         """Number of the node's GPUs that are or may be in MIG mode."""
-        return sum(map(len, self._gpus(node, free)))
+        return sum(len(some) for some in self._gpus(node, free))
 
     def largest(self, node: Node, free: FreeResources) -> tuple[int, str]:
         """Largest profile of which one more instance fits: (memory slices, name)."""

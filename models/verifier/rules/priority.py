@@ -87,7 +87,8 @@ class _Order:
         self._trials = max(_FEWEST_TRIALS, _TRIALS // (1 + len(case.placements)))
         self._lower: dict[int, frozenset[str]] = {}
         """Newcomers of lower priority than this, by priority."""
-        self._nodes: dict[frozenset[str], list[Node]] = {}
+        self._nodes: dict[frozenset[str], tuple[list[Node], list[Node]]] = {}
+        """The nodes, and those that have GPUs left, by the jobs that are absent."""
         self._left: dict[str, tuple[dict[int, int], dict[str, int]]] = {}
         """What nodes have left without the jobs in `_left_without`: by GPU, and by unit."""
         self._left_without: frozenset[str] | None = None
@@ -290,15 +291,23 @@ class _Order:
         """Nodes that a job might use; first those that the jobs in `gone` take."""
         if gone not in self._nodes:
             taken = {node for node, names in self._newcomers_on.items() if not gone.isdisjoint(names)}
-            nodes = (node for node in self._case.nodes_after if node.schedulable)
-            self._nodes[gone] = sorted(nodes, key=lambda node: (node.name not in taken, node.name))
+            schedulable = (node for node in self._case.nodes_after if node.schedulable)
+            nodes = sorted(schedulable, key=lambda node: (node.name not in taken, node.name))
+            # In a full cluster few nodes have a part of a GPU left.
+            open_ = [
+                node for node in nodes if any(milli > 0 for milli in self._left_on(node, gone)[0].values())
+            ]
+            self._nodes[gone] = nodes, open_
         return (
-            node.name for node in self._nodes[gone] if not job.gpu_models or node.gpu_model in job.gpu_models
+            node.name
+            for node in self._nodes[gone][job.request.needs_gpu]
+            if not job.gpu_models or node.gpu_model in job.gpu_models
         )
 
     def _replicas(self, job: Job, node: Node, gone: frozenset[str], most: int) -> Iterator[Replica]:
         """At most `most` replicas of a job that fit a node if the jobs in `gone` are absent."""
-        free, offered = map(dict, self._left_on(node, gone))
+        left, amounts = self._left_on(node, gone)
+        free, offered = dict(left), dict(amounts)
         for _ in range(most):
             gpus = _chosen(job, free)
             if gpus is None:
