@@ -164,7 +164,7 @@ class Context:
         the others are copies.
         """
         jobs = self.jobs
-        kept = {**self.judged, **self.facts.kept}
+        kept = {**self.facts.kept, **self.judged}
         found = [
             known
             if (known := kept.get(placement.job)) and known.placement is placement

@@ -182,21 +182,10 @@ def _missing(case: Context, owed: Owed) -> int:
         before = subtree_totals(queues, usage_of_resource(case.usage_before, resource))
         for (queue, counted), amount in owed.items():
             if counted == resource:
-                asked = subtree_totals(queues, _asked(case, resource, amount))
+                asked = subtree_totals(queues, case.facts.asked(resource, amount))
                 due = min(amount, before[queue] + asked[queue]) - held[queue]
                 missing += -(-max(0, due) // MILLI)
     return missing
-
-
-def _asked(case: Context, resource: str, amount: int) -> dict[str, int]:
-    """Maximum usage of a resource by pending jobs directly in each queue, if their minimum fits an amount."""
-    asked: dict[str, int] = defaultdict(int)
-    for job in case.snapshot.waiting:
-        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        milli = job.request.total_gpu_milli
-        if usable and not job.withheld and milli * job.gang.minimum <= amount:
-            asked[job.queue] += milli * job.gang.maximum
-    return asked
 
 
 # Terms of changes, places and nodes.

@@ -8,6 +8,7 @@ replicas, and the other jobs of its group have started.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,6 +64,25 @@ class SnapshotFacts:
             for job in self.running
             if job.placement
         }
+
+    def asked(self, resource: str, amount: int) -> dict[str, int]:
+        """
+        Most thousandths of GPUs of a resource that pending jobs in each queue itself could use.
+
+        Only jobs count that fit within an amount at their minimum size.
+        """
+        if (resource, amount) not in self._asked:
+            asked = self._asked[resource, amount] = defaultdict(int)
+            for job in self.snapshot.waiting:
+                usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+                milli = job.request.total_gpu_milli
+                if usable and not job.withheld and milli * job.gang.minimum <= amount:
+                    asked[job.queue] += milli * job.gang.maximum
+        return self._asked[resource, amount]
+
+    @cached_property
+    def _asked(self) -> dict[tuple[str, int], dict[str, int]]:
+        return {}
 
     @cached_property
     def _entitlements(self) -> dict[Disruption, Entitlements]:

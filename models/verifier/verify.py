@@ -123,13 +123,36 @@ def verify(
         facts or SnapshotFacts(snapshot),
         undo=undo,
     )
+    found = _violations(case, by_priority=by_priority)
+    points = {name: term(case) for name, term in TERMS.items()}
+    terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
+    return Verification(violations=found, objective=sum(terms.values()), terms=terms)
+
+
+def verify_rules(snapshot: Snapshot, policy: Policy, target: DesiredState) -> tuple[Violation, ...]:
+    """The rules that the cluster breaks after a target is reached, without the objective."""
+    return _violations(_case(snapshot, policy, target))
+
+
+def objective(snapshot: Snapshot, policy: Policy, target: DesiredState) -> int:
+    """Points of the cluster after a target is reached, whether or not it keeps the rules."""
+    case = _case(snapshot, policy, target)
+    return sum(term(case) for term in TERMS.values())
+
+
+def _case(snapshot: Snapshot, policy: Policy, target: DesiredState) -> Context:
+    changes = target.placements, target.added, target.removed, target.planned
+    rules = policy.within(snapshot.cluster)
+    return Context(snapshot, rules, *changes, SnapshotFacts(snapshot), undo=target.undo)
+
+
+def _violations(case: Context, *, by_priority: bool = True) -> tuple[Violation, ...]:
+    """The violations of all rules, sorted; priorities are checked last, and only if all else holds."""
     found = {violation for rule in _rules_but_priority() for violation in rule(case)}
     found.update(later_violations(case))
     if by_priority and not found:
         found.update(RULES[Rule.PRIORITY](case))
-    points = {name: term(case) for name, term in TERMS.items()}
-    terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
-    return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
+    return tuple(sorted(found))
 
 
 def _rules_but_priority() -> list[Callable[[Context], Iterator[Violation]]]:

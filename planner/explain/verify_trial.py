@@ -12,10 +12,11 @@ from gpuplan.models.job import HIGHEST_PRIORITY, Job
 from gpuplan.models.placement import GpuShare, Placement, Replica, Running
 from gpuplan.models.plan.actions import Keep, Repartition, Wait
 from gpuplan.models.plan.actions import Start as Starting
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.verify import Verification, verify, verify_target
+from gpuplan.models.verifier.verify import objective, verify_rules
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
@@ -73,18 +74,13 @@ class TrialVerifier:
 
     def _judged(self, question: Hypothesis, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
         """Points of the placements at present prices, and `by_hand`; None if they break a rule."""
-        found, by_hand = self._verified(replace(question, second=0), placements), False
-        if question.second:
-            if self._verified(question, placements).violations:
-                return None
-        elif found.violations:
-            if not question.stopped:
-                return None
+        now, by_hand = replace(question, second=0), False
+        if not self._keeps_the_rules(question, placements):
             # An operator may do by hand what the plan may not; the price is the same.
-            by_hand = True
-            if self._verified(question, placements, by_hand=True).violations:
+            by_hand = bool(question.stopped) and not question.second
+            if not by_hand or not self._keeps_the_rules(question, placements, by_hand=True):
                 return None
-        return found.objective - self._before(question), by_hand
+        return self._objective(now, placements) - self._before(question), by_hand
 
     def _before(self, question: Hypothesis) -> int:
         """Objective of the plan in a snapshot in which the same jobs have ended."""
@@ -96,14 +92,24 @@ class TrialVerifier:
         if known is None:
             plain = Hypothesis.unchanged(question.plan, jobs[question.job.name])
             plain = replace(plain, stopped=deferred, over=question.over, begun=question.begun)
-            known = self._objectives[key] = self._verified(plain, ()).objective
+            known = self._objectives[key] = self._objective(plain, ())
         return known
 
-    def _verified(
+    def _keeps_the_rules(
         self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
-    ) -> Verification:
+    ) -> bool:
+        """True if the verifier finds nothing against the plan with the job on these places."""
+        return not verify_rules(*self._case(question, placements, by_hand=by_hand))
+
+    def _objective(self, question: Hypothesis, placements: tuple[Placement, ...]) -> int:
+        """Points of the plan with the job on some places, or without it; rules are not checked."""
+        return objective(*self._case(question, placements))
+
+    def _case(
+        self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
+    ) -> tuple[Snapshot, Policy, DesiredState]:
         """
-        Verify the plan with the job on some places, or without it.
+        What the verifier judges: the plan with the job on some places, or without it.
 
         If the plan only starts jobs, the verifier gets a snapshot in which they run already. This is the same
         question and takes a third of the time. The same holds for every plan once time has passed since it.
@@ -112,9 +118,9 @@ class TrialVerifier:
         target = question.target(placements, without=None if placements else question.over)
         if self._only_starts or question.second:
             world = question.snapshot(self._settled, ground.cluster, by_hand=by_hand)
-            return verify(world, question.policy, target.placements)
+            return world, question.policy, DesiredState(target.placements)
         world = question.snapshot(plan.snapshot.job_by_name, plan.snapshot.cluster, by_hand=by_hand)
-        return verify_target(world, question.policy, target)
+        return world, question.policy, target
 
     @cached_property
     def _only_starts(self) -> bool:

@@ -77,7 +77,7 @@ def _details(gpus: NodeGpus | None, used: Mapping[int, Collection[MigInstance]])
     if gpus is None or not gpus.details:
         return {}
     return {
-        "mig": tuple(_mig(gpus, used)),
+        "mig": tuple(mig_gpus(gpus, used)),
         "unhealthy": tuple(gpu.index for gpu in gpus.details if not gpu.healthy),
         "gpu_groups": _gpu_groups(gpus),
     }
@@ -91,7 +91,8 @@ def _overdrawn(amounts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(0, -amount) for amount in amounts) if min(amounts) < 0 else ()
 
 
-def _mig(gpus: NodeGpus, used: Mapping[int, Collection[MigInstance]]) -> Iterator[MigGpu]:
+def mig_gpus(gpus: NodeGpus, used: Mapping[int, Collection[MigInstance]]) -> Iterator[MigGpu]:
+    """Yield the healthy GPUs in MIG mode, by index; `used` are the instances in use, by index."""
     for gpu in sorted(gpus.details, key=lambda gpu: gpu.index):
         if gpu.healthy and gpu.mig is not None:
             in_use = sorted(used.get(gpu.index, ()), key=_position)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuplan.models.cluster import Cluster, Level, Node, Rack, rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
-from gpuplan.planner.waiting.mig_capacity import MigCapacity, Profiles, profiles_of
+from gpuplan.planner.waiting.mig_capacity import MigCapacity, profiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.planner.analysis.allocations import Allocations
+    from gpuplan.solvers.state.constraints.mig_state import MigRequest
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -113,7 +114,7 @@ def replica_needs(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]
     return {dimension: need for dimension, need in needs.items() if need}
 
 
-def profiles_in(dimension: str) -> Profiles:
+def profiles_in(dimension: str) -> MigRequest:
     """The MIG profiles that a dimension name encodes."""
     words = dimension.removeprefix(MIG).split()
     return tuple(zip(words[::2], map(int, words[1::2]), strict=True))
@@ -192,7 +193,7 @@ class FreeCapacity:
             total += min(int(counts[here].sum()), left // (need * watts))
         return total
 
-    def slices(self, profiles: Profiles) -> int:
+    def slices(self, profiles: MigRequest) -> int:
         """Memory slices that one replica's instances take, on the GPU model where they take the fewest."""
         return min((place.mig.slices(place.node, profiles) for place in self.places), default=0)
 

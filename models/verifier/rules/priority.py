@@ -87,7 +87,11 @@ class _Order:
         self._trials = max(_FEWEST_TRIALS, _TRIALS // (1 + len(case.placements)))
         self._lower: dict[int, frozenset[str]] = {}
         """Newcomers of lower priority than this, by priority."""
-        self._nodes: dict[frozenset[str], list[Node]] = {}
+        self._nodes: dict[frozenset[str], tuple[list[Node], list[Node]]] = {}
+        """The nodes, and those that have GPUs left, by the jobs that are absent."""
+        self._left: dict[str, tuple[dict[int, int], dict[str, int]]] = {}
+        """What nodes have left without the jobs in `_left_without`: by GPU, and by unit."""
+        self._left_without: frozenset[str] | None = None
         self._later: dict[str, int] = {}
 
     @cached_property
@@ -269,6 +273,8 @@ class _Order:
         level = job.locality.required
         for name in self._nodes_for(job, gone):
             node = self._case.nodes[name]
+            if _chosen(job, self._left_on(node, gone)[0]) is None:  # on most nodes
+                continue
             domain = self._case.domain(name, level) if level else ()
             key = (node.gpu_model if job.request.needs_gpu else None, domain)
             for replica in self._replicas(job, node, gone, job.gang.minimum - len(rooms[key])):
@@ -285,24 +291,23 @@ class _Order:
         """Nodes that a job might use; first those that the jobs in `gone` take."""
         if gone not in self._nodes:
             taken = {node for node, names in self._newcomers_on.items() if not gone.isdisjoint(names)}
-            nodes = (node for node in self._case.nodes_after if node.schedulable)
-            self._nodes[gone] = sorted(nodes, key=lambda node: (node.name not in taken, node.name))
+            schedulable = (node for node in self._case.nodes_after if node.schedulable)
+            nodes = sorted(schedulable, key=lambda node: (node.name not in taken, node.name))
+            # In a full cluster few nodes have a part of a GPU left.
+            open_ = [
+                node for node in nodes if any(milli > 0 for milli in self._left_on(node, gone)[0].values())
+            ]
+            self._nodes[gone] = nodes, open_
         return (
-            node.name for node in self._nodes[gone] if not job.gpu_models or node.gpu_model in job.gpu_models
+            node.name
+            for node in self._nodes[gone][job.request.needs_gpu]
+            if not job.gpu_models or node.gpu_model in job.gpu_models
         )
 
     def _replicas(self, job: Job, node: Node, gone: frozenset[str], most: int) -> Iterator[Replica]:
         """At most `most` replicas of a job that fit a node if the jobs in `gone` are absent."""
-        there = [
-            (name, replica)
-            for name, replica, new in self._on_node.get(node.name, ())
-            if not (new and name in gone)
-        ]
-        free = _free_gpus(node, (replica for _, replica in there))
-        offered = offered_amounts(node)
-        for name, replica in there:
-            for unit, amount in charged_amounts(self._case, self._case.jobs.get(name), replica).items():
-                offered[unit] = offered.get(unit, 0) - amount
+        left, amounts = self._left_on(node, gone)
+        free, offered = dict(left), dict(amounts)
         for _ in range(most):
             gpus = _chosen(job, free)
             if gpus is None:
@@ -323,6 +328,27 @@ class _Order:
             for held in gpus:
                 free[held.index] -= held.milli
             yield made
+
+    def _left_on(self, node: Node, gone: frozenset[str]) -> tuple[dict[int, int], dict[str, int]]:
+        """
+        Thousandths left of each GPU of a node if the jobs in `gone` are absent, and amounts left by unit.
+
+        Jobs come by priority, so that many in a row have the same `gone`; only its nodes are kept.
+        """
+        if gone != self._left_without:
+            self._left, self._left_without = {}, gone
+        if node.name not in self._left:
+            there = [
+                (name, replica)
+                for name, replica, new in self._on_node.get(node.name, ())
+                if not (new and name in gone)
+            ]
+            offered = offered_amounts(node)
+            for name, replica in there:
+                for unit, amount in charged_amounts(self._case, self._case.jobs.get(name), replica).items():
+                    offered[unit] = offered.get(unit, 0) - amount
+            self._left[node.name] = _free_gpus(node, (replica for _, replica in there)), offered
+        return self._left[node.name]
 
 
 def _free_gpus(node: Node, replicas: Iterable[Replica]) -> dict[int, int]:

@@ -164,7 +164,8 @@ class MigCost:
 class MigInventory:
     """Instances in use on every GPU in MIG mode, and the cost of layout changes so far."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, wanted: frozenset[str] | None = None) -> None:
+        """Keep room for `wanted` profiles; if none are given, for those of the problem's classes."""
         charges = problem.charges
         self._may_create = charges.may_repartition
         self._create_price = charges.repartition
@@ -183,9 +184,8 @@ class MigInventory:
             }
             for index, node in enumerate(problem.nodes)
         ]
-        self._wanted = frozenset(
-            profile for job_class in problem.classes for profile, _ in job_class.shape.mig
-        )
+        of_classes = (profile for job_class in problem.classes for profile, _ in job_class.shape.mig)
+        self._wanted = frozenset(of_classes) if wanted is None else wanted
         self._outlooks: dict[tuple[object, ...], MigCost | None] = {}
         self.points = 0
         """Points of instances created and GPUs switched to MIG mode; never positive."""

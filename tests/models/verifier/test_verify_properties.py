@@ -8,13 +8,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, queue_limits
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.job_changes import Change, judge_placement
 from gpuplan.models.verifier.objective import TERMS
-from gpuplan.models.verifier.verify import verify
+from gpuplan.models.verifier.verify import objective, verify, verify_rules
 from tests.support.builders.build import job, node, placement, replica, snapshot
 from tests.support.harness.verify_helpers import judge
 from tests.support.strategies import instances
@@ -32,8 +33,11 @@ few = settings(max_examples=60, deadline=None)
 def test_any_placements_get_an_answer(data, policy):
     world = data.draw(RICH)
 
-    answer = verify(world, policy, data.draw(wild_placements(world)))
+    placements = tuple(data.draw(wild_placements(world)))
+    answer = verify(world, policy, placements)
 
+    assert verify_rules(world, policy, DesiredState(placements)) == answer.violations
+    assert objective(world, policy, DesiredState(placements)) == answer.objective
     assert answer.violations == tuple(sorted(set(answer.violations)))
     assert answer.terms.keys() <= TERMS.keys()
     assert all(points or name == "completion" for name, points in answer.terms.items())

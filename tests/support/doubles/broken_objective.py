@@ -8,6 +8,7 @@ from gpuplan.models.verifier import objective as EARNING
 from gpuplan.models.verifier import objective as OWED
 from gpuplan.models.verifier import objective as TERMS
 from gpuplan.models.verifier import quota_usage as USAGE
+from gpuplan.models.verifier import snapshot_facts as FACTS
 from gpuplan.models.verifier.rules import dependencies as DEPENDENCIES
 from gpuplan.models.verifier.rules import promises as PROMISES
 from gpuplan.models.verifier.rules import quota as QUEUES
@@ -64,13 +65,13 @@ PLANTED = (
     ("objective_owed", OWED, "-(-max(0, due) // MILLI)", "max(0, due) // MILLI"),
     ("objective_owed", OWED, "-(-max(0, due) // MILLI)", "-(-due // MILLI)"),
     ("objective_owed", OWED, "subtree_totals(queues, usage_of_resource(case.usage_after, resource))", "subtree_totals(queues, usage_of_resource(case.usage_before, resource))"),
-    ("objective_owed", OWED, "subtree_totals(queues, _asked(case, resource, amount))", "{q.name: 0 for q in queues} | _asked(case, resource, amount)"),
+    ("objective_owed", OWED, "subtree_totals(queues, case.facts.asked(resource, amount))", "{q.name: 0 for q in queues} | case.facts.asked(resource, amount)"),
     ("objective_owed", OWED, "min(amount, before[queue] + asked[queue])", "min(amount, asked[queue])"),
-    ("objective_owed", OWED, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = True"),
-    ("objective_owed", OWED, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = not job.gpu_models or resource in job.gpu_models"),
-    ("objective_owed", OWED, "milli * job.gang.maximum", "milli * job.gang.minimum"),
-    ("objective_owed", OWED, "if usable and not job.withheld and", "if usable and"),
-    ("objective_owed", OWED, "in case.snapshot.waiting", "in case.snapshot.jobs"),
+    ("objective_owed", FACTS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = True"),
+    ("objective_owed", FACTS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = not job.gpu_models or resource in job.gpu_models"),
+    ("objective_owed", FACTS, "milli * job.gang.maximum", "milli * job.gang.minimum"),
+    ("objective_owed", FACTS, "if usable and not job.withheld and", "if usable and"),
+    ("objective_owed", FACTS, "for job in self.snapshot.waiting:", "for job in self.snapshot.jobs:"),
     ("objective_owed", USAGE, "total[queue.parent] += total[queue.name]", "pass"),
     ("horizon", TIMES, "if times[each.job] > 1:", "if times[each.job] > 2:"),
     ("horizon", TIMES, "if each.job in placed:", "if False:"),
