@@ -146,13 +146,11 @@ def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, w
 
 
 def _patience_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
-    """True if a job may start on a GPU model now on which it rather waited for a better one before."""
-    if not (scaled := [job for job in waiting if job.gang.scaled]):
-        return False
+    """True if a job may start on a GPU model now on which it rather did not start before."""
     then, now = StartValue(before, policy).worth, StartValue(live, policy).worth
     return any(
         not set(then.avoided_models(before.job_by_name[job.name])) <= set(now.avoided_models(job))
-        for job in scaled
+        for job in waiting
     )
 
 

@@ -162,6 +162,11 @@ class Objective(QueueObjective):
     """
     shortest: PositiveSeconds = 60
     """Jobs with less work left than this have no more value."""
+    rollouts: Annotated[int, Field(strict=True, ge=0, le=1_000)] = 20
+    """
+    Changes that are tried to a schedule of all waiting jobs, to see which of them rather start later, with
+    goal `completion` and one slot; 0 starts each job as soon as it fits.
+    """
 
     @property
     def queue_labels(self) -> str:

@@ -11,6 +11,7 @@ from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import Durations, DurationSource, LeftBasis, work_left
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.queue_rollout import RolloutStart, later_starts
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
 
 if TYPE_CHECKING:
@@ -170,7 +171,11 @@ class JobValue:
         It does while its `patience` lasts, if running jobs are expected to end by then on as many GPUs of the
         best model as it needs at least, on nodes that it may use. GPUs that are free now do not count: this
         plan may place it there, and if other jobs get them, how long they stay is known to the next plan.
+        A job of one size waits if it starts later, or on another model, in the best schedule of the queue.
         """
+        if not job.gang.scaled:
+            start = self.planned_start(job)
+            return start is not None and (start.begins > 0 or start.gpu_model != gpu_model)
         left = self.patience(job, gpu_model) - job.waiting_seconds(self._now)
         if left <= 0:
             return False
@@ -178,9 +183,24 @@ class JobValue:
         free = self._durations.until_free(self.best_model(job), needed, self._sizes.best_nodes(job))
         return free is not None and free <= left
 
+    def planned_start(self, job: Job) -> RolloutStart | None:
+        """The start of a pending job in the best schedule; None if jobs start as soon as they fit."""
+        return None if job.running else self._planned_starts.get(job.name)
+
+    @cached_property
+    def _planned_starts(self) -> dict[str, RolloutStart]:
+        """`queue_rollout.later_starts`, computed once for equal policies."""
+        found = self._snapshot.derived.setdefault(RolloutStart, [])
+        for policy, starts in found:
+            if policy is self._policy or policy == self._policy:
+                return dict(starts)
+        starts = later_starts(self._snapshot, self._policy, self._durations)
+        found.append((self._policy, starts))
+        return starts
+
     def avoided_models(self, job: Job) -> tuple[str, ...]:
         """Sorted GPU models on which a pending job does not start yet (`waits_for_better`)."""
-        if not job.gang.scaled:
+        if not (job.gang.scaled or self.planned_start(job)):
             return ()
         return tuple(model for model in self._gpu_models if self.waits_for_better(job, model))
 

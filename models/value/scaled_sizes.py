@@ -91,7 +91,7 @@ class ScaledSizes:
         key = job.requirements_key, best
         if key not in self._best_nodes:
             nodes = self._nodes.get(best or "", ())
-            self._best_nodes[key] = frozenset(node.name for node in nodes if _suits(job, node))
+            self._best_nodes[key] = frozenset(node.name for node in nodes if suits(job, node))
         return self._best_nodes[key]
 
     def _size(self, job: Job, gpu_model: str | None) -> ModelSize:
@@ -130,7 +130,7 @@ class ScaledSizes:
                 for model, nodes in self._nodes.items()
                 if self._usable[model] * MILLI >= needed
                 and self._may_hold(job.queue, model, needed)
-                and any(_suits(job, node) for node in nodes)
+                and any(suits(job, node) for node in nodes)
             )
         return self._models[key]
 
@@ -193,7 +193,7 @@ def _kind(job: Job) -> _Kind:
     return job.request.total_gpu_milli, job.gang, tuple(job.gpu_models.items())
 
 
-def _suits(job: Job, node: Node) -> bool:
+def suits(job: Job, node: Node) -> bool:
     """
     True if a job could run on a node as far as labels, region, taints and GPUs tell.
 

@@ -59,7 +59,7 @@ class StartValue:
         """
         if (full := self.full_points(job)) == 0:
             return 0
-        if job.gang.scaled and self.worth.waits_for_better(job, gpu_model):
+        if self.worth.waits_for_better(job, gpu_model):
             return -1
         size = self.worth.size_of(job, gpu_model)
         if not self._ahead:

@@ -139,8 +139,9 @@ class StartValues:
         Options without a feasible slot are left out.
         """
         job, allowed = candidate.job, sites.allowed(candidate)
+        later = () if job.gang.scaled else self.start_value.worth.avoided_models(job)
         models = sorted(
-            allowed,
+            (model for model in allowed if model not in later),
             key=lambda model: (-job.speed_milli(model), sites.scarcity(allowed[model]), model or ""),
         )
         if job.gang.scaled:

@@ -146,7 +146,7 @@ class _Examiner:
             else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
-            tuple(self._avoided(job).items()),
+            self._earnings.worth.planned_start(job) or tuple(self._avoided(job).items()),
         )
 
     def reason(self, job: Job) -> Reason:
@@ -225,6 +225,8 @@ class _Examiner:
     def _avoided(self, job: Job) -> dict[str, datetime]:
         """GPU models on which a job rather waits for a better one, each with the end of that wait."""
         worth = self._earnings.worth
+        if not job.gang.scaled:
+            return {}
         return {
             model: job.submitted_at + timedelta(seconds=worth.patience(job, model))
             for model in worth.avoided_models(job)
@@ -250,6 +252,8 @@ class _Examiner:
         """Reason of a job that would fit: its cost there, a later start, or that no plan with it won."""
         if job.weight_milli == 0:
             return messages.zero_weight()
+        if start := self._earnings.worth.planned_start(job):
+            return messages.starts_later(start, self._snapshot.taken_at)
         if avoided := self._avoided(job):
             models = self._roomy_models(job, pools)
             if models <= avoided.keys():

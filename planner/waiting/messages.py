@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import Reason, ReasonCode
@@ -10,6 +11,7 @@ from gpuplan.models.units import MILLI, print_milli, print_timestamp
 from gpuplan.planner.text_format import (
     format_count,
     format_cpus,
+    format_duration,
     format_gib,
     format_gpus,
     format_quota,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Level
     from gpuplan.models.job import Job
+    from gpuplan.models.value.queue_rollout import RolloutStart
     from gpuplan.planner.analysis.quota_headroom import QuotaShortage
     from gpuplan.planner.waiting.eligible_nodes import EligibleNodes
 
@@ -168,6 +171,19 @@ def waits_for_better(model: str, best: str, until: datetime, now: datetime) -> R
         gpu_model=model,
         waits_for=best,
         until=print_timestamp(until),
+    )
+
+
+def starts_later(start: RolloutStart, now: datetime) -> Reason:
+    """The job would fit, but all waiting jobs together complete sooner if it starts later."""
+    begins = now + timedelta(seconds=start.begins)
+    return make_reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but the waiting jobs complete {format_duration(start.saved)} sooner on average if it "
+        f"starts on {start.gpu_model} at about {format_time(begins, now)}",
+        gpu_model=start.gpu_model,
+        starts=print_timestamp(begins),
+        saved_seconds=start.saved,
     )
 
 

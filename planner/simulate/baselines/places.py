@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuplan.models.placement import Placement
 from gpuplan.models.policy.policy import Disruption
-from gpuplan.models.policy.settings import HorizonPolicy
+from gpuplan.models.policy.settings import HorizonPolicy, Objective
 from gpuplan.models.problem.problem import Charges
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import coscheduled_groups, placement
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.feasibility import Scorer as NodeScorer
 
 
+_AT_ONCE: Final = Objective(rollouts=0)
+"""Baselines start whatever their own rule says."""
+
 _NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)
 """Baselines change running jobs by taking them off, not by the disruptions that the ledger supports."""
 
@@ -49,7 +52,9 @@ class PlacedJobs:
     def __init__(self, snapshot: Snapshot, policy: Policy, scorer: Scorer | None = None) -> None:
         self._snapshot = snapshot
         self._share_of: dict[str, dict[str, float]] = {}
-        rules = policy.model_copy(update={"horizon": HorizonPolicy(), "disruption": _NO_CHANGES})
+        rules = policy.model_copy(
+            update={"horizon": HorizonPolicy(), "disruption": _NO_CHANGES, "objective": _AT_ONCE}
+        )
         staying = _needed(snapshot)
         while True:
             self._begin(rules, staying, scorer)
