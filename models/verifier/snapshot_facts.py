@@ -8,6 +8,7 @@ replicas, and the other jobs of its group have started.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -120,7 +121,11 @@ class Entitlements:
 
     @cached_property
     def contested(self) -> frozenset[tuple[str, str]]:
-        """(queue, resource) of all quotas that let some pending job follow a running one."""
+        """
+        (queue, resource) of all quotas that let some pending job follow a running one, and of those at stake.
+
+        At stake are quotas by which a job could get back at once what a job of another queue took from it.
+        """
         rules, now = self._rules, self._snapshot.taken_at
         if (
             not rules.reclaim
@@ -141,7 +146,74 @@ class Entitlements:
             for replica in job.running.replicas
         }
         able_to_take = [taker for taker in asked if self._has_room(*taker)]
-        return frozenset().union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
+        return self._at_stake.union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
+
+    @cached_property
+    def _at_stake(self) -> frozenset[tuple[str, str]]:
+        """
+        Quotas of queues with jobs that a job of another queue may follow, and could then have to give way to.
+
+        It depends on the jobs alone, not on which of them run.
+        """
+        found: set[tuple[str, str]] = set()
+        for resource, jobs in self._asking.items():
+            smallest: dict[tuple[str, int], int] = {}
+            highest: dict[str, int] = {}
+            for job in jobs:
+                if job.preemptible:
+                    milli = job.request.total_gpu_milli * job.gang.minimum
+                    kind = job.queue, job.priority
+                    smallest[kind] = min(milli, smallest.get(kind, milli))
+                    highest[job.queue] = max(job.priority, highest.get(job.queue, 0))
+            for (queue, priority), milli in smallest.items():
+                if any(milli <= self._due(step, resource) for step in self._steps(queue)):
+                    for other, most in highest.items():
+                        if other != queue and most >= priority + self._rules.priority_gap:
+                            found |= self._given_back(queue, milli, other, resource)
+        return frozenset(found)
+
+    def _given_back(self, queue: str, milli: int, other: str, resource: str) -> set[tuple[str, str]]:
+        mine, theirs = self._steps(queue), self._steps(other)
+        own = [step for step in mine if step not in theirs and milli <= self._due(step, resource)]
+        beside = [step for step in theirs if step not in mine]
+        if not own or not all(self._wants_to_borrow(step, resource) for step in beside):
+            return set()
+        return {(step.queue, resource) for step in (*own, *beside) if not step.alone}
+
+    def _wants_to_borrow(self, step: _Step, resource: str) -> bool:
+        if not self._is_limited(step, resource):
+            resource = ALL_MODELS
+        direct, below = self._wanted[resource]
+        wanted = direct if step.alone else below
+        return wanted.get(step.queue, 0) > self.entitled(step.queue, resource, alone=step.alone)
+
+    @cached_property
+    def _asking(self) -> dict[str, list[Job]]:
+        """Jobs that hold GPUs or ask for some, by the resource that they may use."""
+        jobs = [
+            job
+            for job in self._snapshot.jobs
+            if job.request.total_gpu_milli and (job.running or not job.withheld)
+        ]
+        return {
+            resource: [
+                job
+                for job in jobs
+                if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+            ]
+            for resource in self._held
+        }
+
+    @cached_property
+    def _wanted(self) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+        """Thousandths of GPUs of these jobs at full size, by queue: directly in it, and with all below it."""
+        found = {}
+        for resource, jobs in self._asking.items():
+            direct: dict[str, int] = defaultdict(int)
+            for job in jobs:
+                direct[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+            found[resource] = direct, subtree_totals(self._snapshot.queues, direct)
+        return found
 
     def _has_room(self, queue: str, milli: int) -> bool:
         """True if a queue, or one above it, is entitled to this much more."""

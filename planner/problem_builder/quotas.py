@@ -176,10 +176,12 @@ class Reclaiming:
         self._snapshot = snapshot
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage
+        self._policy = policy
         self._nominal = policy.disruption.reclaim
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
+        self._demand: dict[str, Counter[_Level]] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
         """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
@@ -206,6 +208,61 @@ class Reclaiming:
         giving = [level for level in theirs if level not in mine]
         if rooms and all(self._lends(level, resource) for level in giving):
             yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
+
+    def disputed(self) -> Iterator[tuple[str, str]]:
+        """
+        (queue, resource) of quotas on which two jobs could take the same places from each other in turn.
+
+        One of them has enough priority to preempt the other, and its queue would borrow if its jobs got all
+        that they ask for. The other is entitled to its places and could reclaim them. Neither running nor
+        waiting counts, so that such a quota is worth as much after one has followed the other as before.
+        """
+        rules = self._policy.disruption
+        if not (rules.preempt or rules.resize) or not self._is_anything_owed:
+            return
+        for resource in gpu_resources(self._snapshot.queues):
+            fewest: dict[tuple[str, int], int] = {}
+            highest: dict[str, int] = {}
+            for job in self._snapshot.jobs:
+                if job.preemptible and _holds_or_wants_gpus(job, resource):
+                    key, milli = (job.queue, job.priority), min_requested_gpu_milli(job)
+                    fewest[key] = min(milli, fewest.get(key, milli))
+                    highest[job.queue] = max(job.priority, highest.get(job.queue, 0))
+            rivals = [
+                (path, priority)
+                for queue, priority in highest.items()
+                if self._would_borrow((path := self._path(queue))[0], resource)
+            ]
+            shares = self._shares_of(resource)
+            for (queue, priority), milli in fewest.items():
+                mine = self._path(queue)
+                owed = [level for level in mine if shares[level].owed >= milli]
+                for theirs, most in rivals if owed else ():
+                    if theirs[0] != mine[0] and most >= priority + rules.priority_gap:
+                        yield from self._disputed(mine, owed, theirs, resource)
+
+    def _disputed(
+        self, mine: list[_Level], owed: list[_Level], theirs: list[_Level], resource: str
+    ) -> Iterator[tuple[str, str]]:
+        kept = [level for level in owed if level not in theirs]
+        beside = [level for level in theirs if level not in mine]
+        if kept and all(self._would_borrow(level, resource) for level in beside):
+            yield from ((name, resource) for name, alone in (*kept, *beside) if not alone)
+
+    def _would_borrow(self, level: _Level, resource: str) -> bool:
+        """True if all jobs of a level together ask for more than it is entitled to."""
+        resource = resource if self._shares_of(resource)[level].limited else ALL_MODELS
+        return self._demand_of(resource)[level] > self._shares_of(resource)[level].entitled
+
+    def _demand_of(self, resource: str) -> Counter[_Level]:
+        """What the jobs of each level hold or ask for at full size, in thousandths of GPUs."""
+        if resource not in self._demand:
+            found = self._demand[resource] = Counter[_Level]()
+            for job in self._snapshot.jobs:
+                if _holds_or_wants_gpus(job, resource):
+                    for level in self._path(job.queue):
+                        found[level] += job.request.total_gpu_milli * job.gang.maximum
+        return self._demand[resource]
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
         """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
@@ -320,6 +377,12 @@ def min_requested_gpu_milli(job: Job) -> int:
     return job.request.total_gpu_milli * job.gang.minimum
 
 
+def _holds_or_wants_gpus(job: Job, resource: str) -> bool:
+    """True if a job runs or may start, and may use GPUs of the resource: of all models, or of one."""
+    usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+    return bool(job.request.total_gpu_milli) and usable and (job.running is not None or not job.withheld)
+
+
 def guaranteed_demand(job: Job, resource: str, amount: int) -> int:
     """Most thousandths of GPUs that a waiting job asks of a guarantee of this amount, if it can use it."""
     usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
@@ -362,8 +425,14 @@ def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int
 
 
 def contested_quotas(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
-    """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
+    """
+    (queue, resource) of each nominal quota that counts.
+
+    A pending job may reclaim there what other queues borrow, or a job could take there what would be
+    reclaimed from it at once (`Reclaiming.disputed`).
+    """
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
     reclaiming = Reclaiming(snapshot, policy)
-    return frozenset(level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))
+    lent = (level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))
+    return frozenset((*lent, *reclaiming.disputed()))
