@@ -146,7 +146,9 @@ class Entitlements:
             for replica in job.running.replicas
         }
         able_to_take = [taker for taker in asked if self._has_room(*taker)]
-        return self._at_stake.union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
+        return self._at_stake.union(
+            *(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent)
+        )
 
     @cached_property
     def _at_stake(self) -> frozenset[tuple[str, str]]:

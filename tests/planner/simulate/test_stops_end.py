@@ -1,4 +1,4 @@
-"""Without arrivals and ends, plans stop stopping: no two jobs take the same places from each other in turn."""
+"""Without arrivals and ends, stops end: no two jobs take the same places from each other again and again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.verifier.verify import verify
@@ -87,6 +88,24 @@ def test_a_quota_is_not_contested_by_jobs_that_could_not_take_it_or_would_not_ha
     assert contested_quotas(pair("owner", 5), policy(1, reclaim=False)) == set()
     assert contested_quotas(equal.model_copy(update={"queues": tuple(within)}), policy(0)) == set()
     assert contested_quotas(equal.model_copy(update={"jobs": tuple(fixed)}), policy(0)) == set()
+
+
+@pytest.mark.parametrize(("ran", "takes", "short"), [(48, 100, 24), (48, 100, 10), (100, 300, 20)])
+def test_a_stopped_job_is_not_worth_more_by_the_time_that_it_ran(ran, takes, short):
+    """Where it aged while it ran, the next plan stopped the shorter job again."""
+    running = Running(
+        started_at=NOW - timedelta(hours=ran),
+        last_checkpoint_at=NOW,
+        replicas=(build.replica("n0", gpus=range(8)),),
+    )
+    waited = timedelta(hours=ran)
+    jobs = [
+        build.job("long", gpus=8, expected_duration=takes * HOUR, waited=waited, running=running),
+        build.job("short", gpus=8, expected_duration=short * HOUR),
+    ]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+
+    assert stops(snapshot, policy(0), minutes=15, epochs=6, checkpoint_every=HOUR) == [["long"], *[[]] * 5]
 
 
 @st.composite

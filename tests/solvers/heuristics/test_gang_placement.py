@@ -259,7 +259,11 @@ def test_only_as_many_jobs_of_a_queue_go_first_as_it_is_owed():
 
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues)
 
-    assert set(plan(snapshot, build.by_value(disruption=Disruption(reclaim=False))).places) == {"a0", "a1", "b"}
+    assert set(plan(snapshot, build.by_value(disruption=Disruption(reclaim=False))).places) == {
+        "a0",
+        "a1",
+        "b",
+    }
     # A queue with a nominal quota would reclaim all of it from b.
     assert set(plan(snapshot).places) == {job.name for job in jobs[:6]}
 
