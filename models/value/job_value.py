@@ -247,8 +247,8 @@ class JobValue:
         fill the GPUs beside them. Age is the time in which the job had no places, until it started or until
         now, over `objective.doubling`, at most 13, plus the boost of a preempted job. Contention is the
         number of requested GPUs over the number of usable ones, at least 1. Gain is the speed at full size
-        over that at minimum size, on the fastest GPU model: `goodput` is `completion` measured at the speed of
-        the smallest size. A job is on the critical path if its time left is at least 95 % of `_together`.
+        over that at minimum size, on the fastest GPU model: `goodput` is `completion` at the speed of the
+        smallest size. A job is on the critical path if its time left is at least 95 % of `_together`.
         The root does not change the order of jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
         1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969;
         Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al., Sia, SOSP 2023; McNaughton,
