@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import GpuShare, Holding, MigSlice, Replica, holding
@@ -19,6 +20,7 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.quota_usage import (
     children_first,
+    kept_and_limit,
     subtree_totals,
     usage_by_queue_and_resource,
     usage_of_resource,
@@ -155,22 +157,23 @@ class Entitlements:
         """
         Quotas of queues with jobs that a job of another queue may follow, and could then have to give way to.
 
-        It depends on the jobs alone, not on which of them run.
+        One of the two runs, the other waits.
         """
         found: set[tuple[str, str]] = set()
         for resource, jobs in self._asking.items():
-            smallest: dict[tuple[str, int], int] = {}
-            highest: dict[str, int] = {}
+            smallest: dict[tuple[str, int, bool], int] = {}
+            highest: dict[tuple[str, bool], int] = {}
             for job in jobs:
                 if job.preemptible:
-                    milli = job.request.total_gpu_milli * job.gang.minimum
-                    kind = job.queue, job.priority
+                    milli, runs = job.request.total_gpu_milli * job.gang.minimum, job.running is not None
+                    kind = job.queue, job.priority, runs
                     smallest[kind] = min(milli, smallest.get(kind, milli))
-                    highest[job.queue] = max(job.priority, highest.get(job.queue, 0))
-            for (queue, priority), milli in smallest.items():
+                    highest[job.queue, runs] = max(job.priority, highest.get((job.queue, runs), 0))
+            for (queue, priority, runs), milli in smallest.items():
                 if any(milli <= self._due(step, resource) for step in self._steps(queue)):
-                    for other, most in highest.items():
-                        if other != queue and most >= priority + self._rules.priority_gap:
+                    for (other, also), most in highest.items():
+                        outranks = most >= priority + self._rules.priority_gap
+                        if other != queue and also != runs and outranks:
                             found |= self._given_back(queue, milli, other, resource)
         return frozenset(found)
 
@@ -187,7 +190,15 @@ class Entitlements:
             resource = ALL_MODELS
         direct, below = self._wanted[resource]
         wanted = direct if step.alone else below
-        return wanted.get(step.queue, 0) > self.entitled(step.queue, resource, alone=step.alone)
+        entitled = self.entitled(step.queue, resource, alone=step.alone)
+        most = inf if step.alone else self._most[resource][step.queue]
+        return wanted.get(step.queue, 0) > entitled and most > entitled
+
+    @cached_property
+    def _most(self) -> dict[str, dict[str, float]]:
+        """What each queue may hold, by resource."""
+        tree = children_first(self._snapshot.queues)
+        return {resource: kept_and_limit(tree, resource)[1] for resource in self._held}
 
     @cached_property
     def _asking(self) -> dict[str, list[Job]]:

@@ -182,6 +182,7 @@ class Reclaiming:
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
         self._demand: dict[str, Counter[_Level]] = {}
+        self._limits: dict[str, Mapping[str, int | None]] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
         """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
@@ -213,32 +214,32 @@ class Reclaiming:
         """
         (queue, resource) of quotas on which two jobs could take the same places from each other in turn.
 
-        One of them has enough priority to preempt the other, and its queue would borrow if its jobs got all
-        that they ask for. The other is entitled to its places and could reclaim them. Neither running nor
-        waiting counts, so that such a quota is worth as much after one has followed the other as before.
+        One has enough priority to preempt the other, and its queue would borrow if its jobs got all that they
+        ask for. The other is entitled to its places and could reclaim them. One of them runs and the other
+        waits, no matter which, so that such a quota counts after one has followed the other as before.
         """
         rules = self._policy.disruption
         if not (rules.preempt or rules.resize) or not self._is_anything_owed:
             return
         for resource in gpu_resources(self._snapshot.queues):
-            fewest: dict[tuple[str, int], int] = {}
-            highest: dict[str, int] = {}
+            fewest: dict[tuple[str, bool, int], int] = {}
+            highest: dict[tuple[str, bool], int] = {}
             for job in self._snapshot.jobs:
                 if job.preemptible and _holds_or_wants_gpus(job, resource):
-                    key, milli = (job.queue, job.priority), min_requested_gpu_milli(job)
-                    fewest[key] = min(milli, fewest.get(key, milli))
-                    highest[job.queue] = max(job.priority, highest.get(job.queue, 0))
+                    state, milli = (job.queue, job.running is not None), min_requested_gpu_milli(job)
+                    fewest[*state, job.priority] = min(milli, fewest.get((*state, job.priority), milli))
+                    highest[state] = max(job.priority, highest.get(state, 0))
             rivals = [
-                (path, priority)
-                for queue, priority in highest.items()
+                (path, runs, priority)
+                for (queue, runs), priority in highest.items()
                 if self._would_borrow((path := self._path(queue))[0], resource)
             ]
             shares = self._shares_of(resource)
-            for (queue, priority), milli in fewest.items():
+            for (queue, runs, priority), milli in fewest.items():
                 mine = self._path(queue)
                 owed = [level for level in mine if shares[level].owed >= milli]
-                for theirs, most in rivals if owed else ():
-                    if theirs[0] != mine[0] and most >= priority + rules.priority_gap:
+                for theirs, running, most in rivals if owed else ():
+                    if theirs[0] != mine[0] and running != runs and most >= priority + rules.priority_gap:
                         yield from self._disputed(mine, owed, theirs, resource)
 
     def _disputed(
@@ -250,9 +251,15 @@ class Reclaiming:
             yield from ((name, resource) for name, alone in (*kept, *beside) if not alone)
 
     def _would_borrow(self, level: _Level, resource: str) -> bool:
-        """True if all jobs of a level together ask for more than it is entitled to."""
+        """True if the jobs of a level ask for more than it is entitled to, and it may hold more."""
         resource = resource if self._shares_of(resource)[level].limited else ALL_MODELS
-        return self._demand_of(resource)[level] > self._shares_of(resource)[level].entitled
+        entitled, limit = self._shares_of(resource)[level].entitled, self._limit(level, resource)
+        return self._demand_of(resource)[level] > entitled and (limit is None or limit > entitled)
+
+    def _limit(self, level: _Level, resource: str) -> int | None:
+        if resource not in self._limits:
+            self._limits[resource] = queue_limits(self._snapshot.queues, resource).limit
+        return None if level[1] else self._limits[resource][level[0]]
 
     def _demand_of(self, resource: str) -> Counter[_Level]:
         """What the jobs of each level hold or ask for at full size, in thousandths of GPUs."""

@@ -22,12 +22,11 @@ from gpuplan.models.timing.progress import unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.messages import format_amount, format_watts
-from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
+from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli, kept_and_limit
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
 from gpuplan.models.verifier.rules.quota import (
     amount_of_replicas,
     held_before_and_after,
-    kept_and_limit,
     limited_resources,
     quota_subject,
     quota_text,

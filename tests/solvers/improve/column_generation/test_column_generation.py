@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gpuplan.models.policy.policy import Disruption, Policy, Prices
+from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.models.policy.settings import HorizonPolicy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.planner.problem_builder import build_problem
@@ -110,9 +110,8 @@ def test_guarantee_is_met_before_others_are_placed():
     jobs = [build.job(f"q{index}", gpus=1, priority=9) for index in range(4)]
     jobs += [build.job(f"g{index}", gpus=1, queue="g") for index in range(4)]
     snapshot = build.snapshot(nodes=[build.node("n0", gpus=4)], jobs=jobs, queues=queues)
-    policy = Policy(disruption=Disruption(reclaim=False))
 
-    found, plan = planned(snapshot, policy, start=Ledger)
+    found, plan = planned(snapshot, start=Ledger)
 
     assert Counter(name[0] for name in plan.places) == {"q": 2, "g": 2}
     assert found.bound == found.after
