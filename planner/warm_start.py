@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpuplan.models.eligibility.turns import yields_to_equals
+from gpuplan.models.eligibility.preemption_order import yields_to_equals
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Shrink
 from gpuplan.models.plan.solution import DesiredState

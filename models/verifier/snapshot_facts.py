@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import GpuShare, Holding, MigSlice, Replica, holding
@@ -110,6 +109,7 @@ class Entitlements:
         resources = {ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}
         self._held = {resource: usage_of_resource(usage, resource) for resource in resources}
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
+        self._lacking: dict[tuple[str, int], tuple[dict[str, int], dict[str, int]]] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
         """(queue, resource) of the quotas that let a job follow one of another queue; empty if it may not."""
@@ -172,27 +172,29 @@ class Entitlements:
             for (queue, priority, runs), milli in smallest.items():
                 if any(milli <= self._due(step, resource) for step in self._steps(queue)):
                     for (other, also), most in highest.items():
-                        outranks = most >= priority + self._rules.priority_gap
-                        if other != queue and also != runs and outranks:
-                            found |= self._given_back(queue, milli, other, resource)
+                        least = priority + self._rules.priority_gap
+                        if other != queue and also != runs and most >= least:
+                            found |= self._given_back(queue, milli, other, resource, least)
         return frozenset(found)
 
-    def _given_back(self, queue: str, milli: int, other: str, resource: str) -> set[tuple[str, str]]:
+    def _given_back(
+        self, queue: str, milli: int, other: str, resource: str, least: int
+    ) -> set[tuple[str, str]]:
         mine, theirs = self._steps(queue), self._steps(other)
         own = [step for step in mine if step not in theirs and milli <= self._due(step, resource)]
         beside = [step for step in theirs if step not in mine]
-        if not own or not all(self._wants_to_borrow(step, resource) for step in beside):
+        if not own or not all(self._wants_to_borrow(step, resource, least) for step in beside):
             return set()
         return {(step.queue, resource) for step in (*own, *beside) if not step.alone}
 
-    def _wants_to_borrow(self, step: _Step, resource: str) -> bool:
+    def _wants_to_borrow(self, step: _Step, resource: str, least: int) -> bool:
+        """True if a step, with all that its jobs from a priority on ask for, would and could borrow."""
         if not self._is_limited(step, resource):
             resource = ALL_MODELS
-        direct, below = self._wanted[resource]
-        wanted = direct if step.alone else below
+        direct, below = self._wanted(resource, least)
+        total = self._all_held(step, resource) + (direct if step.alone else below).get(step.queue, 0)
         entitled = self.entitled(step.queue, resource, alone=step.alone)
-        most = inf if step.alone else self._most[resource][step.queue]
-        return wanted.get(step.queue, 0) > entitled and most > entitled
+        return total > entitled and (step.alone or self._most[resource][step.queue] > entitled)
 
     @cached_property
     def _most(self) -> dict[str, dict[str, float]]:
@@ -217,16 +219,20 @@ class Entitlements:
             for resource in self._held
         }
 
-    @cached_property
-    def _wanted(self) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
-        """Thousandths of GPUs of these jobs at full size, by queue: directly in it, and with all below it."""
-        found = {}
-        for resource, jobs in self._asking.items():
+    def _wanted(self, resource: str, least: int) -> tuple[dict[str, int], dict[str, int]]:
+        """
+        Thousandths of GPUs that jobs of at least a priority lack to their full size, by queue.
+
+        First of jobs directly in the queue, then with all queues below it.
+        """
+        if (resource, least) not in self._lacking:
             direct: dict[str, int] = defaultdict(int)
-            for job in jobs:
-                direct[job.queue] += job.request.total_gpu_milli * job.gang.maximum
-            found[resource] = direct, subtree_totals(self._snapshot.queues, direct)
-        return found
+            for job in self._asking[resource]:
+                if job.priority >= least:
+                    there = len(job.running.replicas) if job.running else 0
+                    direct[job.queue] += job.request.total_gpu_milli * (job.gang.maximum - there)
+            self._lacking[resource, least] = direct, subtree_totals(self._snapshot.queues, direct)
+        return self._lacking[resource, least]
 
     def _has_room(self, queue: str, milli: int) -> bool:
         """True if a queue, or one above it, is entitled to this much more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.eligibility.turns import least_follower
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.errors import require_known
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.plan.reason import ReasonCode

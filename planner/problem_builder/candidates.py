@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key
-from gpuplan.models.eligibility.turns import least_follower
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.problem.jobs import ClassRole
 

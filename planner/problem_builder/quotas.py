@@ -181,7 +181,7 @@ class Reclaiming:
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
-        self._demand: dict[str, Counter[_Level]] = {}
+        self._asked: dict[tuple[str, int], Counter[_Level]] = {}
         self._limits: dict[str, Mapping[str, int | None]] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
@@ -214,9 +214,9 @@ class Reclaiming:
         """
         (queue, resource) of quotas on which two jobs could take the same places from each other in turn.
 
-        One has enough priority to preempt the other, and its queue would borrow if its jobs got all that they
-        ask for. The other is entitled to its places and could reclaim them. One of them runs and the other
-        waits, no matter which, so that such a quota counts after one has followed the other as before.
+        One has enough priority to preempt the other, and its queue would borrow if its jobs of such priority
+        got all that they ask for. The other is entitled to its places and could reclaim them. One of them
+        runs and the other waits, no matter which, so that such a quota counts after an exchange as before.
         """
         rules = self._policy.disruption
         if not (rules.preempt or rules.resize) or not self._is_anything_owed:
@@ -229,47 +229,44 @@ class Reclaiming:
                     state, milli = (job.queue, job.running is not None), min_requested_gpu_milli(job)
                     fewest[*state, job.priority] = min(milli, fewest.get((*state, job.priority), milli))
                     highest[state] = max(job.priority, highest.get(state, 0))
-            rivals = [
-                (path, runs, priority)
-                for (queue, runs), priority in highest.items()
-                if self._would_borrow((path := self._path(queue))[0], resource)
-            ]
             shares = self._shares_of(resource)
             for (queue, runs, priority), milli in fewest.items():
-                mine = self._path(queue)
+                least, mine = priority + rules.priority_gap, self._path(queue)
                 owed = [level for level in mine if shares[level].owed >= milli]
-                for theirs, running, most in rivals if owed else ():
-                    if theirs[0] != mine[0] and running != runs and most >= priority + rules.priority_gap:
-                        yield from self._disputed(mine, owed, theirs, resource)
+                for (rival, running), most in highest.items() if owed else ():
+                    if rival != queue and running != runs and most >= least:
+                        yield from self._disputed(mine, owed, self._path(rival), resource, least)
 
     def _disputed(
-        self, mine: list[_Level], owed: list[_Level], theirs: list[_Level], resource: str
+        self, mine: list[_Level], owed: list[_Level], theirs: list[_Level], resource: str, least: int
     ) -> Iterator[tuple[str, str]]:
         kept = [level for level in owed if level not in theirs]
         beside = [level for level in theirs if level not in mine]
-        if kept and all(self._would_borrow(level, resource) for level in beside):
+        if kept and all(self._would_borrow(level, resource, least) for level in beside):
             yield from ((name, resource) for name, alone in (*kept, *beside) if not alone)
 
-    def _would_borrow(self, level: _Level, resource: str) -> bool:
-        """True if the jobs of a level ask for more than it is entitled to, and it may hold more."""
+    def _would_borrow(self, level: _Level, resource: str, least: int) -> bool:
+        """True if a level would hold more than it is entitled to, and may, with jobs from a priority on."""
         resource = resource if self._shares_of(resource)[level].limited else ALL_MODELS
-        entitled, limit = self._shares_of(resource)[level].entitled, self._limit(level, resource)
-        return self._demand_of(resource)[level] > entitled and (limit is None or limit > entitled)
+        share, limit = self._shares_of(resource)[level], self._limit(level, resource)
+        held = share.held + self._asked_of(resource, least)[level]
+        return held > share.entitled and (limit is None or limit > share.entitled)
 
     def _limit(self, level: _Level, resource: str) -> int | None:
         if resource not in self._limits:
             self._limits[resource] = queue_limits(self._snapshot.queues, resource).limit
         return None if level[1] else self._limits[resource][level[0]]
 
-    def _demand_of(self, resource: str) -> Counter[_Level]:
-        """What the jobs of each level hold or ask for at full size, in thousandths of GPUs."""
-        if resource not in self._demand:
-            found = self._demand[resource] = Counter[_Level]()
+    def _asked_of(self, resource: str, least: int) -> Counter[_Level]:
+        """What jobs of at least a priority ask for beside what they hold, in thousandths of GPUs."""
+        if (resource, least) not in self._asked:
+            found = self._asked[resource, least] = Counter[_Level]()
             for job in self._snapshot.jobs:
-                if _holds_or_wants_gpus(job, resource):
+                if job.priority >= least and _holds_or_wants_gpus(job, resource):
+                    replicas = job.gang.maximum - (len(job.running.replicas) if job.running else 0)
                     for level in self._path(job.queue):
-                        found[level] += job.request.total_gpu_milli * job.gang.maximum
-        return self._demand[resource]
+                        found[level] += job.request.total_gpu_milli * replicas
+        return self._asked[resource, least]
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
         """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""

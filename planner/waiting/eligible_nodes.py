@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.eligibility.turns import least_follower
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.quotas import (

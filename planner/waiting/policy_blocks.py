@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.eligibility.turns import least_follower
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import Policy, PriorityOrder

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.eligibility.turns import least_follower
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
