@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gpuplan.models.eligibility.preemption_order import yields_to_equals
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Shrink
 from gpuplan.models.plan.solution import DesiredState
@@ -135,13 +136,16 @@ def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
 
 
 def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
-    """True if a job may be disturbed that had not reached its minimum runtime before."""
-    rules = policy.disruption
-    if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
+    """True if a job may be disturbed that had not reached its minimum runtime, or its turn's end, before."""
+    rules, now, then = policy.disruption, live.taken_at, before.taken_at
+    if not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
         return False
-    return any(
-        rules.may_disturb(job, live.taken_at) and not rules.may_disturb(job, before.taken_at)
-        for job in live.jobs
+    if rules.priority_gap == 0 and any(
+        yields_to_equals(policy, job, now) and not yields_to_equals(policy, job, then) for job in live.jobs
+    ):
+        return True
+    return bool(rules.minimum_runtime) and any(
+        rules.may_disturb(job, now) and not rules.may_disturb(job, then) for job in live.jobs
     )
 
 

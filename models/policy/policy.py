@@ -214,7 +214,7 @@ class Prices(Noun):
     nominal: Count = 10_000
     """
     Points for each GPU missing from a nominal quota while a pending job may reclaim there what other queues
-    borrow.
+    borrow, or a job could take there what would be reclaimed from it at once.
     """
     disruption: Count = 100
     """Points per GPU-hour of checkpoint, restart and lost work of a preempted, migrated or resized job."""

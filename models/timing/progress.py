@@ -55,16 +55,43 @@ def served_milli(job: Job, now: datetime) -> int:
     For a running job that was resized, `served` covers the time up to the resize.
     """
     progress, running = job.progress, job.running
-    before = 0
-    if progress is not None:
-        full = job.request.total_gpu_milli * job.gang.maximum
-        by_work = progress.completed_milli * full // MILLI
-        before = by_work if progress.served_milli is None else progress.served_milli
+    before = _served_before(job)
     if running is None:
         return before
     resized_at = running.resized_at if progress is not None else None
     since = max(running.started_at, resized_at or running.started_at)
     return before + sum(replica.quota_milli for replica in running.replicas) * _seconds(now, since)
+
+
+def _served_before(job: Job) -> int:
+    """The same up to its last start or resize."""
+    progress = job.progress
+    if progress is None:
+        return 0
+    if progress.served_milli is not None:
+        return progress.served_milli
+    return progress.completed_milli * job.request.total_gpu_milli * job.gang.maximum // MILLI
+
+
+def unserved_seconds(job: Job, now: datetime) -> int:
+    """
+    Seconds from its submission, until now or until it started, in which a job had no places; at least 0.
+
+    Service counts as if the job had always been at full size. For an elastic job that is the least time in
+    which it can have had this service: so no job is taken to have waited less than it has.
+    """
+    running, full = job.running, job.request.total_gpu_milli * job.gang.maximum
+    until = now if running is None else running.started_at
+    waited = _seconds(until, job.submitted_at)
+    if job.progress is None:
+        return waited
+    if not full:
+        return max(0, waited - job.progress.completed_milli // MILLI)
+    served = _served_before(job)
+    if running is not None and running.resized_at is not None:
+        # The service up to a resize contains some of the present run.
+        served -= full * _seconds(running.resized_at, until)
+    return max(0, waited - max(0, served) // full)
 
 
 def job_after_stop(job: Job, speed_milli: int, now: datetime) -> Job:

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.queue import amount_index, is_gpu_model, queue_and_above, queue_limits, quota_resources
+from gpuplan.models.timing.progress import unserved_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
@@ -52,15 +53,15 @@ def hold_for_starving_job(
     """
     Nodes held for the first starving job that lacks only room, at its minimum number of replicas.
 
-    The order is by priority, then by the time without places (`_unserved`). None if no job is starving, or
-    none of them could ever start. No node in `closed` is held, and none under power caps, where room alone
-    does not let a job start.
+    The order is by priority, then by the time without places (`unserved_seconds`), so that jobs that take
+    turns do not get the held nodes again and again. None if no job is starving, or none of them could ever
+    start. No node in `closed` is held, and none under power caps, where room alone does not let a job start.
     """
     least = policy.horizon.backfill.starving
     if policy.horizon.slots > 1 or least is None or snapshot.cluster.rack_power:
         return None
     unserved = {
-        job.name: _unserved(job, snapshot, durations)
+        job.name: unserved_seconds(job, snapshot.taken_at)
         for job in snapshot.waiting
         if job.waiting_seconds(snapshot.taken_at) >= least and _lacks_room_alone(job, snapshot)
     }
@@ -79,17 +80,6 @@ def hold_for_starving_job(
                 beside = _beside(hold, counts, snapshot, durations, stays, usage)
                 return replace(hold, beside=beside)
     return None
-
-
-def _unserved(job: Job, snapshot: Snapshot, durations: Durations) -> int:
-    """
-    Seconds since its submission in which a pending job had no places; GPU-time counts as if at full size.
-
-    A job that ran for days and was stopped for another one has not waited as long as one that never ran;
-    else jobs that take turns would get the held nodes again and again.
-    """
-    gpus = job.request.gpus * job.gang.maximum
-    return job.waiting_seconds(snapshot.taken_at) - int(durations.served(job)) // max(1, gpus)
 
 
 def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:

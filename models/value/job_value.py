@@ -10,6 +10,7 @@ from gpuplan.models.policy.policy import SizeBasis
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import Durations, DurationSource, LeftBasis, work_left
+from gpuplan.models.timing.progress import unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.queue_rollout import RolloutStart, later_starts
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
@@ -263,11 +264,11 @@ class JobValue:
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is
         time times GPUs: it decides where large jobs may be preempted for small ones. Where every job runs
         to its end, an order by service left would keep large jobs for last, when few jobs are left to
-        fill the GPUs beside them. Age is the waiting time of the job until its start, or until now, over
-        `objective.doubling`, at most 13, plus the boost of a preempted job. Contention is the number of
-        requested GPUs over the number of usable ones, at least 1. Gain is the speed at full size over
-        that at minimum size, on the fastest GPU model: `goodput` is `completion` measured at the speed of
-        the smallest size. A job is on the critical path if its time left is at least 95 % of `_together`.
+        fill the GPUs beside them. Age is the time in which the job had no places, until it started or until
+        now, over `objective.doubling`, at most 13, plus the boost of a preempted job. Contention is the
+        number of requested GPUs over the number of usable ones, at least 1. Gain is the speed at full size
+        over that at minimum size, on the fastest GPU model: `goodput` is `completion` at the speed of the
+        smallest size. A job is on the critical path if its time left is at least 95 % of `_together`.
         The root does not change the order of jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
         1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969;
         Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al., Sia, SOSP 2023; McNaughton,
@@ -316,9 +317,12 @@ class JobValue:
         return self._durations.attained(job) * self._gpus(job)
 
     def _age(self, job: Job) -> float:
-        """Doublings by age; a running job keeps its age at its start, so that it stays preemptible."""
-        until = self._now if job.running is None else job.running.started_at
-        return max(0.0, (until - job.submitted_at).total_seconds()) / self._policy.objective.doubling
+        """
+        Doublings by age: the time without places, so that a stop does not make a job worth more.
+
+        A running job keeps its age at its start, so that it stays preemptible.
+        """
+        return unserved_seconds(job, self._now) / self._policy.objective.doubling
 
     def _left(self, job: Job) -> int:
         return max(self._policy.objective.shortest, self._durations.left(job))

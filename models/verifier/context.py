@@ -18,6 +18,7 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.solution import NOTHING_UNDONE, LaterStart, Undo
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import Timestamp, print_timestamp
+from gpuplan.models.verifier.entitlements import Entitlements
 from gpuplan.models.verifier.job_changes import (
     JUDGED,
     KEPT,
@@ -27,7 +28,7 @@ from gpuplan.models.verifier.job_changes import (
     placement_precedence,
 )
 from gpuplan.models.verifier.quota_usage import usage_by_queue_and_resource
-from gpuplan.models.verifier.snapshot_facts import Entitlements, SnapshotFacts
+from gpuplan.models.verifier.snapshot_facts import SnapshotFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

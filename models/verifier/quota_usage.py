@@ -1,5 +1,5 @@
 """
-Quota usage by queue and resource, plain sums without limits or lending.
+Quota usage by queue and resource, plain sums without limits or lending; and the limits of queues.
 
 A resource is a GPU model, in thousandths of GPUs, `CPUS` in thousandths of cores, or `MEMORY` in MiB.
 """
@@ -7,11 +7,12 @@ A resource is a GPU model, in thousandths of GPUs, `CPUS` in thousandths of core
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from gpuplan.models.mig import profile_milli
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, Queue
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, AnyQuota, Queue
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -91,3 +92,32 @@ def children_first(queues: tuple[Queue, ...]) -> list[Queue]:
     for queue in parents_first:  # grows as it is walked
         parents_first.extend(children[queue.name])
     return parents_first[::-1]
+
+
+def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Quota that each queue does not lend, and its limit; infinite without a limit."""
+    lent: dict[str | None, list[float]] = defaultdict(list)  # by children, to the key
+    kept: dict[str, float] = {}
+    limit: dict[str, float] = {}
+    for queue in tree:
+        quota, from_children = _quota(queue, resource), lent[queue.name]
+        if quota is None:
+            subtree = sum(from_children) if from_children else inf
+            lending, borrowing, kept[queue.name] = inf, inf, 0
+        else:
+            # A child without a limit has no quota to lend.
+            subtree = quota.nominal + sum(part for part in from_children if part < inf)
+            lending = inf if quota.lending_limit is None else quota.lending_limit
+            borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit
+            kept[queue.name] = max(0, subtree - lending)
+        lent[queue.parent].append(min(subtree, lending))
+        limit[queue.name] = subtree if queue.parent is None else subtree + borrowing
+    return kept, limit
+
+
+def _quota(queue: Queue, resource: str) -> AnyQuota | None:
+    if resource == CPUS:
+        return queue.cpus
+    if resource == MEMORY:
+        return queue.memory
+    return queue.quota if resource == ALL_MODELS else queue.gpu_models.get(resource)

@@ -143,7 +143,7 @@ class RemedyKind(StrEnum):
     MEMORY = "memory"
     """Memory of one replica, in MiB."""
     POLICY = "policy"
-    """A policy switch is turned on."""
+    """A setting of the policy is changed."""
     PRIORITY = "priority"
     """Priority of the job, so that the plan may preempt others for it."""
     STOP = "stop"

@@ -154,7 +154,11 @@ class PlanFeasibility:
         if (question.gone or question.begun) and self._company:
             changes = PlanChanges(self.plan.snapshot, question.target(()))
             barriers = BlockedNodes(changes, self.plan.rules)
-        barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
+        closed = self.outlook.closed(job, nodes, question.second)
+        if question.policy.horizon.backfill.starving is None:
+            # Nodes held for a starving job have no reservation of their own.
+            closed = {name: window for name, window in closed.items() if window.job is None}
+        barred = set(closed) | barriers.avoided(job, nodes)
         # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
         if question.second or not self.reserves_freed_resources:
             return barred

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.errors import require_known
 from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.plan.reason import ReasonCode
@@ -392,7 +393,7 @@ def _holders(
             min_requested_gpu_milli(question.job),
             queue_and_model_of(job, plan.snapshot),
         )
-        above = question.job.priority >= job.priority + rules.priority_gap
+        above = question.job.priority >= least_follower(plan.rules, job, plan.snapshot.taken_at)
         yields = above or (job.running is not None and reclaiming.may_take(*taken))
         yield ResourceHolder(
             job=job.name,

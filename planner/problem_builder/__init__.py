@@ -69,7 +69,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resume_candidates(policy, running, now, claims.on) if timing.ahead else []
+    wanting += resume_candidates(running, now, claims.on) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
     opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
@@ -81,7 +81,6 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     # 3. Running jobs that could pay to change; the ranks of all classes depend on them.
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
     disturbed = incumbent_options(
-        policy,
         sites,
         running,
         now,
@@ -90,7 +89,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         capped=bool(snapshot.cluster.rack_power),
         further_quotas=further_quotas,
     )
-    victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.may_free_resources})
+    thresholds = sorted({each.runner.least_follower for each in disturbed if each.may_free_resources})
     classifier = Classifier(
         snapshot,
         policy,
@@ -99,7 +98,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         meetings=meetings,
         timing=timing,
         readiness=readiness,
-        victims=victims,
+        thresholds=thresholds,
         claims=claims,
     )
     # 4. Classes of pending jobs, then those of incumbents.
@@ -109,7 +108,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     )
     lone = SingleJobClasses.of(wanting)
     for outlook in disturbed:
-        rank = victims.index(outlook.runner.job.priority) + 1 if outlook.may_free_resources else 0
+        rank = thresholds.index(outlook.runner.least_follower) + 1 if outlook.may_free_resources else 0
         incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
     leaving = {
         one.job: index

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.eligibility.node_eligibility import eligibility_key
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.problem.jobs import ClassRole
 
@@ -36,6 +37,8 @@ class RunningCandidate(NamedTuple):
     move: bool
     drains: bool
     """It has a replica on a node to be drained, or on one that a reservation window soon closes to it."""
+    least_follower: int
+    """Lowest priority of jobs that may take what it gives up, unless they reclaim it."""
 
 
 class JobCandidate(NamedTuple):
@@ -67,7 +70,6 @@ def candidates(waiting: Iterable[Job], runners: Iterable[RunningCandidate]) -> l
 
 
 def resume_candidates(
-    policy: Policy,
     runners: Iterable[RunningCandidate],
     rivals: list[JobCandidate],
     claims_on: Callable[[RunningCandidate], tuple[int, ...]],
@@ -78,7 +80,7 @@ def resume_candidates(
         JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
         if runner.stop and not (job := runner.job).withheld
-        if runner.drains or claims_on(runner) or highest >= job.priority + policy.disruption.priority_gap
+        if runner.drains or claims_on(runner) or highest >= runner.least_follower
     ]
 
 
@@ -145,6 +147,7 @@ def _runner(
         grow=grow,
         move=move,
         drains=drains,
+        least_follower=least_follower(policy, job, snapshot.taken_at),
     )
 
 

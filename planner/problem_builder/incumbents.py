@@ -57,7 +57,6 @@ class IncumbentOptions(NamedTuple):
 
 
 def incumbent_options(
-    policy: Policy,
     sites: NodeGroups,
     runners: Iterable[RunningCandidate],
     wanting: Iterable[JobCandidate],
@@ -80,7 +79,7 @@ def incumbent_options(
 
     Migration is always kept if allowed: the job may have to make room for another migration.
     """
-    wanting, gap = list(wanting), policy.disruption.priority_gap
+    wanting = list(wanting)
     pressure = _highest_priority_by_group(sites, wanting)
     # Rack power may be the only shortage, and every node of the rack can free it.
     for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
@@ -101,7 +100,7 @@ def incumbent_options(
         there = [on_node[name] for name in runner.placement.nodes if name in on_node]
         for_quota = in_tree.get(trees.get(job.queue, ""), -1)
         rival = max(for_quota, for_power if capped else -1, *there)
-        pressed = rival >= job.priority + gap or bool(claims.on(runner))
+        pressed = rival >= runner.least_follower or bool(claims.on(runner))
         leaves = pressed or runner.drains
         found.append(
             IncumbentOptions(

@@ -52,7 +52,7 @@ class _Draft:
 
 
 class Classifier:
-    """Builds the classes; `victims` are the priorities of running jobs that may be preempted, ascending."""
+    """Builds the classes; `thresholds` has the least priorities to follow running jobs, ascending."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Classifier:
         meetings: AffinityTags,
         timing: StartValues,
         readiness: EarliestStarts,
-        victims: list[int],
+        thresholds: list[int],
         claims: Claims,
     ) -> None:
         self._policy = policy
@@ -79,7 +79,7 @@ class Classifier:
         self._readiness = readiness
         self._promises = PromiseConstraints(snapshot, policy, timing, sites)
         self._room = QuotaHeadroom(snapshot.queues, {})
-        self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
+        self._thresholds = thresholds
 
     def starts(self, waiting: Iterable[JobCandidate]) -> list[JobClass]:
         """Classes of pending jobs, by their first names; jobs that can start in no slot are left out."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.quotas import (
@@ -134,11 +135,10 @@ class BlockedNodes:
 
     def __init__(self, changes: PlanChanges, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
-        self._left = _left_by(changes)
-        """Victims' holdings and priorities by node and GPU index; index None is the node itself."""
+        self._left = _left_by(changes, policy)
+        """Victims' holdings and least priorities to follow them by node and GPU index, None for the node."""
         self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
         self._barring_by_kind: dict[tuple[str, int, int], set[tuple[Holding, int]]] = {}
-        self._gap = policy.disruption.priority_gap
         self._reclaiming = Reclaiming(snapshot, policy)
         self._idle = self._idle_beside(changes)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
@@ -195,10 +195,9 @@ class BlockedNodes:
         key = job.queue, job.priority, least
         if key not in self._barring_by_kind:
             self._barring_by_kind[key] = {
-                (held, priority)
-                for held, priority in self._victims
-                if job.priority < priority + self._gap
-                and not self._reclaiming.may_take(job.queue, least, held)
+                (held, least_priority)
+                for held, least_priority in self._victims
+                if job.priority < least_priority and not self._reclaiming.may_take(job.queue, least, held)
             }
         return self._barring_by_kind[key]
 
@@ -223,12 +222,13 @@ class BlockedNodes:
         return avoided_nodes(job, nodes, self._standing)
 
 
-def _left_by(changes: PlanChanges) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
-    """By node and GPU: holdings and priorities of the jobs that the plan preempts or shrinks there."""
+def _left_by(changes: PlanChanges, policy: Policy) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+    """By node and GPU: holdings of preempted or shrunk jobs, with the least priorities to follow them."""
     left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
     for change in changes.jobs:
         if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
-            victim = queue_and_model_of(change.job, changes.snapshot), change.job.priority
+            least = least_follower(policy, change.job, changes.snapshot.taken_at)
+            victim = queue_and_model_of(change.job, changes.snapshot), least
             for replica in change.leaving:
                 for gpu in (None, *(held.index for held in replica.gpus)):
                     left[replica.node, gpu].add(victim)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import Policy, PriorityOrder
@@ -105,11 +106,11 @@ class PolicyBlocks:
         """Running jobs that could yield capacity but for the dwell after a resize; names only the first."""
         if not self._dwelling:
             return []
-        there, gap = {place.node.name for place in pool.places}, self._policy.disruption.priority_gap
+        there = {place.node.name for place in pool.places}
         found = [
             (until, other.name)
             for until, other, nodes in self._dwelling
-            if job.priority >= other.priority + gap and not there.isdisjoint(nodes)
+            if job.priority >= least_follower(self._policy, other, self._now) and not there.isdisjoint(nodes)
         ]
         if not found:
             return []
@@ -190,7 +191,7 @@ def _priorities(snapshot: Snapshot, policy: Policy, target: DesiredState) -> dic
         job = jobs[placement.job]
         if not rules.may_disturb(job, snapshot.taken_at):
             continue
-        required = job.priority + rules.priority_gap
+        required = least_follower(policy, job, snapshot.taken_at)
         for replica in placement.replicas:
             for with_gpus in {False, bool(replica.gpus)}:
                 key = replica.node, with_gpus
@@ -288,7 +289,8 @@ class BudgetBlocks:
         for placement in target.placements:
             job = jobs[placement.job]
             if rules.may_disturb(job, snapshot.taken_at) and (use := keeper.against(job)) is not None:
-                root, least = root_queue(job.queue, self._parents), job.priority + rules.priority_gap
+                root = root_queue(job.queue, self._parents)
+                least = least_follower(policy, job, snapshot.taken_at)
                 self._kept.append((least, placement.nodes, root, use))
 
     @property

@@ -184,6 +184,21 @@ def test_a_job_that_has_run_long_enough_makes_room():
     assert is_settled(carried_out(planned(started, patient), later=HOUR), patient, planned(started, patient))
 
 
+def test_a_job_that_was_stopped_makes_room_for_an_equal_when_its_turn_is_over():
+    """It was stopped once, so its turn is one recovery of six minutes."""
+    turns = Policy(solvers=(), disruption=Disruption(priority_gap=0))
+    long = build.job("long", gpus=2, preemptions=1, expected_duration=360_000)
+    alone = build.snapshot(nodes=[build.node(gpus=2)], jobs=[long])
+    started = carried_out(planned(alone, turns))
+    short = build.job("short", gpus=2, expected_duration=60)
+    first = planned(started.model_copy(update={"jobs": (*started.jobs, short)}), turns)
+    early, due = (carried_out(first, later=later) for later in (HOUR / 10 - SECOND, HOUR / 10))
+
+    assert not first.has_changes
+    assert is_settled(early, turns, first)
+    assert planned(due, turns, first).metrics.jobs.preempted == 1
+
+
 def test_a_job_grows_once_its_last_resize_is_long_enough_ago():
     elastic = build.job("e", gpus=1, replicas=(1, 4), priority=9, at=[build.replica(gpus=[0])])
     resized = elastic.running.model_copy(update={"resized_at": NOW - HOUR / 2})

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import log2
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpuplan.models.mig import MigGeometry, mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica, unmatched
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS, Queue
+from gpuplan.models.timing.progress import unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.verifier.job_changes import Change, JudgedPlacement
 from gpuplan.models.verifier.messages import format_amount, format_watts
-from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli
+from gpuplan.models.verifier.quota_usage import children_first, held_gpu_milli, kept_and_limit
 from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts, rack_caps, watts_drawn
 from gpuplan.models.verifier.rules.quota import (
     amount_of_replicas,
     held_before_and_after,
-    kept_and_limit,
     limited_resources,
     quota_subject,
     quota_text,
@@ -97,26 +98,44 @@ def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset
 
     In a rollback the jobs of the plan that is undone may follow each other: it takes back that plan's choice.
     """
-    gap = case.policy.disruption.priority_gap
     alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
     for job, occupant in case.arrivals:
         alike[job.queue, job.priority, _fewest_new(job, occupant)].append(job.name)
     found: dict[tuple[str, int, str], frozenset[str]] = {}
     for victim in victims:
-        queue, priority, model = key = victim.job.queue, victim.job.priority, victim.model
+        queue, least, model = key = victim.job.queue, _least_priority(case, victim.job), victim.model
         if key not in found:
             found[key] = frozenset(
                 name
                 for (own, level, milli), names in alike.items()
-                if level < priority + gap and not case.entitlements.quotas(own, milli, queue, model)
+                if level < least and not case.entitlements.quotas(own, milli, queue, model)
                 for name in names
             )
     undone = case.undo.jobs
     return [
-        found[victim.job.queue, victim.job.priority, victim.model]
+        found[victim.job.queue, _least_priority(case, victim.job), victim.model]
         - (undone if victim.job.name in undone else frozenset())
         for victim in victims
     ]
+
+
+def _least_priority(case: Context, job: Job) -> int:
+    """
+    Lowest priority of a job that may follow a running one without reclaiming what its queue borrows.
+
+    Equal priority is not enough, whatever the policy, while the job has run for less than its turn, which
+    doubles with each time that it was preempted, nor if it starved before it started.
+    """
+    if (gap := case.policy.disruption.priority_gap) or job.running is None:
+        return job.priority + gap
+    rules, starving = case.policy.disruption, case.policy.horizon.backfill.starving
+    if starving is not None and unserved_seconds(job, case.snapshot.taken_at) >= starving:
+        return job.priority + 1
+    saving = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
+    loading = rules.restart if job.restart_duration is None else job.restart_duration
+    had = max(0.0, (case.snapshot.taken_at - job.running.started_at).total_seconds())
+    doublings = log2(1 + had // max(saving + loading, case.policy.objective.shortest))
+    return job.priority + (1 if doublings < job.preemptions else 0)
 
 
 def _fewest_new(job: Job, occupant: JudgedPlacement) -> int:
@@ -164,13 +183,13 @@ class _Without:
 
     def beside(self, there: list[PreemptedJob]) -> str:
         """Words of a violation for the victims in a place."""
-        gap = self.case.policy.disruption.priority_gap
         priority = min(victim.job.priority for victim in there)
         name = min(victim.job.name for victim in there if victim.job.priority == priority)
+        least = _least_priority(self.case, self.case.jobs[name])
         others = (job for job, _ in self.case.arrivals if job.name not in self.names)
-        reclaim = any(job.priority < priority + gap for job in others)
+        reclaim = any(job.priority < least for job in others)
         also = ", or that reclaim lent quota," if reclaim else ""
-        return f"beside job {name} of priority {priority}, jobs of {priority + gap} or more{also} not counted"
+        return f"beside job {name} of priority {priority}, jobs of {least} or more{also} not counted"
 
     def staying(self) -> Iterator[Placement]:
         """Holdings before and after the plan; jobs that may follow a victim keep their old places."""
@@ -226,7 +245,6 @@ def _on_gpus(
     without: _Without, name: str, new: list[tuple[Job, Replica]], there: list[tuple[Job | None, Replica]]
 ) -> Iterator[Violation]:
     """A GPU, or a part of one, that a victim held is not taken by a job that may not follow it."""
-    gap = without.case.policy.disruption.priority_gap
     given: dict[int, list[tuple[Job, GpuShare | MigSlice]]] = defaultdict(list)
     for job, replicas, _ in without.victims:
         for replica in replicas:
@@ -247,7 +265,7 @@ def _on_gpus(
         loser = min(taken, key=lambda victim: (-victim.priority, victim.name), default=None)
         if loser is not None:
             found = f"priority {job.priority} in place of job {loser.name} of priority {loser.priority}"
-            allowed = f"priority {loser.priority + gap} or more"
+            allowed = f"priority {_least_priority(without.case, loser)} or more"
             yield Violation(Rule.PREEMPTION, f"job {job.name} on node {name}", found, allowed)
 
 

@@ -7,14 +7,18 @@ Amounts are thousandths of GPUs or CPU cores, or MiB of memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from math import inf
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, AnyQuota, Queue
+from gpuplan.models.queue import ALL_MODELS, CPUS, MEMORY, Queue
 from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import format_amount, format_gpus
-from gpuplan.models.verifier.quota_usage import children_first, held_of_resource, usage_of_resource
+from gpuplan.models.verifier.quota_usage import (
+    children_first,
+    held_of_resource,
+    kept_and_limit,
+    usage_of_resource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,35 +88,6 @@ def amount_of_replicas(case: Context, replicas: Iterable[Replica], resource: str
         node = case.nodes.get(replica.node)
         total += held_of_resource(replica, node.gpu_model if node else None, resource)
     return total
-
-
-def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Quota that each queue does not lend, and its limit; infinite without a limit."""
-    lent: dict[str | None, list[float]] = defaultdict(list)  # by children, to the key
-    kept: dict[str, float] = {}
-    limit: dict[str, float] = {}
-    for queue in tree:
-        quota, from_children = _quota(queue, resource), lent[queue.name]
-        if quota is None:
-            subtree = sum(from_children) if from_children else inf
-            lending, borrowing, kept[queue.name] = inf, inf, 0
-        else:
-            # A child without a limit has no quota to lend.
-            subtree = quota.nominal + sum(part for part in from_children if part < inf)
-            lending = inf if quota.lending_limit is None else quota.lending_limit
-            borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit
-            kept[queue.name] = max(0, subtree - lending)
-        lent[queue.parent].append(min(subtree, lending))
-        limit[queue.name] = subtree if queue.parent is None else subtree + borrowing
-    return kept, limit
-
-
-def _quota(queue: Queue, resource: str) -> AnyQuota | None:
-    if resource == CPUS:
-        return queue.cpus
-    if resource == MEMORY:
-        return queue.memory
-    return queue.quota if resource == ALL_MODELS else queue.gpu_models.get(resource)
 
 
 def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from gpuplan.models.cluster import NodePool, rack_of, rack_path
 from gpuplan.models.eligibility.node_eligibility import ineligibility
 from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.queue import ALL_MODELS, amount_index, is_gpu_model, queue_and_above, resource_name
-from gpuplan.models.units import MILLI
+from gpuplan.models.units import MILLI, print_seconds
 from gpuplan.models.value.disruption_cost import node_points
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
 from gpuplan.planner.explain.explanation import RemedyKind, RemedyPart
@@ -48,6 +48,7 @@ def relaxations_of_cluster(question: Hypothesis, ground: PlanFeasibility) -> Ite
 def _around(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
     yield from _quotas(question, ground)
     yield from _switches(question)
+    yield from _holds(question, ground)
     yield from uncordon_relaxations(question)
     yield from _power(question, ground)
     yield from node_count_relaxations(question, ground)
@@ -131,6 +132,28 @@ def _switches(question: Hypothesis) -> Iterator[Relaxation]:
                 text=f"switch mig.{knob} of the policy on",
             )
             yield Relaxation(1, on, constant_part(part))
+
+
+def _holds(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:
+    """Hold no nodes for starving jobs, if some are held that are closed to the job."""
+    starving, hold = question.policy.horizon.backfill.starving, ground.outlook.future.windows.node_hold
+    if starving is None or hold is None or hold.is_for(question.job.name):
+        return
+
+    def off(question: Hypothesis, _: int) -> Hypothesis:
+        horizon = question.policy.horizon
+        backfill = horizon.backfill.model_copy(update={"starving": None})
+        changed = horizon.model_copy(update={"backfill": backfill})
+        return replace(question, policy=question.policy.model_copy(update={"horizon": changed}))
+
+    part = RemedyPart(
+        kind=RemedyKind.POLICY,
+        subject="horizon.backfill.starving",
+        before=print_seconds(starving),
+        after="null",
+        text=f"hold no nodes for {hold.job.name} (horizon.backfill.starving: null)",
+    )
+    yield Relaxation(1, off, constant_part(part))
 
 
 def _power(question: Hypothesis, ground: PlanFeasibility) -> Iterator[Relaxation]:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.eligibility.preemption_order import least_follower
 from gpuplan.models.job import HIGHEST_PRIORITY
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.start_value import StartValue
@@ -126,9 +127,8 @@ def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str
     if not question.policy.disruption.preempt or question.others:
         return None
     required = dict(_required(question, ground))
-    gap = question.policy.disruption.priority_gap
     left = [
-        one.priority + gap
+        least_follower(question.policy, one, question.plan.snapshot.taken_at)
         for one in question.plan.snapshot.jobs
         if one.running and one.name not in ground.placed
     ]
@@ -171,7 +171,7 @@ def _required(question: Hypothesis, ground: PlanFeasibility) -> Iterator[tuple[s
             continue
         if rules.may_disturb(job, plan.snapshot.taken_at):
             free = reclaiming.may_take(question.job.queue, asked, queue_and_model_of(job, plan.snapshot))
-            yield name, 0 if free else job.priority + rules.priority_gap
+            yield name, 0 if free else least_follower(question.policy, job, plan.snapshot.taken_at)
 
 
 def _without(question: Hypothesis, required: dict[str, int], priority: int) -> Hypothesis:

@@ -218,6 +218,11 @@ def _request(field, factor):
 
 
 def _policy(world, part):
+    if part.subject == "horizon.backfill.starving":
+        horizon = world.policy.horizon
+        backfill = horizon.backfill.model_copy(update={"starving": None})
+        changed = horizon.model_copy(update={"backfill": backfill})
+        return replace(world, policy=world.policy.model_copy(update={"horizon": changed}))
     knob = part.subject.removeprefix("mig.")
     mig = world.policy.mig.model_copy(update={knob: True})
     return replace(world, policy=world.policy.model_copy(update={"mig": mig}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from gpuplan.models.affinity import LocalityPreference
 from gpuplan.models.cluster import Level, RackPower
 from gpuplan.models.policy.policy import MigPolicy
@@ -43,6 +45,25 @@ def test_a_switch_of_the_mig_policy():
     part = found(snapshot(nodes=nodes, jobs=[job("a", mig={"1g.10gb": 1})]), policy=policy)
 
     assert part[RemedyKind.POLICY].parts[0].subject == "mig.repartition"
+
+
+def starved(*more, days=8):
+    """Two nodes for a gang that starves: one is free, the other in use for as long as its job is expected."""
+    gang = job("gang", gpus=8, replicas=2, waited=timedelta(days=days), expected_duration=3600)
+    return snapshot(jobs=[runs("old", "n0", *range(8)), gang, *more])
+
+
+def test_nodes_held_for_a_starving_job():
+    asks = job("a", gpus=4, expected_duration=100 * 3600)
+    wider = job("a", gpus=8, replicas=2, expected_duration=100 * 3600)
+
+    remedy = found(starved(asks))[RemedyKind.POLICY]
+    part = remedy.parts[0]
+
+    assert (part.subject, part.before, part.after) == ("horizon.backfill.starving", "168h", "null")
+    assert (len(remedy.parts), remedy.nodes, remedy.stops) == (1, ("n1",), ())
+    assert RemedyKind.POLICY not in found(starved(wider))
+    assert RemedyKind.POLICY not in found(starved(asks), "gang")
 
 
 def test_a_node_more_and_its_price():

@@ -1,0 +1,147 @@
+"""Without arrivals and ends, stops end: no two jobs take the same places from each other again and again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuplan.models.placement import Running
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.policy.settings import Goal
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder.quotas import contested_quotas
+from gpuplan.planner.simulate.decide import PlannerDecider
+from gpuplan.planner.simulate.simulated_job import JobEventKind
+from gpuplan.planner.simulate.trace import Physics, make_trace
+from gpuplan.planner.simulate.world import advance_world, initial_world
+from tests.support.builders import build
+from tests.support.builders.build import NOW
+
+HOUR = 3600
+
+
+def stops(snapshot, policy, *, minutes, epochs, checkpoint_every=0):
+    """Names of the jobs that each plan preempts, the clock standing still or running."""
+    trace = make_trace(snapshot, [], physics=Physics(checkpoint_every=checkpoint_every))
+    world, decider, found = initial_world(trace), PlannerDecider(policy, 0), []
+    for epoch in range(epochs):
+        decided = decider.decide(world, epoch)
+        found.append([each.job for each in decided.happened if each.kind is JobEventKind.PREEMPTED])
+        world = advance_world(decided.world, decided.world.now + timedelta(minutes=minutes)).world
+    return found
+
+
+def policy(gap, goal=Goal.COMPLETION, **disruption):
+    return Policy.model_validate(
+        {"solvers": [], "objective": {"goal": goal}, "disruption": {"priority_gap": gap, **disruption}}
+    )
+
+
+# An owner within its queue's nominal quota, and a job of a queue without quota that is worth more.
+
+COHORT = (build.queue("all"), build.queue("own", nominal=8, parent="all"), build.queue("none", parent="all"))
+
+
+def pair(running, priority):
+    at = [build.replica("n0", gpus=range(8))]
+    owner = {"queue": "own", "expected_duration": 20 * HOUR}
+    rival = {"queue": "none", "expected_duration": 5 * HOUR, "priority": priority}
+    jobs = [
+        build.job(name, gpus=8, at=at if name == running else None, **about)
+        for name, about in (("owner", owner), ("rival", rival))
+    ]
+    return build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=COHORT)
+
+
+@pytest.mark.parametrize("minutes", [0, 5])
+@pytest.mark.parametrize(("gap", "priority"), [(0, 0), (0, 5), (1, 5)])
+def test_an_owner_within_its_quota_is_not_stopped_for_a_job_that_would_have_to_give_way_again(
+    gap, priority, minutes
+):
+    back = stops(pair("rival", priority), policy(gap), minutes=minutes, epochs=6)
+
+    assert stops(pair("owner", priority), policy(gap), minutes=minutes, epochs=6) == [[]] * 6
+    assert back == [["rival"], *[[]] * 5]
+
+
+@pytest.mark.parametrize(("gap", "priority"), [(0, 0), (0, 5), (1, 5)])
+def test_rows_and_verifier_count_the_same_quotas_whichever_of_the_two_runs(gap, priority):
+    for snapshot in (pair("owner", priority), pair("rival", priority)):
+        assert contested_quotas(snapshot, policy(gap)) == {("own", ""), ("none", "")}
+    snapshot = pair("owner", priority)
+    (place,) = (job.placement for job in snapshot.jobs if job.placement)
+    taken = place.model_copy(update={"job": "rival"})
+
+    assert verify(snapshot, policy(gap), (taken,)).terms["nominal"] == -80_000
+    assert "nominal" not in verify(snapshot, policy(gap), (place,)).terms
+
+
+def test_a_quota_is_not_contested_by_jobs_that_could_not_take_it_or_would_not_have_to_return_it():
+    equal = pair("owner", 0)
+    within = [build.queue("all"), build.queue("own", nominal=8, parent="all"), build.queue("none", nominal=8)]
+    fixed = [job.model_copy(update={"preemptible": job.name == "owner"}) for job in pair("owner", 5).jobs]
+
+    assert contested_quotas(equal, policy(1)) == set()
+    assert contested_quotas(pair("owner", 5), policy(1, reclaim=False)) == set()
+    assert contested_quotas(equal.model_copy(update={"queues": tuple(within)}), policy(0)) == set()
+    assert contested_quotas(equal.model_copy(update={"jobs": tuple(fixed)}), policy(0)) == set()
+
+
+@pytest.mark.parametrize(("ran", "takes", "short"), [(48, 100, 24), (48, 100, 10), (100, 300, 20)])
+def test_a_stopped_job_is_not_worth_more_by_the_time_that_it_ran(ran, takes, short):
+    """Where it aged while it ran, the next plan stopped the shorter job again."""
+    running = Running(
+        started_at=NOW - timedelta(hours=ran),
+        last_checkpoint_at=NOW,
+        replicas=(build.replica("n0", gpus=range(8)),),
+    )
+    waited = timedelta(hours=ran)
+    jobs = [
+        build.job("long", gpus=8, expected_duration=takes * HOUR, waited=waited, running=running),
+        build.job("short", gpus=8, expected_duration=short * HOUR),
+    ]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+
+    assert stops(snapshot, policy(0), minutes=15, epochs=6, checkpoint_every=HOUR) == [["long"], *[[]] * 5]
+
+
+@st.composite
+def worlds(draw):
+    """A few jobs on a node of four GPUs, in queues with and without quotas and guarantees."""
+    parent = draw(st.sampled_from(["root", "root", None]))
+    names = ["q0", "q1", *(["q00"] if draw(st.booleans()) else [])]
+    queues = [build.queue("root")] if parent else []
+    for name in names:
+        nominal = draw(st.sampled_from([2, 4] if name == "q0" else [None, None, 2]))
+        guarantee = draw(st.sampled_from([None, None, None, 1]))
+        above = "q0" if name == "q00" else parent
+        queues.append(build.queue(name, parent=above, nominal=nominal, guarantee=guarantee))
+    jobs, used = [], 0
+    for number in range(draw(st.integers(2, 5))):
+        gpus = draw(st.sampled_from([1, 2, 4]))
+        runs = used + gpus <= 4 and draw(st.booleans())
+        jobs.append(
+            build.job(
+                f"j{number}",
+                gpus=gpus,
+                queue=draw(st.sampled_from(names)),
+                priority=draw(st.sampled_from([0, 0, 1, 5])),
+                waited=timedelta(hours=1 + draw(st.sampled_from([0, 5, 60]))),
+                expected_duration=draw(st.sampled_from([None, HOUR, 10 * HOUR, 100 * HOUR])),
+                at=[build.replica("n0", gpus=range(used, used + gpus))] if runs else None,
+            )
+        )
+        used += gpus * runs
+    return build.snapshot(nodes=[build.node("n0", gpus=4)], jobs=jobs, queues=queues)
+
+
+@pytest.mark.slow
+@given(worlds(), st.sampled_from([0, 1]), st.sampled_from(sorted(Goal)))
+@settings(max_examples=40, deadline=None)
+def test_plans_of_one_instant_come_to_rest(snapshot, gap, goal):
+    found = stops(snapshot, policy(gap, goal), minutes=0, epochs=16)
+
+    assert found[8:] == [[]] * 8
