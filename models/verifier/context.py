@@ -18,7 +18,6 @@ from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.solution import NOTHING_UNDONE, LaterStart, Undo
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.models.units import Timestamp, print_timestamp
-from gpuplan.models.verifier.entitlements import Entitlements
 from gpuplan.models.verifier.job_changes import (
     JUDGED,
     KEPT,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from gpuplan.models.timing.durations import Durations
     from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.models.value.start_value import StartValue
+    from gpuplan.models.verifier.entitlements import Entitlements
 
 
 class GpuHolding(NamedTuple):
