@@ -216,12 +216,7 @@ def _bend_clocks(strike: Strike) -> None:
     def bent() -> float:
         return _TIME() + strike.offset
 
-    from gpuplan.planner.executors.local import host, job_queue
-    from gpuplan.planner.executors.slurm import cluster
-
     time.time = bent
-    for owner in (host.LocalHost, job_queue.JobQueue, cluster.SlurmCluster):
-        owner.__init__.__kwdefaults__["now"] = bent
     dt.datetime = Bent  # type: ignore[misc]
     for name, module in tuple(sys.modules.items()):
         if name.startswith("gpuplan.") and getattr(module, "datetime", None) is _DATETIME:

@@ -12,17 +12,17 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from math import inf, log2
-from operator import ge, sub
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import DurationSource
+from gpuplan.models.timing.progress import unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.scaled_sizes import suits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -39,8 +39,11 @@ _SIZE_POWERS: Final = (0.0, 0.5, 1.0)
 _WORTHWHILE: Final = 0.01
 """Least part of the weighted completion times that later starts must save; chosen on benchmark jobs."""
 
-_MOST_WORK: Final = 100_000
-"""Jobs times nodes times schedules that are compared at most: about a tenth of a second."""
+_MOST_WORK: Final = 3_000_000
+"""Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""
+
+_PATIENCE: Final = 86_400
+"""Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
 
 _MAX_DOUBLINGS: Final = 13
 
@@ -80,8 +83,6 @@ class _Waiting:
     weight: float
     choices: tuple[_Choice, ...]
     """The fastest GPU model first."""
-    cpu_milli: int = 0
-    memory_mib: int = 0
 
     def index(self, power: float) -> float:
         """Smith's index as a logarithm, for jobs that count their GPUs to a power; the least comes first."""
@@ -121,15 +122,17 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     if not _is_asked(policy):
         return {}
     waiting = [job for job in snapshot.waiting if not job.withheld and job.request.needs_gpu]
-    nodes = [node for node in snapshot.cluster.nodes if node.schedulable and node.gpus]
-    passes = _MOST_WORK // max(1, len(nodes) * len(waiting)) - len(_SIZE_POWERS) - 1
+    nodes = [node for node in snapshot.cluster.nodes if node.schedulable and node.gpus and not node.ready_at]
+    # A list is about as long as its jobs have replicas, and a node changes as often as jobs begin there.
+    work = sum(job.gang.minimum for job in waiting) * (len(nodes) + len(waiting))
+    passes = _MOST_WORK // max(1, work) - len(_SIZE_POWERS) - 1
     if not waiting or passes < 0 or not _is_simple(snapshot, policy, waiting, durations):
         return {}
     queue = _Queue(snapshot, policy, durations, nodes, waiting)
     if queue.first is None:
         return {}
     first, best = queue.first, queue.best(min(passes, policy.objective.rollouts))
-    if best.cost > first.cost * (1 - _WORTHWHILE) or not queue.has_room(best):
+    if best.cost > first.cost * (1 - _WORTHWHILE):
         return {}
     saved = round((first.cost - best.cost) / sum(job.weight for job in queue.jobs))
     return {
@@ -162,24 +165,46 @@ def _is_simple(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job], durat
     unknown = (durations.expected(job).source is DurationSource.DEFAULT for job in waiting)
     if len({job.priority for job in waiting}) > 1 or any(unknown):
         return False
-    limited = {queue.name for queue in snapshot.queues if queue.quota or queue.gpu_models}
+    limited = {queue.name for queue in snapshot.queues if queue.limited}
     used = {each for job in waiting for each in queue_and_above(job.queue, snapshot.parent_queues)}
-    if limited & used:
+    if limited & used or policy.prices.interference or not _only_gpus_run_out(snapshot):
         return False
-    starving = policy.horizon.backfill.starving
-    if starving is not None and any(job.waiting_seconds(snapshot.taken_at) >= starving for job in waiting):
+    patience = min(_PATIENCE, policy.horizon.backfill.starving or _PATIENCE)
+    if any(unserved_seconds(job, snapshot.taken_at) >= patience for job in waiting):
         return False
     rules, priority = policy.disruption, waiting[0].priority
     return not any(
-        (job.request.mig or job.request.gpu_milli)
+        (job.request.mig or job.request.gpu_milli or job.gang.elastic)
         or (rules.preempt and job.preemptible and job.priority + rules.priority_gap <= priority)
         for job in snapshot.jobs
         if job.running
     )
 
 
+def _only_gpus_run_out(snapshot: Snapshot) -> bool:
+    """True if each job asks for no larger part of a node's CPU and memory than of its GPUs."""
+    nodes = {node.name: node for node in snapshot.cluster.nodes if node.gpus}
+    there = [job for job in snapshot.jobs if _is_on_any(job, nodes)]
+    jobs = [*there, *(job for job in snapshot.waiting if not job.withheld)]
+    if not all(job.request.needs_gpu for job in jobs):
+        return False
+    for model in {node.gpu_model for node in nodes.values()}:
+        asked = [job.request for job in jobs if not job.gpu_models or model in job.gpu_models]
+        cpus = max((each.cpu_milli / each.gpus for each in asked if each.gpus), default=0)
+        memory = max((each.memory_mib / each.gpus for each in asked if each.gpus), default=0)
+        for node in nodes.values():
+            count = len(node.gpus.by_index) if node.gpus and node.gpu_model == model else 0
+            if cpus * count > node.cpu_milli or memory * count > node.memory_mib:
+                return False
+    return True
+
+
+def _is_on_any(job: Job, nodes: Container[str]) -> bool:
+    return job.running is not None and any(each.node in nodes for each in job.running.replicas)
+
+
 def _is_simple_job(job: Job) -> bool:
-    """True if only whole GPUs, CPU and memory of single nodes matter to a waiting job."""
+    """True if only whole GPUs of single nodes, and when it completes, matter to a waiting job."""
     return (
         job.request.gpus > 0
         and job.weight_milli > 0
@@ -187,7 +212,8 @@ def _is_simple_job(job: Job) -> bool:
         and not job.request.disk_mib
         and not job.request.resources
         and not (job.locality.required or job.spread or job.anti_affinity or job.datasets or job.co_start)
-        and not (job.depends_on or job.begins_at or job.hard_deadline)
+        and not (job.depends_on or job.begins_at or job.deadline or job.hard_deadline)
+        and not (job.preferred_nodes or job.locality.preferred)
     )
 
 
@@ -205,10 +231,9 @@ class _Queue:
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
         for job in waiting:
             if choices := self._choices(job, durations):
-                age = min(_MAX_DOUBLINGS, job.waiting_seconds(snapshot.taken_at) / doubling)
+                age = min(_MAX_DOUBLINGS, unserved_seconds(job, snapshot.taken_at) / doubling)
                 size, weight = (job.request.gpus, job.gang.minimum), job.weight_milli / MILLI * 2**age
-                amounts = (job.request.cpu_milli, job.request.memory_mib)
-                self.jobs.append(_Waiting(job.name, *size, weight, choices, *amounts))
+                self.jobs.append(_Waiting(job.name, *size, weight, choices))
         self.first = self._greedy()
 
     def _choices(self, job: Job, durations: Durations) -> tuple[_Choice, ...]:
@@ -294,28 +319,6 @@ class _Queue:
             for node in places:
                 _occupy(*free[node], start.begins, end, job.gpus)
         return _Plan(order, choices, cost, starts)
-
-    def has_room(self, plan: _Plan) -> bool:
-        """True if the jobs that start now fit with their CPU and memory too, one node after the other."""
-        left = {
-            node.name: [gpus, node.cpu_milli, node.memory_mib]
-            for gpus, node in zip(self._now, self._nodes, strict=True)
-        }
-        for placement in self._snapshot.running_placements:
-            for replica in placement.replicas:
-                if (amounts := left.get(replica.node)) is not None:
-                    amounts[1:] = [amounts[1] - replica.cpu_milli, amounts[2] - replica.memory_mib]
-        for number in plan.order:
-            job, start = self.jobs[number], plan.starts[number]
-            asked = (job.gpus, job.cpu_milli, job.memory_mib)
-            for _ in range(0 if start.begins else job.replicas):
-                places = (left[self._nodes[node].name] for node in start.choice.nodes)
-                roomy = [each for each in places if all(map(ge, each, asked))]
-                if not roomy:
-                    return False
-                fullest = min(roomy)
-                fullest[:] = map(sub, fullest, asked)
-        return True
 
 
 def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> _Free:

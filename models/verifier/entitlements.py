@@ -6,14 +6,12 @@ Implemented independently of the problem builder: a queue has its own definition
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.verifier.quota_usage import (
     children_first,
-    kept_and_limit,
     subtree_totals,
     usage_of_resource,
 )
@@ -21,7 +19,6 @@ from gpuplan.models.verifier.quota_usage import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Disruption
     from gpuplan.models.snapshot import Snapshot
 
@@ -45,7 +42,6 @@ class Entitlements:
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
         self._shorts: dict[tuple[str, int, str], list[_Step]] = {}
         self._ways: dict[str, list[_Step]] = {}
-        self._lacking: dict[tuple[str, int], tuple[dict[str, int], dict[str, int]]] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
         """(queue, resource) of the quotas that let a job follow one of another queue; empty if it may not."""
@@ -59,11 +55,7 @@ class Entitlements:
 
     @cached_property
     def contested(self) -> frozenset[tuple[str, str]]:
-        """
-        (queue, resource) of all quotas that let some pending job follow a running one, and of those at stake.
-
-        At stake are quotas by which a job could get back at once what a job of another queue took from it.
-        """
+        """(queue, resource) of all quotas that let some pending job follow a running one."""
         rules, now = self._rules, self._snapshot.taken_at
         if (
             not rules.reclaim
@@ -87,91 +79,9 @@ class Entitlements:
         lent = {(queue, model if model in self._held else ALL_MODELS) for queue, model in lent}
         able_to_take = [taker for taker in asked if self._has_room(*taker)]
         able_to_give = [giver for giver in lent if self._lends(*giver)]
-        return self._at_stake.union(
+        return frozenset().union(
             *(self.quotas(*taker, *giver) for taker in able_to_take for giver in able_to_give)
         )
-
-    @cached_property
-    def _at_stake(self) -> frozenset[tuple[str, str]]:
-        """
-        Quotas of queues with jobs that a job of another queue may follow, and could then have to give way to.
-
-        One of the two runs, the other waits.
-        """
-        found: set[tuple[str, str]] = set()
-        for resource, jobs in self._asking.items():
-            smallest: dict[tuple[str, int, bool], int] = {}
-            highest: dict[tuple[str, bool], int] = {}
-            for job in jobs:
-                if job.preemptible:
-                    milli, runs = job.request.total_gpu_milli * job.gang.minimum, job.running is not None
-                    kind = job.queue, job.priority, runs
-                    smallest[kind] = min(milli, smallest.get(kind, milli))
-                    highest[job.queue, runs] = max(job.priority, highest.get((job.queue, runs), 0))
-            for (queue, priority, runs), milli in smallest.items():
-                if any(milli <= self._due(step, resource) for step in self._steps(queue)):
-                    for (other, also), most in highest.items():
-                        least = priority + self._rules.priority_gap
-                        if other != queue and also != runs and most >= least:
-                            found |= self._given_back(queue, milli, other, resource, least)
-        return frozenset(found)
-
-    def _given_back(
-        self, queue: str, milli: int, other: str, resource: str, least: int
-    ) -> set[tuple[str, str]]:
-        mine, theirs = self._steps(queue), self._steps(other)
-        own = [step for step in mine if step not in theirs and milli <= self._due(step, resource)]
-        beside = [step for step in theirs if step not in mine]
-        if not own or not all(self._wants_to_borrow(step, resource, least) for step in beside):
-            return set()
-        return {(step.queue, resource) for step in (*own, *beside) if not step.alone}
-
-    def _wants_to_borrow(self, step: _Step, resource: str, least: int) -> bool:
-        """True if a step, with all that its jobs from a priority on ask for, would and could borrow."""
-        if not self._is_limited(step, resource):
-            resource = ALL_MODELS
-        direct, below = self._wanted(resource, least)
-        total = self._all_held(step, resource) + (direct if step.alone else below).get(step.queue, 0)
-        entitled = self.entitled(step.queue, resource, alone=step.alone)
-        return total > entitled and (step.alone or self._most[resource][step.queue] > entitled)
-
-    @cached_property
-    def _most(self) -> dict[str, dict[str, float]]:
-        """What each queue may hold, by resource."""
-        tree = children_first(self._snapshot.queues)
-        return {resource: kept_and_limit(tree, resource)[1] for resource in self._held}
-
-    @cached_property
-    def _asking(self) -> dict[str, list[Job]]:
-        """Jobs that hold GPUs or ask for some, by the resource that they may use."""
-        jobs = [
-            job
-            for job in self._snapshot.jobs
-            if job.request.total_gpu_milli and (job.running or not job.withheld)
-        ]
-        return {
-            resource: [
-                job
-                for job in jobs
-                if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-            ]
-            for resource in self._held
-        }
-
-    def _wanted(self, resource: str, least: int) -> tuple[dict[str, int], dict[str, int]]:
-        """
-        Thousandths of GPUs that jobs of at least a priority lack to their full size, by queue.
-
-        First of jobs directly in the queue, then with all queues below it.
-        """
-        if (resource, least) not in self._lacking:
-            direct: dict[str, int] = defaultdict(int)
-            for job in self._asking[resource]:
-                if job.priority >= least:
-                    there = len(job.running.replicas) if job.running else 0
-                    direct[job.queue] += job.request.total_gpu_milli * (job.gang.maximum - there)
-            self._lacking[resource, least] = direct, subtree_totals(self._snapshot.queues, direct)
-        return self._lacking[resource, least]
 
     def _has_room(self, queue: str, milli: int) -> bool:
         """True if a queue, or one above it, is entitled to this much more."""

@@ -176,15 +176,12 @@ class Reclaiming:
         self._snapshot = snapshot
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage
-        self._policy = policy
         self._nominal = policy.disruption.reclaim
         self._resources = frozenset(gpu_resources(snapshot.queues))
         self._paths: dict[str, list[_Level]] = {}
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
-        self._asked: dict[tuple[str, int], Counter[_Level]] = {}
-        self._limits: dict[str, Mapping[str, int | None]] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
         """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
@@ -213,64 +210,6 @@ class Reclaiming:
         giving = [level for level in theirs if level not in mine]
         if rooms and all(self._lends(level, resource) for level in giving):
             yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
-
-    def disputed(self) -> Iterator[tuple[str, str]]:
-        """
-        (queue, resource) of quotas on which two jobs could take the same places from each other in turn.
-
-        One has enough priority to preempt the other, and its queue would borrow if its jobs of such priority
-        got all that they ask for. The other is entitled to its places and could reclaim them. One of them
-        runs and the other waits, no matter which, so that such a quota counts after an exchange as before.
-        """
-        rules = self._policy.disruption
-        if not (rules.preempt or rules.resize) or not self._is_anything_owed:
-            return
-        for resource in gpu_resources(self._snapshot.queues):
-            fewest: dict[tuple[str, bool, int], int] = {}
-            highest: dict[tuple[str, bool], int] = {}
-            for job in self._snapshot.jobs:
-                if job.preemptible and _holds_or_wants_gpus(job, resource):
-                    state, milli = (job.queue, job.running is not None), min_requested_gpu_milli(job)
-                    fewest[*state, job.priority] = min(milli, fewest.get((*state, job.priority), milli))
-                    highest[state] = max(job.priority, highest.get(state, 0))
-            shares = self._shares_of(resource)
-            for (queue, runs, priority), milli in fewest.items():
-                least, mine = priority + rules.priority_gap, self._path(queue)
-                owed = [level for level in mine if shares[level].owed >= milli]
-                for (rival, running), most in highest.items() if owed else ():
-                    if rival != queue and running != runs and most >= least:
-                        yield from self._disputed(mine, owed, self._path(rival), resource, least)
-
-    def _disputed(
-        self, mine: list[_Level], owed: list[_Level], theirs: list[_Level], resource: str, least: int
-    ) -> Iterator[tuple[str, str]]:
-        kept = [level for level in owed if level not in theirs]
-        beside = [level for level in theirs if level not in mine]
-        if kept and all(self._would_borrow(level, resource, least) for level in beside):
-            yield from ((name, resource) for name, alone in (*kept, *beside) if not alone)
-
-    def _would_borrow(self, level: _Level, resource: str, least: int) -> bool:
-        """True if a level would hold more than it is entitled to, and may, with jobs from a priority on."""
-        resource = resource if self._shares_of(resource)[level].limited else ALL_MODELS
-        share, limit = self._shares_of(resource)[level], self._limit(level, resource)
-        held = share.held + self._asked_of(resource, least)[level]
-        return held > share.entitled and (limit is None or limit > share.entitled)
-
-    def _limit(self, level: _Level, resource: str) -> int | None:
-        if resource not in self._limits:
-            self._limits[resource] = queue_limits(self._snapshot.queues, resource).limit
-        return None if level[1] else self._limits[resource][level[0]]
-
-    def _asked_of(self, resource: str, least: int) -> Counter[_Level]:
-        """What jobs of at least a priority ask for beside what they hold, in thousandths of GPUs."""
-        if (resource, least) not in self._asked:
-            found = self._asked[resource, least] = Counter[_Level]()
-            for job in self._snapshot.jobs:
-                if job.priority >= least and _holds_or_wants_gpus(job, resource):
-                    replicas = job.gang.maximum - (len(job.running.replicas) if job.running else 0)
-                    for level in self._path(job.queue):
-                        found[level] += job.request.total_gpu_milli * replicas
-        return self._asked[resource, least]
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
         """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
@@ -388,12 +327,6 @@ def min_requested_gpu_milli(job: Job) -> int:
     return job.request.total_gpu_milli * job.gang.minimum
 
 
-def _holds_or_wants_gpus(job: Job, resource: str) -> bool:
-    """True if a job runs or may start, and may use GPUs of the resource: of all models, or of one."""
-    usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-    return bool(job.request.total_gpu_milli) and usable and (job.running is not None or not job.withheld)
-
-
 def guaranteed_demand(job: Job, resource: str, amount: int) -> int:
     """Most thousandths of GPUs that a waiting job asks of a guarantee of this amount, if it can use it."""
     usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
@@ -436,14 +369,8 @@ def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int
 
 
 def contested_quotas(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
-    """
-    (queue, resource) of each nominal quota that counts.
-
-    A pending job may reclaim there what other queues borrow, or a job could take there what would be
-    reclaimed from it at once (`Reclaiming.disputed`).
-    """
+    """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
     reclaiming = Reclaiming(snapshot, policy)
-    lent = (level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))
-    return frozenset((*lent, *reclaiming.disputed()))
+    return frozenset(level for pair in reclaim_pairs(snapshot, policy) for level in reclaiming.levels(*pair))

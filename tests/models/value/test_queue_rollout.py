@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 import pytest
 
-from gpuplan.models.affinity import AntiAffinity
+from gpuplan.models.affinity import AntiAffinity, NodeMatch, PreferredNodes
 from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
@@ -19,6 +19,8 @@ from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build
 from tests.support.builders.time_builders import runs
+
+QUEUES = [build.queue(), build.queue("limited", nominal=8), build.queue("few-cores", cpus=10)]
 
 FAST, SLOW = "H100-80GB", "T4"
 SPEEDS = {FAST: 4000, SLOW: 1000}
@@ -159,15 +161,28 @@ def test_other_goals_horizons_and_turns_have_no_later_starts(policy):
         {"gang": build.job(replicas=(1, 2)).gang},
         {"request": build.job(milli=500).request},
         {"queue": "limited"},
-        {"submitted_at": build.NOW - timedelta(days=8)},
+        {"queue": "few-cores"},
+        {"deadline": build.NOW + timedelta(hours=9)},
+        {"preferred_nodes": (PreferredNodes(match=NodeMatch(key="zone", values=("a",)), points=10),)},
+        {"request": build.job(cpus=1).request},
+        {"request": build.job(gpus=1, cpus=13).request},
+        {"submitted_at": build.NOW - timedelta(hours=25)},
     ],
 )
 def test_a_queue_that_more_than_places_decides_has_no_later_starts(change):
     *others, last = GANG
-    snapshot = world(*others, last, queues=[build.queue(), build.queue("limited", nominal=8)])
+    snapshot = world(*others, last, queues=QUEUES)
     assert found(snapshot)
     changed = last.model_copy(update=change)
     assert found(snapshot.model_copy(update={"jobs": (*others, changed)})) == {}
+
+
+@pytest.mark.parametrize(
+    "change", [{"gang": build.job(replicas=(1, 2)).gang}, {"request": build.job(gpus=4, cpus=60).request}]
+)
+def test_a_queue_beside_a_job_that_may_take_more_has_no_later_starts(change):
+    running, *others = GANG
+    assert found(world(running.model_copy(update=change), *others)) == {}
 
 
 def test_a_job_that_could_stop_others_has_no_later_start():

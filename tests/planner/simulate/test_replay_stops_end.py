@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import log2
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,6 @@ from hypothesis import strategies as st
 from gpuplan.models.placement import Running
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.policy.settings import Goal
-from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.problem_builder.quotas import contested_quotas
 from gpuplan.planner.simulate.decide import PlannerDecider
 from gpuplan.planner.simulate.simulated_job import JobEventKind
 from gpuplan.planner.simulate.trace import Physics, make_trace
@@ -21,6 +20,9 @@ from tests.support.builders import build
 from tests.support.builders.build import NOW
 
 HOUR = 3600
+
+RECOVERY = 6
+"""Minutes of a checkpoint and a restart by default."""
 
 
 def stops(snapshot, policy, *, minutes, epochs, checkpoint_every=0):
@@ -57,37 +59,21 @@ def pair(running, priority):
 
 
 @pytest.mark.parametrize("minutes", [0, 5])
-@pytest.mark.parametrize(("gap", "priority"), [(0, 0), (0, 5), (1, 5)])
-def test_an_owner_within_its_quota_is_not_stopped_for_a_job_that_would_have_to_give_way_again(
-    gap, priority, minutes
-):
-    back = stops(pair("rival", priority), policy(gap), minutes=minutes, epochs=6)
+def test_equals_stop_an_owner_within_its_quota_no_more_often_than_the_bound_says(minutes):
+    """The owner reclaims its places each time, and keeps them twice as long before the next stop."""
+    back = stops(pair("rival", 0), policy(0), minutes=minutes, epochs=60)
 
-    assert stops(pair("owner", priority), policy(gap), minutes=minutes, epochs=6) == [[]] * 6
-    assert back == [["rival"], *[[]] * 5]
-
-
-@pytest.mark.parametrize(("gap", "priority"), [(0, 0), (0, 5), (1, 5)])
-def test_rows_and_verifier_count_the_same_quotas_whichever_of_the_two_runs(gap, priority):
-    for snapshot in (pair("owner", priority), pair("rival", priority)):
-        assert contested_quotas(snapshot, policy(gap)) == {("own", ""), ("none", "")}
-    snapshot = pair("owner", priority)
-    (place,) = (job.placement for job in snapshot.jobs if job.placement)
-    taken = place.model_copy(update={"job": "rival"})
-
-    assert verify(snapshot, policy(gap), (taken,)).terms["nominal"] == -80_000
-    assert "nominal" not in verify(snapshot, policy(gap), (place,)).terms
+    assert stops(pair("owner", 0), policy(0), minutes=minutes, epochs=6) == [[]] * 6
+    bound = 1 + log2(60 * minutes / RECOVERY + 1)
+    assert 1 <= back.count(["owner"]) <= bound
+    assert back.count(["rival"]) <= back.count(["owner"]) + 1
 
 
-def test_a_quota_is_not_contested_by_jobs_that_could_not_take_it_or_would_not_have_to_return_it():
-    equal = pair("owner", 0)
-    within = [build.queue("all"), build.queue("own", nominal=8, parent="all"), build.queue("none", nominal=8)]
-    fixed = [job.model_copy(update={"preemptible": job.name == "owner"}) for job in pair("owner", 5).jobs]
+@pytest.mark.xfail(strict=True, reason="Higher priority against a nominal quota: docs/benchmarks.md, Losses.")
+def test_an_owner_within_its_quota_is_not_stopped_for_a_higher_priority_again_and_again():
+    found = stops(pair("owner", 5), policy(1), minutes=5, epochs=20)
 
-    assert contested_quotas(equal, policy(1)) == set()
-    assert contested_quotas(pair("owner", 5), policy(1, reclaim=False)) == set()
-    assert contested_quotas(equal.model_copy(update={"queues": tuple(within)}), policy(0)) == set()
-    assert contested_quotas(equal.model_copy(update={"jobs": tuple(fixed)}), policy(0)) == set()
+    assert sum(map(len, found)) < 10
 
 
 @pytest.mark.parametrize(("ran", "takes", "short"), [(48, 100, 24), (48, 100, 10), (100, 300, 20)])
@@ -110,12 +96,17 @@ def test_a_stopped_job_is_not_worth_more_by_the_time_that_it_ran(ran, takes, sho
 
 @st.composite
 def worlds(draw):
-    """A few jobs on a node of four GPUs, in queues with and without quotas and guarantees."""
+    """
+    A few jobs on a node of four GPUs, in queues with and without guarantees.
+
+    Either priorities differ or queues have nominal quotas.
+    """
+    ranks = draw(st.booleans())
     parent = draw(st.sampled_from(["root", "root", None]))
     names = ["q0", "q1", *(["q00"] if draw(st.booleans()) else [])]
     queues = [build.queue("root")] if parent else []
     for name in names:
-        nominal = draw(st.sampled_from([2, 4] if name == "q0" else [None, None, 2]))
+        nominal = None if ranks else draw(st.sampled_from([2, 4] if name == "q0" else [None, None, 2]))
         guarantee = draw(st.sampled_from([None, None, None, 1]))
         above = "q0" if name == "q00" else parent
         queues.append(build.queue(name, parent=above, nominal=nominal, guarantee=guarantee))
@@ -128,7 +119,7 @@ def worlds(draw):
                 f"j{number}",
                 gpus=gpus,
                 queue=draw(st.sampled_from(names)),
-                priority=draw(st.sampled_from([0, 0, 1, 5])),
+                priority=draw(st.sampled_from([0, 0, 1, 5])) if ranks else 0,
                 waited=timedelta(hours=1 + draw(st.sampled_from([0, 5, 60]))),
                 expected_duration=draw(st.sampled_from([None, HOUR, 10 * HOUR, 100 * HOUR])),
                 at=[build.replica("n0", gpus=range(used, used + gpus))] if runs else None,
