@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.planner.explain.explanation import (
         AwaitedJob,
         Exchange,
@@ -345,7 +346,7 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
     if (remedies := found.remedies) is None:
         return []
     if remedies.fits is not None:
-        return ["", *style.wrap(_fits(remedies), 0)]
+        return ["", *style.wrap(_fits(remedies, found.reason), 0)]
     if not remedies.found:
         return ["", *style.wrap(f"{_NOTHING[remedies.unplaced]}{_doubts(remedies)}", 0)]
     title = style.paint("What would make it start", Tone.STRONG)
@@ -385,10 +386,16 @@ def _cost(remedy: Remedy) -> str:
     return ""
 
 
-def _fits(remedies: Remedies) -> str:
+def _fits(remedies: Remedies, reason: Reason) -> str:
     fit = remedies.fits
     if fit is None:
         return ""
+    if "saved_seconds" in reason.numbers:
+        # The points of a later start are no price that a reader could weigh.
+        return (
+            f"It would fit now on {hostlist(fit.nodes)}, and waits for the sake of the queue. With "
+            "objective: {rollouts: 0} in the policy every job starts as soon as it fits."
+        )
     if fit.points > 0:
         return (
             f"It would fit now on {hostlist(fit.nodes)}, for {format_signed(fit.points)} points: the "

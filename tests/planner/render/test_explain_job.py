@@ -293,3 +293,16 @@ def test_what_is_held_for_a_job_that_starves_and_beside_it():
     assert (held["small"].job, held["small"].nodes) == ("wide", ("n0",))
     assert held["late"] is None
     assert {"wide", "small"} & {name for name in held if "held" in lines(plan, name)} == {"wide", "small"}
+
+
+def test_a_job_that_waits_for_the_sake_of_the_queue_is_told_how_to_start():
+    """Two jobs of three hours would delay by hours a gang that has room in half an hour."""
+    gang = job("gang", gpus=8, expected_duration=HOUR, waited=timedelta(hours=12))
+    small = [job(name, gpus=1, expected_duration=3 * HOUR) for name in ("a", "b")]
+    held = running(
+        "r", replica("n0", gpus=range(4)), hours=0, expected_duration=3 * HOUR // 2, preemptible=False
+    )
+    shown = text(greedy_plan(snapshot(nodes=[node("n0", gpus=8)], jobs=[held, gang, *small]), Policy()), "a")
+
+    assert "rollouts: 0" in shown
+    assert "-1 points" not in shown
