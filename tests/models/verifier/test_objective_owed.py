@@ -205,9 +205,9 @@ def test_a_nominal_quota_is_owed_while_a_waiting_job_may_take_back_there_what_ot
 
 
 @pytest.mark.slow
-def test_contested_quotas_of_a_deep_tree_are_those_of_all_pairs_of_jobs(seed=1):
+def test_contested_quotas_of_a_deep_tree_are_those_of_all_pairs_of_jobs():
     """So it is for the verifier and for the problem's builder, which both skip what cannot matter."""
-    snapshot = odd_snapshot(OddCase(QUEUES, 16, 60), seed)
+    snapshot = odd_snapshot(OddCase(QUEUES, 16, 60), 1)
     queues = tuple(
         each.model_copy(update={"gpu_models": {OTHER: Quota(nominal=2 + number % 3)}} if number % 3 else {})
         for number, each in enumerate(snapshot.queues)
