@@ -68,7 +68,7 @@ def priority(case: Context, judges: RuleSet) -> Iterator[Violation]:
         return
     lowest = min(order.level(job) for job, _ in order.newcomers)
     waiting: dict[tuple[object, ...], Job] = {}
-    for job in case.snapshot.waiting:
+    for job in sorted(case.snapshot.waiting, key=lambda job: job.name):
         undone = job.name in case.undo.jobs
         if job.priority > lowest and not undone and order.could_be_first(job):
             waiting.setdefault(
