@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import Job, Progress
 from gpuplan.models.units import MILLI
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Running
+
+_MAX_DOUBLINGS: Final = 13
+"""Limit on doublings by age."""
 
 
 def working_since(running: Running) -> datetime:
@@ -92,6 +95,15 @@ def unserved_seconds(job: Job, now: datetime) -> int:
         # The service up to a resize contains some of the present run.
         served -= full * _seconds(running.resized_at, until)
     return max(0, waited - max(0, served) // full)
+
+
+def age_in_doublings(job: Job, doubling: int, now: datetime) -> float:
+    """
+    Time without places over `doubling` seconds, at most 13: so often the weight of a job has doubled.
+
+    A stop does not make a job worth more, and a running job keeps its age at its start.
+    """
+    return min(_MAX_DOUBLINGS, unserved_seconds(job, now) / doubling)
 
 
 def job_after_stop(job: Job, speed_milli: int, now: datetime) -> Job:

@@ -10,7 +10,7 @@ from gpuplan.models.policy.policy import SizeBasis
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import Durations, DurationSource, LeftBasis, work_left
-from gpuplan.models.timing.progress import unserved_seconds
+from gpuplan.models.timing.progress import age_in_doublings
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.queue_rollout import RolloutStart, later_starts
 from gpuplan.models.value.scaled_sizes import ModelSize, ScaledSizes
@@ -43,9 +43,6 @@ ROOT: Final = 4
 
 _STEPS: Final = 8
 """Steps per doubling to which values are rounded, so that nearly equal jobs form one class."""
-
-_MAX_DOUBLINGS: Final = 13
-"""Limit on doublings by age."""
 
 _COMPLETION_GOALS: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
 """Goals that favour jobs that complete soon."""
@@ -295,7 +292,8 @@ class JobValue:
                 urgency = _USUAL_SECONDS / seconds
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
-        doublings = log2(weight * urgency) + min(_MAX_DOUBLINGS, self._age(job))
+        age = age_in_doublings(job, self._policy.objective.doubling, self._now)
+        doublings = log2(weight * urgency) + age
         doublings += self._policy.weights.requeue.of(job.preemptions)
         steps = int(_STEPS * doublings // 1)
         return scale * float(2 ** (steps / (_STEPS * ROOT)))
@@ -315,14 +313,6 @@ class JobValue:
         if job.request.needs_gpu:
             return self._durations.served(job)
         return self._durations.attained(job) * self._gpus(job)
-
-    def _age(self, job: Job) -> float:
-        """
-        Doublings by age: the time without places, so that a stop does not make a job worth more.
-
-        A running job keeps its age at its start, so that it stays preemptible.
-        """
-        return unserved_seconds(job, self._now) / self._policy.objective.doubling
 
     def _left(self, job: Job) -> int:
         return max(self._policy.objective.shortest, self._durations.left(job))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import DurationSource
-from gpuplan.models.timing.progress import unserved_seconds
+from gpuplan.models.timing.progress import age_in_doublings, unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.scaled_sizes import suits
 
@@ -44,8 +44,6 @@ _MOST_WORK: Final = 3_000_000
 
 _PATIENCE: Final = 86_400
 """Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
-
-_MAX_DOUBLINGS: Final = 13
 
 
 class RolloutStart(NamedTuple):
@@ -223,7 +221,7 @@ class _Queue:
     def __init__(
         self, snapshot: Snapshot, policy: Policy, durations: Durations, nodes: list[Node], waiting: list[Job]
     ) -> None:
-        self._snapshot, self._nodes = snapshot, nodes
+        self._nodes = nodes
         self._free = _free_over_time(snapshot, durations, nodes)
         self._now = [free[0] for _, free in self._free]
         doubling, self._shortest = policy.objective.doubling, policy.objective.shortest
@@ -231,7 +229,7 @@ class _Queue:
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
         for job in waiting:
             if choices := self._choices(job, durations):
-                age = min(_MAX_DOUBLINGS, unserved_seconds(job, snapshot.taken_at) / doubling)
+                age = age_in_doublings(job, doubling, snapshot.taken_at)
                 size, weight = (job.request.gpus, job.gang.minimum), job.weight_milli / MILLI * 2**age
                 self.jobs.append(_Waiting(job.name, *size, weight, choices))
         self.first = self._greedy()

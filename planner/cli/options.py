@@ -320,6 +320,9 @@ class PlanFile(click.ParamType[str]):
 _PLAN_BEGINS: Final = re.compile(rb'\s*{\s*"format_version": "[^"]*",\s*"plan_id"')
 """How gpuplan writes plans: to parse a large one only to know what it is takes more than a second."""
 
+_HEAD: Final = 1024
+"""Bytes that are enough to see that."""
+
 
 def is_saved_plan(source: str) -> bool:
     """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
@@ -329,10 +332,10 @@ def is_saved_plan(source: str) -> bool:
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
-        content = path.read_bytes()
-        if _PLAN_BEGINS.match(content):
-            return True
-        document = json.loads(content)
+        with path.open("rb") as stream:
+            if _PLAN_BEGINS.match(head := stream.read(_HEAD)):
+                return True
+            document = json.loads(head + stream.read())
     except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()

@@ -10,7 +10,7 @@ from gpuplan.models.placement import mig_instances_in_use
 from gpuplan.models.problem.problem import Charges, FreeNode, MigGpu, NodeGroup, Problem
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.free_nodes import mig_gpus
-from gpuplan.solvers.state.constraints.mig_state import MigInventory, memory_slices_of
+from gpuplan.solvers.state.constraints.mig_state import MigInventory, request_slices
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -116,7 +116,7 @@ class MigCapacity:
 
     def slices(self, node: Node, profiles: MigRequest) -> int:
         """Memory slices that one replica's instances take on the node's GPU model."""
-        return sum(count * memory_slices_of(node.gpu_model or "", profile) for profile, count in profiles)
+        return request_slices(node.gpu_model or "", profiles)
 
     def cut(self, node: Node, free: FreeResources) -> int:
         """Number of the node's GPUs that are or may be in MIG mode."""

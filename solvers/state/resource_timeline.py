@@ -28,7 +28,7 @@ from gpuplan.solvers.state.constraints.mig_state import (
     MigLayout,
     best_instance_start,
     is_legal,
-    memory_slices_of,
+    largest_first,
 )
 
 if TYPE_CHECKING:
@@ -360,12 +360,8 @@ class ResourceTimeline(Constraint):
         layouts = {
             gpu.index: self._layout(node, gpu.index, first, until) for gpu in self._problem.nodes[node].mig
         }
-        profiles = sorted(
-            (profile for profile, count in shape.mig for _ in range(count)),
-            key=lambda profile: (-memory_slices_of(model, profile), profile),
-        )
         found = []
-        for profile in profiles:
+        for profile in largest_first(model, shape.mig):
             spots = [
                 (spot, gpu)
                 for gpu, layout in sorted(layouts.items())

@@ -89,6 +89,19 @@ def memory_slices_of(gpu_model: str, profile: str) -> int:
     return known.memory_slices if known else 1
 
 
+def request_slices(gpu_model: str, wish: MigRequest) -> int:
+    """Memory slices that one replica's instances take on a GPU model."""
+    return sum(count * memory_slices_of(gpu_model, name) for name, count in wish)
+
+
+def largest_first(gpu_model: str, wish: MigRequest) -> list[str]:
+    """Profile of every instance of a replica, the largest first."""
+    return sorted(
+        (profile for profile, count in wish for _ in range(count)),
+        key=lambda profile: (-memory_slices_of(gpu_model, profile), profile),
+    )
+
+
 def _starts(layout: MigLayout, profile: str, *, may_create: bool) -> list[int]:
     present = {start for name, start in layout.existing | layout.reserved if name == profile}
     geometry = mig_geometry(layout.gpu_model)
@@ -209,7 +222,7 @@ class MigInventory:
 
     def slices_of(self, node: int, wish: MigRequest) -> int:
         """Memory slices that one replica's instances take on the GPU model of a node."""
-        return sum(count * memory_slices_of(self._model.get(node, ""), name) for name, count in wish)
+        return request_slices(self._model.get(node, ""), wish)
 
     def find(self, node: int, wish: MigRequest, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
         """
@@ -222,7 +235,7 @@ class MigInventory:
         found: list[list[Slice]] = []
         while len(found) < copies:
             slices: list[Slice] = []
-            for profile in self._by_size(node, wish):
+            for profile in largest_first(self._model.get(node, ""), wish):
                 place = self._best(layouts, profile)
                 if place is None and fresh:
                     layouts[fresh[0]] = self._switched(node)
@@ -336,14 +349,6 @@ class MigInventory:
 
     def _may_hold(self, layout: MigLayout, place: InstancePlace) -> bool:
         return self._may_create or layout.fresh or place in layout.existing
-
-    def _by_size(self, node: int, wish: MigRequest) -> list[str]:
-        """Profile of every instance of a replica, the largest first."""
-        model = self._model.get(node, "")
-        return sorted(
-            (profile for profile, count in wish for _ in range(count)),
-            key=lambda profile: (-memory_slices_of(model, profile), profile),
-        )
 
     def _best(self, layouts: dict[int, MigLayout], profile: str) -> tuple[int, int] | None:
         """(GPU, start): a reserved instance, then the cheapest, then the one that leaves most useful room."""
