@@ -20,10 +20,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fresh import fresh
-from benchmarks.instances import Instance
+from benchmarks.instances import MIXES, Instance
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
-from benchmarks.size_table import ADMISSION_INSTANCES, SIZE_INSTANCES
+from benchmarks.size_table import ADMISSION_INSTANCES, ODD_INSTANCES, SIZE_INSTANCES
 from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
@@ -43,6 +43,8 @@ INSTANCES: Final = (
     *SIZE_INSTANCES,
     *(Instance("S", 5, slots=12), Instance("M", 10, slots=12), Instance("L", 60, slots=12)),
     *ADMISSION_INSTANCES,
+    *ODD_INSTANCES,
+    *(Instance(name, 10) for name in MIXES),
 )
 
 WORTHWHILE: Final = 0.001

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
 from benchmarks.odd_cases import ODD_CASES, odd_snapshot
-from benchmarks.saturation import inventory
+from benchmarks.saturation import epochs, inventory
+from benchmarks.saturation.mixes import JUDGE, TUNE
+from benchmarks.saturation.report import trace_for
+from benchmarks.saturation.trace import shuffled
 from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.policy.policy import Policy
 
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 
+MIXES: Final = TUNE | JUDGE
+"""Mixes of openb: all pods that fill the empty cluster wait at once. GPUPLAN_OPENB_DIR names the trace."""
 FLEET: Final = "Alibaba 2026"
 """A real fleet with a synthetic queue, see `saturation.inventory`."""
 
@@ -24,7 +31,7 @@ class Instance:
     """A snapshot and a policy that are reproducible from a name and a seed."""
 
     name: str
-    """A key of `SIZES`, of `ODD_CASES` or of `ADMISSIONS`, or `FLEET`."""
+    """A key of `SIZES`, of `ODD_CASES`, of `ADMISSIONS` or of `MIXES`, or `FLEET`."""
     seconds: float
     """Time limit of the plan."""
     slots: int = 1
@@ -43,14 +50,28 @@ class Instance:
             return odd_snapshot(ODD_CASES[self.name], self.seed)
         if self.name == FLEET:
             return inventory.case(inventory.file(), seed=self.seed)
+        if self.name in MIXES:
+            return self._mix()
         return snapshot_of(ADMISSIONS[self.name], self.seed)
 
     def policy(self) -> Policy:
-        """The default policy for sizes and odd cases; for admission, one under which no job is disturbed."""
+        """The default policy for sizes and odd cases; for the others, one under which no job is disturbed."""
         if self.name in SIZES or self.name in ODD_CASES:
             ahead = {"horizon": {"slots": self.slots}} if self.slots > 1 else {}
             policy = Policy.model_validate(ahead)
+        elif self.name in MIXES:
+            policy = epochs.policy_of()
         else:
             policy = policy_of(self.slots)
         budget = policy.budget.model_copy(update={"time_limit_ms": int(1000 * self.seconds)})
         return policy.model_copy(update={"budget": budget})
+
+    def _mix(self) -> Snapshot:
+        trace = trace_for(Path(os.environ["GPUPLAN_OPENB_DIR"]), self.name, self.seed)
+        arrivals = shuffled(trace, self.seed)
+        pods = arrivals.shapes[: arrivals.until(trace.gpu_milli)]
+        world = epochs.World(epochs.cluster_of(trace.machines[index] for index in arrivals.nodes))
+        for number, shape in enumerate(pods.tolist()):
+            name = f"pod-{number:05d}"
+            world.jobs[name] = epochs.job_of(name, trace.shapes[shape])
+        return world.snapshot()

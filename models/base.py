@@ -40,7 +40,6 @@ class Noun(BaseModel):
         validate_by_alias=True,
         serialize_by_alias=True,
         validate_default=False,
-        use_attribute_docstrings=True,
     )
 
     _values: ClassVar[itemgetter[Any]]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from gpuplan.models.base import Noun
 from gpuplan.models.plan.plan import Plan
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
@@ -16,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pydantic_core import core_schema
-
-    from gpuplan.models.base import Noun
 
 
 _NOUNS: Final[dict[str, type[Noun]]] = {
@@ -52,6 +54,32 @@ class _DocumentSchema(GenerateJsonSchema):
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         made = super().dict_schema(schema)
         return made | {"additionalProperties": False} if "patternProperties" in made else made
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        # Pydantic can read the docstrings of fields too (`use_attribute_docstrings`), but as each class is
+        # made: every command would parse the sources of all models again, a fifth of a small plan's CPU time.
+        made = super().model_schema(schema)
+        names = {field.alias or name: name for name, field in schema["cls"].model_fields.items()}
+        texts = _field_docstrings(schema["cls"])
+        for shown, field in made.get("properties", {}).items():
+            if (name := names.get(shown)) in texts:
+                field.setdefault("description", texts[name])
+        return made
+
+
+def _field_docstrings(model: type) -> dict[str | None, str]:
+    """The docstring below each field of a model and of the models that it extends."""
+    found: dict[str | None, str] = {}
+    for each in reversed(model.__mro__[: model.__mro__.index(Noun)]):
+        body = ast.parse(inspect.getsource(each)).body[0]
+        for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(docstring))),
+                ):
+                    found[name] = inspect.cleandoc(docstring)
+    return found
 
 
 def schema(kind: str) -> dict[str, Any]:

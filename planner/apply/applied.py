@@ -12,14 +12,13 @@ from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
     actions_done_in,
-    likely_executor,
     phases_of,
     progress_of,
     records_of,
     refuse_other_cluster,
     snapshot_for,
 )
-from gpuplan.planner.executors.interface import Pin
+from gpuplan.planner.executors.interface import Pin, likely_executor
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:

@@ -218,12 +218,6 @@ def refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
         raise OtherClusterError(plan.plan_id, plan.snapshot.cluster, live.cluster)
 
 
-def likely_executor(snapshot: Snapshot) -> str:
-    """Name of the executor that a snapshot is probably of, by the labels of its nodes."""
-    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
-    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"
-
-
 def is_other_cluster(meant: Cluster, found: Cluster) -> bool:
     """True if both clusters have names and these differ, or if both have nodes and none in common."""
     if meant.named and found.named and meant.name != found.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
@@ -85,3 +86,13 @@ class Style:
             else:
                 lines.append(" " * indent + part)
         return lines
+
+
+def typed_path(path: str | None) -> str | None:
+    """The path as typed in a shell; None if the file cannot be read again, as with standard input."""
+    return None if path in (None, "-") else shlex.quote(path)
+
+
+def paragraphs(sections: list[list[str]]) -> str:
+    """Sections with an empty line between them."""
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"

@@ -13,7 +13,8 @@ from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.problem_builder.quotas import limited_trees
-from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.diff import diff_text
+from gpuplan.planner.render.plan.text import plan_text
 from gpuplan.planner.render.plan.warnings import missed_guarantees
 from gpuplan.planner.render.reports.plan import plan_report
 from gpuplan.planner.render.style import Style

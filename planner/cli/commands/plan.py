@@ -240,7 +240,7 @@ def diff_command(
     from gpuplan.planner.apply.plan_view import with_untold
     from gpuplan.planner.diff.diff import diff
     from gpuplan.planner.plan_file.plan_file import load_plan
-    from gpuplan.planner.render.plan.text import diff_text
+    from gpuplan.planner.render.plan.diff import diff_text
     from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)

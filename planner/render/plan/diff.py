@@ -13,7 +13,7 @@ from gpuplan.models.queue import ALL_MODELS, AnyQuota, Quota, resource_key
 from gpuplan.models.units import MILLI, print_timestamp
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.plan.header import percent, short_id, waiting_text
-from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.style import Style, Tone, paragraphs, typed_path
 from gpuplan.planner.render.table import Table, TableRow
 from gpuplan.planner.text_format import (
     format_mig_layout,
@@ -39,7 +39,15 @@ _DEEPEST_INDENT: Final = 20
 """Queue levels: indenting deeper trees further would fill the width of the table."""
 
 
-def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
+def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:
+    """Before against after as tables; the parameters are those of `plan_text` in `text.py`."""
+    # The source of the newer snapshot is not known here, and without it the command shows a different diff.
+    file = typed_path(path) if diff.live is None else None
+    more = f"gpuplan diff {file} --all" if file else "--all"
+    return paragraphs(_sections(diff, style, verbose=verbose, more=more))
+
+
+def _sections(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
     """Return the diff as sections, each a list of lines."""
 
     def lines(table: Table, most: int | None = None if verbose else _MOST_LINES) -> list[str]:

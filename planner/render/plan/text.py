@@ -1,18 +1,16 @@
-"""Plans and diffs as text for a terminal or a pipe; the text only shows decisions made elsewhere."""
+"""Plans as text for a terminal or a pipe; the text only shows decisions made elsewhere."""
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.apply.promises import promise_step
-from gpuplan.planner.apply.standing import likely_executor
+from gpuplan.planner.executors.interface import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, job_table, node_lines, places_table, wait_lines
-from gpuplan.planner.render.plan.diff import diff_lines
 from gpuplan.planner.render.plan.forecast import promise_and_deadline_lines
 from gpuplan.planner.render.plan.header import (
     change_counts,
@@ -25,10 +23,9 @@ from gpuplan.planner.render.plan.header import (
 )
 from gpuplan.planner.render.plan.measured import health_lines, measured_figures
 from gpuplan.planner.render.plan.warnings import findings_lines, staying_lines, unmet_commitments
-from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.style import Style, Tone, paragraphs, typed_path
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan.diff import Diff
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.plan_file.excerpt import JobEntries
 
@@ -43,7 +40,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
     Many actions are grouped unless `verbose`; a line tells what is not shown. `path` is the plan file for the
     commands shown.
     """
-    file = _typed(path)
+    file = typed_path(path)
     more = f"gpuplan show {file} --all" if file else "gpuplan plan … --all"
     actions = sort_actions(plan.actions)
     sections = [
@@ -67,15 +64,7 @@ def plan_text(plan: Plan, style: Style, *, verbose: bool, path: str | None = Non
         sections[-1].append(
             style.clean(f"Next: gpuplan apply {file} --executor {likely_executor(plan.snapshot)}")
         )
-    return _text(sections)
-
-
-def diff_text(diff: Diff, style: Style, *, verbose: bool, path: str | None = None) -> str:
-    """Before against after as tables; the parameters are those of `plan_text`."""
-    # The source of the newer snapshot is not known here, and without it the command shows a different diff.
-    file = _typed(path) if diff.live is None else None
-    more = f"gpuplan diff {file} --all" if file else "--all"
-    return _text(diff_lines(diff, style, verbose=verbose, more=more))
+    return paragraphs(sections)
 
 
 def job_entries_text(found: JobEntries, style: Style, *, plan: Plan) -> str:
@@ -85,7 +74,7 @@ def job_entries_text(found: JobEntries, style: Style, *, plan: Plan) -> str:
     moving = [*actions.starts, *actions.disturbances, *actions.keeps]
     changes = job_table(moving, found.epoch).beside("Queue", lambda _: f"queue {queue}")
     places = found.placement.replicas if found.placement else found.planned.replicas if found.planned else ()
-    return _text(
+    return paragraphs(
         [
             [style.clean(f"Plan {short_id(found.plan_id)}  epoch {print_timestamp(found.epoch)}")],
             findings_lines(
@@ -103,16 +92,6 @@ def job_entries_text(found: JobEntries, style: Style, *, plan: Plan) -> str:
             ],
         ]
     )
-
-
-def _typed(path: str | None) -> str | None:
-    """The path as typed in a shell; None if the file cannot be read again, as with standard input."""
-    return None if path in (None, "-") else shlex.quote(path)
-
-
-def _text(sections: list[list[str]]) -> str:
-    """Sections with an empty line between them."""
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
 def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:

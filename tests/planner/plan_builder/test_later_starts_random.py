@@ -16,7 +16,8 @@ from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.explain.job import explain
 from gpuplan.planner.plan_file.integrity import contradictions
 from gpuplan.planner.render.explain_job import explanation_text
-from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.diff import diff_text
+from gpuplan.planner.render.plan.text import plan_text
 from gpuplan.planner.render.reports.plan import plan_report
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import NOW, node, placement, queue, replica, snapshot

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from textwrap import dedent
 
-from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.diff import diff_text
+from gpuplan.planner.render.plan.text import plan_text
 from gpuplan.planner.render.style import Style
 from tests.support.builders.build import cluster, job, placement, queue, replica, snapshot
 from tests.support.samples.sample_plans import small_plan

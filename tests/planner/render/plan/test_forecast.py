@@ -11,7 +11,8 @@ from gpuplan.models.dependency import Dependency
 from gpuplan.models.plan.solution import LaterStart
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.diff.diff import diff
-from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.diff import diff_text
+from gpuplan.planner.render.plan.text import plan_text
 from gpuplan.planner.render.reports.plan import timeline_chart
 from gpuplan.planner.render.style import Style
 from gpuplan.planner.text_format import format_time
