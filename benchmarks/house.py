@@ -50,6 +50,7 @@ EXACT: Final = frozenset(
         # Arithmetic: units of fixed-point numbers, and errors of floating-point ones.
         "solvers/dual_bound.py _MAX_SUM",
         "solvers/dual_bound.py _MOST_BITS",
+        "solvers/exact/cbc.py _RELATIVE_ERROR",
         "solvers/exact/milp.py _RELATIVE_ERROR",
         "solvers/exact/milp.py _TOLERANCE",
         "solvers/improve/column_generation/master.py _TOLERANCE",

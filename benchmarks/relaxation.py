@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import highspy
 import numpy as np
 
-from gpuplan.solvers.exact.highs_arrays import highs_model
+from gpuplan.solvers.exact.milp import highs_model
 
 if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation
@@ -36,7 +36,7 @@ def relax(formulation: Formulation, *, time_limit: float) -> Relaxation:
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("time_limit", time_limit)
-    highs.passModel(highs_model(formulation, highspy))
+    highs.passModel(highs_model(formulation))
     highs.run()
     took = time.monotonic() - began
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:

@@ -24,7 +24,7 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.exact import cbc, cpsat, milp
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Budget, SolverAnswer, integer_bound
 from gpuplan.solvers.targets.to_target import target_of
@@ -127,7 +127,7 @@ class _Told(SolverAnswer):
     points: int = 0
 
 
-SOLVERS: Final = {"HiGHS": milp.solve, "SCIP": scip, "CP-SAT": cpsat.solve, "CBC": milp.solve_with_cbc}
+SOLVERS: Final = {"HiGHS": milp.solve, "SCIP": scip, "CP-SAT": cpsat.solve, "CBC": cbc.solve}
 TELLS_NOTHING: Final = frozenset({"CBC"})
 
 

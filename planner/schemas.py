@@ -60,16 +60,16 @@ class _DocumentSchema(GenerateJsonSchema):
         # made: every command would parse the sources of all models again, a fifth of a small plan's CPU time.
         made = super().model_schema(schema)
         names = {field.alias or name: name for name, field in schema["cls"].model_fields.items()}
-        texts = _field_docstrings(schema["cls"])
+        texts = field_docstrings(schema["cls"])
         for shown, field in made.get("properties", {}).items():
-            if (name := names.get(shown)) in texts:
-                field.setdefault("description", texts[name])
+            if names[shown] in texts:
+                field.setdefault("description", texts[names[shown]])
         return made
 
 
-def _field_docstrings(model: type) -> dict[str | None, str]:
+def field_docstrings(model: type) -> dict[str, str]:
     """The docstring below each field of a model and of the models that it extends."""
-    found: dict[str | None, str] = {}
+    found: dict[str, str] = {}
     for each in reversed(model.__mro__[: model.__mro__.index(Noun)]):
         body = ast.parse(inspect.getsource(each)).body[0]
         for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):

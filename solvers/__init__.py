@@ -7,6 +7,6 @@ from typing import Final
 SOLVERS: Final = {
     "milp": "gpuplan.solvers.exact.milp:solve",
     "cpsat": "gpuplan.solvers.exact.cpsat:solve",
-    "cbc": "gpuplan.solvers.exact.milp:solve_with_cbc",
+    "cbc": "gpuplan.solvers.exact.cbc:solve",
 }
 """Entry point (module:function) of each exact solver, by name; each is an `interface.Solver`."""

@@ -322,3 +322,9 @@ def cluster_after(
     for change in layouts:
         nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.after)
     return cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})
+
+
+def likely_executor(snapshot: Snapshot) -> str:
+    """Name of the executor that a snapshot is probably of, by the labels of its nodes."""
+    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
+    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.errors import PlannerError, StalePlanError, truncated_names
 from gpuplan.models.plan.audit import ActionOutcome, AuditKind
 from gpuplan.models.units import print_timestamp
+from gpuplan.planner.analysis.effects import likely_executor
 from gpuplan.planner.apply.plan_view import with_expected_gpus, with_untold
 from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.apply.standing import (
@@ -18,7 +19,7 @@ from gpuplan.planner.apply.standing import (
     refuse_other_cluster,
     snapshot_for,
 )
-from gpuplan.planner.executors.interface import Pin, likely_executor
+from gpuplan.planner.executors.interface import Pin
 from gpuplan.planner.plan_file.plan_file import uid_of
 
 if TYPE_CHECKING:

@@ -179,9 +179,3 @@ class ClusterWriter(Protocol):
 
 class Executor(ClusterReader, ClusterWriter, Protocol):
     """A cluster that can be read and changed."""
-
-
-def likely_executor(snapshot: Snapshot) -> str:
-    """Name of the executor that a snapshot is probably of, by the labels of its nodes."""
-    labels = {name for node in snapshot.cluster.nodes for name in node.labels}
-    return "slurm" if "slurm/node" in labels else "local" if "gpuplan/local" in labels else "simulated"

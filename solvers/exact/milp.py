@@ -1,29 +1,27 @@
-"""HiGHS, and the CBC that PuLP bundles: translate a formulation, map status and bound back."""
+"""HiGHS: translate a formulation, relax it, search in several steps, map status and bound back."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import highspy
 import numpy as np
-import pulp
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.exact.highs_arrays import csr_arrays, highs_model, row_bounds
 from gpuplan.solvers.interface import SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.models.formulation.rows import Cut, Formulation, Ints, Row
     from gpuplan.solvers.interface import Budget, Report
 
     Floats = NDArray[np.float64]
+    Positions = NDArray[np.int32]
 
 _TOLERANCE: Final = 1e-6
 """Tolerance for column values of the linear relaxation."""
@@ -32,15 +30,6 @@ _NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
 
 _RELATIVE_ERROR: Final = 1e-9
 """Relative error of an objective or bound that was computed in floating point."""
-
-# PuLP reports "Optimal" in `status` for a run that hit its time limit; only `sol_status` tells a proof.
-_CBC_STATUS: Final = {
-    pulp.LpSolutionOptimal: SolveStatus.OPTIMAL,
-    pulp.LpSolutionIntegerFeasible: SolveStatus.FEASIBLE,
-    pulp.LpSolutionInfeasible: SolveStatus.INFEASIBLE,
-    pulp.LpSolutionNoSolutionFound: SolveStatus.NO_ANSWER,
-    pulp.LpSolutionUnbounded: SolveStatus.FAILED,
-}
 
 
 def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
@@ -150,10 +139,6 @@ class _Highs:
     """A model that HiGHS gets once and solves in several ways; HiGHS minimizes the negated objective."""
 
     def __init__(self, formulation: Formulation, budget: Budget, report: Report) -> None:
-        # Imported here, so that CBC works without HiGHS.
-        import highspy  # noqa: PLC0415
-
-        self._names = highspy
         self._formulation, self._budget, self._report = formulation, budget, report
         self.params = budget.params.exact.highs
         self.bound: int | None = None
@@ -174,7 +159,7 @@ class _Highs:
             self._highs.setOptionValue(name, value)
         if budget.iterations is not None:
             self._highs.setOptionValue("simplex_iteration_limit", budget.iterations)
-        if self._highs.passModel(highs_model(formulation, highspy)) == highspy.HighsStatus.kError:
+        if self._highs.passModel(highs_model(formulation)) == highspy.HighsStatus.kError:
             raise ValueError("HiGHS does not take the model")
         self._set_integrality(highspy.HighsVarType.kInteger)
 
@@ -188,7 +173,7 @@ class _Highs:
         without it a stopped dual simplex holds multipliers of the model itself, which give a bound.
         """
         highs, formulation = self._highs, self._formulation
-        self._set_integrality(self._names.HighsVarType.kContinuous)
+        self._set_integrality(highspy.HighsVarType.kContinuous)
         highs.setOptionValue("presolve", "off")
         values: Floats | None = None
         enough = time.monotonic() + self.params.share_of_covers * self._budget.seconds
@@ -206,7 +191,7 @@ class _Highs:
                 self._report(self._relaxed(None))
                 told = True
             self._add(cuts)
-        self._set_integrality(self._names.HighsVarType.kInteger)
+        self._set_integrality(highspy.HighsVarType.kInteger)
         self._report(self._relaxed(values))
         return values
 
@@ -219,7 +204,7 @@ class _Highs:
         # HiGHS counts the time of all its runs together.
         highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
         highs.run()
-        ended = self._names.HighsModelStatus
+        ended = highspy.HighsModelStatus
         solved = highs.getModelStatus() in (ended.kOptimal, ended.kModelEmpty)
         if solved:
             value = -highs.getInfo().objective_function_value
@@ -241,7 +226,7 @@ class _Highs:
         self._cuts += cuts
         rows = self._formulation.strengthened(cuts).rows[len(self._formulation.rows) :]
         columns, coefficients, starts = csr_arrays(rows)
-        lower, upper = row_bounds(rows, self._names.kHighsInf)
+        lower, upper = row_bounds(rows, highspy.kHighsInf)
         self._highs.addRows(len(rows), lower, upper, len(columns), starts[:-1], columns, coefficients)
 
     def maximize(
@@ -254,16 +239,16 @@ class _Highs:
         hold for the whole. Without them presolve is off: with presolve HiGHS 1.12 to 1.15 prove false bounds
         on some models (docs/decisions/0010-proofs-without-presolve.md).
         """
-        highs, names = self._highs, self._names
+        highs = self._highs
         if fixed is not None:
             self._set_bounds(fixed[0], fixed[1], fixed[1])
         highs.clearSolver()
         highs.setOptionValue("presolve", "choose" if fixed is not None else "off")
         if hint is not None:
-            start = names.HighsSolution()
+            start = highspy.HighsSolution()
             start.col_value = hint.astype(np.float64).tolist()
             highs.setSolution(start)
-        watch = _Watch(names.cb.HighsCallbackType, self._report, self.bound, whole=fixed is None)
+        watch = _Watch(highspy.cb.HighsCallbackType, self._report, self.bound, whole=fixed is None)
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
@@ -287,8 +272,8 @@ class _Highs:
         return answer
 
     def _answer(self, info: Any, *, whole: bool) -> SolverAnswer:
-        ended, highs = self._names.HighsModelStatus, self._highs
-        has_values = info.primal_solution_status == int(self._names.kSolutionStatusFeasible)
+        ended, highs = highspy.HighsModelStatus, self._highs
+        has_values = info.primal_solution_status == int(highspy.kSolutionStatusFeasible)
         stopped = SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER
         status = {
             ended.kOptimal: SolveStatus.OPTIMAL if whole else stopped,
@@ -346,60 +331,38 @@ class _Watch:
             self._report(SolverAnswer(found, self._values, self._bound, detail="stopped while searching"))
 
 
-def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:  # noqa: ARG001
-    """Maximize with the CBC that PuLP bundles everywhere; it reports no bound but that of an optimum."""
-    problem, variables = _lower(formulation)
-    with _announcements_ignored():
-        cbc = pulp.PULP_CBC_CMD(
-            msg=False, timeLimit=budget.seconds, gapRel=budget.stop_gap, threads=budget.workers
-        )
-    problem.solve(cbc)
-    status = _CBC_STATUS.get(problem.sol_status, SolveStatus.FAILED)
-    detail = pulp.LpSolution[problem.sol_status]
-    if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-        return SolverAnswer(status, detail=detail)
-    values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
-    proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
-    bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
-    return SolverAnswer(status, values, bound, detail=detail)
+def highs_model(formulation: Formulation) -> Any:
+    """
+    The formulation as a `HighsLp` to minimize, without integrality.
+
+    PuLP takes about a hundred times as long for large models.
+    """
+    rows = formulation.rows
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
+    model.col_cost_ = -formulation.objective.astype(np.float64)
+    model.col_lower_ = np.zeros(len(formulation.upper))
+    model.col_upper_ = formulation.upper.astype(np.float64)
+    model.row_lower_, model.row_upper_ = row_bounds(rows, highspy.kHighsInf)
+    matrix = model.a_matrix_
+    matrix.format_ = highspy.MatrixFormat.kRowwise
+    matrix.index_, matrix.value_, matrix.start_ = csr_arrays(rows)
+    return model
 
 
-@contextmanager
-def _announcements_ignored() -> Iterator[None]:
-    """Ignore the warnings of PuLP 3 about names that PuLP 4 drops."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
-
-
-def _lower(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
-    with _announcements_ignored():
-        return _lowered(formulation)
-
-
-def _lowered(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
-    problem = pulp.LpProblem("epoch", pulp.LpMaximize)
-    variables = [
-        pulp.LpVariable(f"x{column}", 0, upper, pulp.LpInteger)
-        for column, upper in enumerate(formulation.upper.tolist())
-    ]
-    earning = np.flatnonzero(formulation.objective)
-    problem += pulp.LpAffineExpression(
-        [(variables[column], int(formulation.objective[column])) for column in earning.tolist()]
+def csr_arrays(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
+    """Columns and coefficients of the nonzeros, row by row, and the start of each row."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return (
+        np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
+        np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64),
+        np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32),
     )
-    problem.addVariables(variables)
-    for row in formulation.rows:
-        terms = pulp.LpAffineExpression(
-            [
-                (variables[column], coefficient)
-                for column, coefficient in zip(row.columns.tolist(), row.coefficients.tolist(), strict=True)
-            ]
-        )
-        if row.lower is not None and row.lower == row.upper:
-            problem += pulp.LpConstraint(terms, pulp.LpConstraintEQ, rhs=row.lower)
-            continue
-        if row.upper is not None:
-            problem += pulp.LpConstraint(terms, pulp.LpConstraintLE, rhs=row.upper)
-        if row.lower is not None:
-            problem += pulp.LpConstraint(terms, pulp.LpConstraintGE, rhs=row.lower)
-    return problem, variables
+
+
+def row_bounds(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
+    """Lower and upper limit of each row."""
+    return (
+        np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
+        np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),
+    )

@@ -81,8 +81,8 @@ def rollback_command(
     """
     from datetime import UTC, datetime
 
+    from gpuplan.planner.analysis.effects import likely_executor
     from gpuplan.planner.apply.audit_log import AuditLog
-    from gpuplan.planner.executors.interface import likely_executor
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
     from gpuplan.planner.rollback.rollback import roll_back
     from gpuplan.planner.sources.files import load_policy

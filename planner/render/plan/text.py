@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.plan.rollback import StaysCode
 from gpuplan.models.units import print_timestamp
+from gpuplan.planner.analysis.effects import likely_executor
 from gpuplan.planner.apply.promises import promise_step
-from gpuplan.planner.executors.interface import likely_executor
 from gpuplan.planner.render.plan.action_groups import SortedActions, sort_actions
 from gpuplan.planner.render.plan.actions import job_lines, job_table, node_lines, places_table, wait_lines
 from gpuplan.planner.render.plan.forecast import promise_and_deadline_lines

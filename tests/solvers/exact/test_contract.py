@@ -13,7 +13,7 @@ from gpuplan.models.formulation.rows import Formulation, row
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.policy.policy import SolverName
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.exact import cbc, cpsat, milp
 from gpuplan.solvers.interface import Budget, integer_bound
 
 
@@ -21,9 +21,7 @@ def silent(_answer):
     """Reports are dropped."""
 
 
-EXACT = pytest.mark.parametrize(
-    "solve", [cpsat.solve, milp.solve, milp.solve_with_cbc], ids=["cpsat", "milp", "cbc"]
-)
+EXACT = pytest.mark.parametrize("solve", [cpsat.solve, milp.solve, cbc.solve], ids=["cpsat", "milp", "cbc"])
 
 
 def question(*rows, upper=(5, 5), objective=(3, 2)):

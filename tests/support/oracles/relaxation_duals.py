@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from gpuplan.solvers.exact.highs_arrays import highs_model
+from gpuplan.solvers.exact.milp import highs_model
 
 
 def duals(formulation, *, iterations=None):
@@ -15,7 +15,7 @@ def duals(formulation, *, iterations=None):
     highs.setOptionValue("presolve", "off")
     if iterations is not None:
         highs.setOptionValue("simplex_iteration_limit", iterations)
-    highs.passModel(highs_model(formulation, highspy))
+    highs.passModel(highs_model(formulation))
     highs.run()
     ended = highs.getModelStatus()
     if ended == highspy.HighsModelStatus.kModelEmpty:
