@@ -111,6 +111,8 @@ class ColumnsNow:
         """By (replica type, domain of the preferred level)."""
         self.further: dict[tuple[int, int], tuple[ValueTier, ...]] = {}
         """By (class, position of the tier), where further replicas have unequal points."""
+        # Columns are numbered as they are made. Of equal answers a solver gives the one that its order of
+        # columns leads to, so another order here means other plans, as good and with other ids.
         self.fates = IncumbentColumns(problem, self.eviction_patterns, self._new)
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
@@ -204,6 +206,7 @@ class ColumnsNow:
     def _add_blocks(self) -> None:
         for group, cells in self.cells.of_group.items():
             members = self.members(group)
+            # In a group of one node class the replicas are on it anyway: nothing is to be assigned.
             if len(cells) > 1:
                 for cell in cells:
                     for size in sorted({*members.gpus[members.gpus > 0].tolist()}):
@@ -227,6 +230,7 @@ class ColumnsNow:
                     self.spill[budget.resource, queue] = self._new(self.most_of(budget.resource))
                 if budget.firm[queue] != budget.limit[queue]:
                     self.fresh[budget.resource, queue] = self._new(1)
+            # From the root down: what a queue passes up matters only below a queue that is above its limit.
             below: set[int] = set()
             for queue in reversed(budget.leaves_first):
                 parent = budget.parent[queue]
@@ -264,7 +268,7 @@ class ColumnsNow:
         return self._member_arrays.get(group, self._no_columns)
 
     def columns_of_node_class(self, cell: int) -> ReplicaColumns:
-        """Result of `placed_on_cell`, as arrays."""
+        """Result of `shapes_on_node_class`, as arrays."""
         return self._located_arrays.get(cell, self._no_columns)
 
     def block_users(self, cell: int) -> tuple[Ints, Ints]:

@@ -179,6 +179,7 @@ class _Decoder:
                 extended = profile.endswith(MEDIA_EXTENSIONS)
                 for _ in range(self.value[column]):
                     free = [at for at in gpus if not busy[at] & {*slices} and not (extended and at in media)]
+                    # Without a free GPU the values are a guess: the rows of (C6) do not allow that.
                     if free:
                         busy[free[0]] |= {*slices}
                         media |= {free[0]} if extended else set()

@@ -239,6 +239,7 @@ class _Encoder:
                     if (column := column_of.get((node, held.index, place))) is not None:
                         self.value[column] += 1
                         continue
+                    # No state has this GPU, so it is not in MIG mode yet and is switched for this instance.
                     state = switched_state[x.cells.of[node]]
                     self.value[next(column for at, _, _, column in state.instances if at == place)] += 1
                     if (node, held.index) not in switched and state.switched is not None:
@@ -274,6 +275,7 @@ class _Encoder:
         for member, replicas in self.new:
             for replica in replicas:
                 number = racks.get(self.node_of[replica.node])
+                # Shares and MIG instances are not counted in (C13).
                 if number is not None and self.problem.classes[member].shape.gpus:
                     self.value[self.x.fresh_power[number]] = 1
 

@@ -84,6 +84,7 @@ def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints,
     taken = sizes[:, 0].copy()
     for size in sizes.tolist():
         usable = _with(usable, size, size[0])
+    # A replica without GPUs counts as half of one: it comes before all of one GPU that take as much.
     for at in np.lexsort((taken, -sizes[:, 1] / np.maximum(sizes[:, 0], 0.5))).tolist():
         size = sizes[at].tolist()
         left = [_left(usable, size, times) for times in range(1, _times(usable, size) + 1)]

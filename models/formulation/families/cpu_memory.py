@@ -46,7 +46,7 @@ def _rows_of(
         most = int(amounts.max(initial=0))
         largest = int(states.amounts[:, resource].max(initial=0))
         units = {1, *(largest // (per + 1) + 1 for per in range(1, x.params.max_replicas_per_node + 1))}
-        if (amounts == most).all():
+        if (amounts == most).all():  # true of none at all too, where `most` is 0 and no row is made
             units = {most}
         for unit in sorted(units):
             if not 0 < unit <= most:

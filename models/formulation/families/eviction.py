@@ -95,6 +95,7 @@ def _crowded(x: Columns) -> Iterator[Row]:
         for v in sharers:
             left = [*x.fates.leaves(v)]
             if (v, node) in x.fates.given:
+                # One replica given up counts as all of them: rounded up, as on all crowded nodes.
                 left.append(x.fates.given[v, node])
             terms = [(x.fates.freed[node, gpu], 1), *((column, -1) for column in left)]
             yield row("eviction", ("freed", node, gpu, v), terms, upper=0)

@@ -55,6 +55,7 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
     reference = {problem.charges.reference_gpus} if phantom is not None else set()
     for size in sorted({1, *sizes.tolist(), *reference}):
         blocks = sizes // size
+        # A GPU that is cut takes a block of one; for larger blocks ⌊1/s⌋ is 0.
         switched = [column for column in single if column != x.opened.get(cell)] if size == 1 else []
         users = (members.gpus >= size) | ((members.milli > 0) if size == 1 else False)
         cheapest = list(_cheapest(members.amounts, members.gpus, users, size))

@@ -39,7 +39,7 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
             constant, givers = state.slices[each]
             given = [(column, -coefficient) for column, coefficient in givers]
             yield row("mig", (number, each), [*terms, *given], upper=constant)
-        if state.switched is None and len(state.media) > len(state.gpus):
+        if state.switched is None and sum(x.upper[column] for column in state.media) > len(state.gpus):
             media = [(column, 1) for column in state.media]
             yield row("mig", (number, "media"), media, upper=len(state.gpus))
         elif state.switched is not None and state.media:

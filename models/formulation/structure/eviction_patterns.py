@@ -77,6 +77,7 @@ class EvictionPatterns:
             if len(equal) > 1
         }
         """The equal running jobs of each job that has some, the cheapest to evict first."""
+        # The first pattern in order is the one in which all stay: the base state, which needs no column.
         self.by_node: dict[int, tuple[EvictionPattern, ...]] = {
             node: tuple(sorted((_joined(node, chosen) for chosen in product(*choices)), key=_order))[1:]
             for node, choices in parts.items()
@@ -220,6 +221,7 @@ class EvictionPatterns:
 
     def all_leave(self, node: int) -> EvictionPattern:
         """The pattern in which all running jobs that may leave a node have left."""
+        # As migrations, because these free capacity for every class; preemption does not (C16).
         return EvictionPattern(node, moved=tuple(self.holds[node]))
 
     def empties(self, departure: EvictionPattern) -> bool:

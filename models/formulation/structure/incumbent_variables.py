@@ -81,6 +81,7 @@ class IncumbentColumns:
             for position in positions:
                 for gpu in incumbent.holds[position].gpus:
                     whole[gpu] += incumbent.shape.gpu_milli or MILLI
+            # Which replica is given up is not decided here: the one that frees most is an upper bound.
             largest = max(positions, key=lambda position: len(incumbent.holds[position].gpus))
             for gpu in incumbent.holds[largest].gpus:
                 one[gpu] += incumbent.shape.gpu_milli or MILLI

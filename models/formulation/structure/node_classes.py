@@ -76,6 +76,7 @@ class NodeStates:
         """Amounts free, shape (states, resources)."""
         self.whole: Ints = (gpus == MILLI).sum(axis=1)
         """Wholly free GPUs of each state."""
+        # Wholly free GPUs become shares only through `opened`, so they are no part of what is free for these.
         self._partial = np.where(gpus < MILLI, gpus, 0)
         model = problem.groups[group].gpu_model
         self._may_switch = problem.charges.switch_mode is not None and bool(model and mig_geometry(model))
@@ -100,6 +101,7 @@ class NodeStates:
             gpus = self._mig_gpus + (self.whole if self._may_switch else np.zeros_like(self.whole))
             room = gpus * _MIG_SLICES // instances
         else:
+            # Plenty, but not the largest int64: it is summed over nodes.
             room = np.full(len(self.whole), np.iinfo(np.int32).max, dtype=np.int64)
         for resource, amount in enumerate(shape.amounts):
             if amount:
@@ -232,6 +234,7 @@ class NodeClasses:
             else:
                 column = self._new(len(members))
                 self.expansions.append(PoolExpansion(pool, column, tuple(members)))
+                # Nodes of a pool are equal, so one state stands for each that is opened.
                 swaps = [(column, base[members[0]], self.states[group].nothing, -1)]
                 reachable = [(node, base[node]) for node in members]
                 self._add(group, members, [], swaps, reachable)

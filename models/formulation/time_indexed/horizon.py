@@ -118,6 +118,7 @@ def _room(
         lost = np.minimum(0, given) @ np.array(
             [x.upper[column] for column in givers.tolist()], dtype=np.int64
         )
+        # Most slots of most clusters have room for all that may be present: such rows only cost time.
         if int(taken @ most) > free + int(lost):
             key = prefix + name, "-".join(map(str, area)), slot
             columns, amounts = np.append(takers, givers), np.append(taken, -given)

@@ -131,6 +131,7 @@ class LaterStarts:
             alike = _what(job_class, option.gpu_model, limited=limited)
             found[*alike, area, job_class.role is waits].append((column, slot, option.ends[slot]))
         for (shape, replicas, required, queue, model, area, undisturbed), starts in found.items():
+            # Slot 0 has rows of its own, so what starts now is counted from slot 1, if it is there then.
             lasting = [each for each in starts if each[2] > max(1, each[1])]
             changes = [(max(1, slot), column, 1) for column, slot, _ in lasting]
             changes += [(end, column, -1) for column, _, end in lasting]

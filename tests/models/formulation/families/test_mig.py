@@ -131,6 +131,16 @@ def test_media_extensions_are_there_once():
     assert started(mig_node(), *jobs)[1] == 1
 
 
+def test_media_extensions_are_there_once_on_each_of_many_gpus():
+    # As many equal GPUs as there are places for such an instance on one of them.
+    nodes = [mig_node(name=f"n{number}") for number in range(7)]
+    jobs = [wants(f"j{number}", "1g.5gb+me", weight=1000) for number in range(10)]
+
+    answer = solved(build.snapshot(nodes=nodes, jobs=jobs), build.by_value())
+
+    assert sum(answer.placed.values()) == 7
+
+
 def test_replicas_need_as_many_instances_as_they_ask_for():
     assert started(mig_node(), wants("a", ONE, count=7, weight=1000))[1] == 1
     assert started(mig_node(), wants("a", ONE, count=8, weight=1000))[1] == 0
