@@ -52,7 +52,7 @@ class Aggregate:
 
 
 def decode(x: Columns, values: Ints) -> Aggregate:
-    """The aggregate answer that satisfies every row; `solvers.disaggregate` turns it into placements."""
+    """The aggregate answer that satisfies every row; `rounding.disaggregate` turns it into placements."""
     return _Decoder(x, values).aggregate()
 
 

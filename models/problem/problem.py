@@ -261,9 +261,9 @@ class Problem:
     standing: tuple[AffinityNeighbour, ...] = ()
     charges: Charges = Charges()
     edges: tuple[int, ...] = (0, 3600)
-    """Seconds from now at which each slot begins, and the end of the last (see `time_slots.Slots`)."""
+    """Seconds from now at which each slot begins, and the end of the last (see `time_slots.TimeSlots`)."""
     firm_reservations: tuple[FirmReservation, ...] = ()
-    """Fixed starts, at most one per class; `solvers.holding` finds them."""
+    """Fixed starts, at most one per class; `promise_reservations` finds them."""
     depth: int | None = None
     """Maximum number of pending jobs with a promised start, including `firm_reservations`; None means all."""
     disruption_limits: tuple[DisruptionLimit, ...] = ()

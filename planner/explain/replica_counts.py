@@ -1,8 +1,8 @@
 """
-Counting: how many replicas of a job each node takes once a plan is applied, with the changes of a question.
+How many replicas of a job each node takes once a plan is applied, with the changes of a question.
 
 Replicas are equal, so counting them decides what otherwise needs a search. Rules that go beyond one node are
-in `Ground`.
+in `PlanFeasibility`.
 """
 
 from __future__ import annotations

@@ -72,6 +72,7 @@ def _dive_and_search(run: _Highs, formulation: Formulation, hint: Ints, relaxed:
         _columns_to_fix(run, relaxed, run.params.shares_of_free_columns[0]),
         starts[_is_integral(relaxed[starts])],
     )
+    # Without a hint: the fixed columns may contradict greedy's plan.
     dive = run.maximize(None, run.params.share_of_dive, fixed=(settled, np.rint(relaxed[settled])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
@@ -111,6 +112,7 @@ def _search_near_relaxation(
 
 def _columns_to_fix(run: _Highs, relaxed: Floats, part: float) -> Ints:
     """Columns to fix: integral in the relaxation, without the fraction `part` of least reduced cost."""
+    # A column of large reduced cost costs much to move off its relaxed value, whatever the sign.
     dearest = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
     return dearest[_is_integral(relaxed[dearest])]
 
@@ -242,6 +244,7 @@ class _Highs:
         highs = self._highs
         if fixed is not None:
             self._set_bounds(fixed[0], fixed[1], fixed[1])
+        # The basis of the last run belongs to other bounds; no answer is to depend on what came before.
         highs.clearSolver()
         highs.setOptionValue("presolve", "choose" if fixed is not None else "off")
         if hint is not None:

@@ -70,6 +70,7 @@ def destroyable_nodes(ledger: Ledger) -> list[int]:
 def destroy_part(ledger: Ledger, nodes: Iterable[int]) -> DestroyedPart:
     """Take off some nodes the new jobs that are on these alone, and restore running jobs that left there."""
     inside = frozenset(nodes)
+    # Only what is on these nodes alone is lifted: the rest of a gang would be left without these replicas.
     placed = [
         (number, each)
         for number in sorted({number for node in inside for number in ledger.sites.numbers_on[node]})

@@ -79,6 +79,7 @@ def improve_by_lns(
         tell()
     rounds = None if budget.ticks is None else budget.ticks * params.per_tick
     told, news = time.monotonic(), False
+    # In a large cluster one neighbourhood says little of the others: it gives up after some of them for each.
     in_vain, patience = 0, params.max_failures * (1 + len(problem.nodes) // params.nodes)
     neighbourhoods = _random_neighbourhoods(ledger, params, budget.seed) if params.enabled else ()
     for number, nodes in enumerate(neighbourhoods):
@@ -107,6 +108,7 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
     fill_free_capacity(ledger)
     if not ledger.meets_priority_floors:
         ledger.undo.rollback(mark)
+    # What is repacked has an optimum of its own; only if that is all there is does it bound the whole plan.
     if done.bound is not None and covers_whole_problem(ledger):
         report(Headroom(done.bound - before))
 
@@ -117,7 +119,7 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
     deadline, params = budget.deadline, budget.params.lns
     if budget.ticks is None:
         deadline = min(deadline, time.monotonic() + params.seconds)
-    ticks = None if budget.ticks is None else 1
+    ticks = None if budget.ticks is None else 1  # the unit of work, which `per_tick` counts
     part = Budget(deadline, 1, budget.seed, ticks, params.gap, params=budget.params)
     answer = destroy_and_repair(ledger, nodes, part)
     if (
@@ -179,6 +181,7 @@ def _improve_each(ledger: Ledger, parts: list[Partition], budget: Budget) -> Non
         mark, before = ledger.undo.mark(), ledger.objective
         if (answer := answers.get(number)) is None:
             continue
+        # The answer was found in a fork, on a copy of this ledger: lifting the same part makes way for it.
         destroy_part(ledger, part.nodes)
         if not apply_repair(ledger, answer) or ledger.objective < before or not ledger.meets_priority_floors:
             ledger.undo.rollback(mark)

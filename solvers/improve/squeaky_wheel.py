@@ -103,6 +103,7 @@ def reserve_all_starts(
 def _reserve_in_order(ledger: Ledger, order: list[StartRequest], deadline: float | None) -> dict[int, int]:
     """Reserve jobs in order; returns positions in the order of late jobs with their slots, H for none."""
     slots, late = ledger.problem.slots, dict[int, int]()
+    # Room only shrinks while starts are reserved: equal jobs do not try again where one found none.
     hopeless: set[StartRequest] = set()
     for place, (index, position, slot) in enumerate(order):
         if is_late(deadline):

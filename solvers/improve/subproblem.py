@@ -132,6 +132,7 @@ class _SubproblemBuilder:
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
         """Positions of the nodes of each group."""
+        # A neighbourhood has few nodes, so counts of each node cost little, and rounding loses nothing.
         if self.share is None:
             return [(at,) for at in range(len(self.nodes))]
         members: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -170,6 +171,7 @@ class _SubproblemBuilder:
             hold._replace(node=None if hold.node is None else self.position[hold.node])
             for hold in incumbent.holds
         )
+        # Classes that move, grow or resume a running job reach beyond these nodes; here it stops or stays.
         return incumbent._replace(holds=holds, move=None, grow=None, resume=None)
 
     def _classes(self) -> list[tuple[int, JobClass]]:

@@ -115,7 +115,7 @@ class _Rounding:
         self._patient = patient
         self._deadline = deadline
         amounts = zip(*(node.amounts for node in problem.nodes), strict=True)
-        self._totals = [max(1, sum(column)) for column in amounts]
+        self._totals = [max(1, sum(column)) for column in amounts]  # 1: nothing is divided by 0
         self._rank = {index: position for position, index in enumerate(problem.placement_order)}
         self._astray: dict[int, int] = {}
         """Jobs by class that missed their intended place and look for another at the end."""
@@ -132,6 +132,7 @@ class _Rounding:
         self._make_way()
         for batch in sorted(self._batches(), key=self._order):
             self._realize(batch)
+        # From here on places that were kept for instances of the answer are open to any job.
         for node, gpu in sorted(aggregate.instances):
             ledger.capacity.release(node, gpu)
         self._place_astray()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class MigCostArrays:
-    """`mig_state.Outlook` for many nodes, as arrays."""
+    """`mig_state.MigCost` for many nodes, as arrays."""
 
     def __init__(self, count: int) -> None:
         self.room: Bools = np.zeros(count, dtype=bool)
