@@ -39,12 +39,15 @@ if TYPE_CHECKING:
 
 NAME: Final = "ablate"
 
+_LATER: Final = (Instance("S", 5, slots=12), Instance("M", 10, slots=12), Instance("L", 60, slots=12))
+
 INSTANCES: Final = (
     *SIZE_INSTANCES,
-    *(Instance("S", 5, slots=12), Instance("M", 10, slots=12), Instance("L", 60, slots=12)),
+    *_LATER,
     *ADMISSION_INSTANCES,
     *ODD_INSTANCES,
     *(Instance(name, 10) for name in MIXES),
+    *(Instance(each.name, each.seconds, each.slots, exact=False) for each in (*SIZE_INSTANCES, *_LATER)),
 )
 
 WORTHWHILE: Final = 0.001

@@ -36,11 +36,14 @@ class Instance:
     """Time limit of the plan."""
     slots: int = 1
     seed: int = 1
+    exact: bool = True
+    """False: greedy plans alone, as where an exact solver has no time."""
 
     @property
     def title(self) -> str:
-        """The name, and the number of slots if the plan has a horizon."""
-        return self.name if self.slots == 1 else f"{self.name}, {self.slots} slots"
+        """The name, the number of slots if the plan has a horizon, and what is left out."""
+        slots = "" if self.slots == 1 else f", {self.slots} slots"
+        return f"{self.name}{slots}{'' if self.exact else ', greedy'}"
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the instance."""
@@ -63,8 +66,9 @@ class Instance:
             policy = epochs.policy_of()
         else:
             policy = policy_of(self.slots)
+        solvers = Policy().solvers if self.exact else ()
         budget = policy.budget.model_copy(update={"time_limit_ms": int(1000 * self.seconds)})
-        return policy.model_copy(update={"budget": budget})
+        return policy.model_copy(update={"budget": budget, "solvers": solvers})
 
     def _mix(self) -> Snapshot:
         trace = trace_for(Path(os.environ["GPUPLAN_OPENB_DIR"]), self.name, self.seed)
