@@ -57,12 +57,8 @@ def _announcements_ignored() -> Iterator[None]:
         yield
 
 
+@_announcements_ignored()
 def _lower(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
-    with _announcements_ignored():
-        return _lowered(formulation)
-
-
-def _lowered(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     problem = pulp.LpProblem("epoch", pulp.LpMaximize)
     variables = [
         pulp.LpVariable(f"x{column}", 0, upper, pulp.LpInteger)
