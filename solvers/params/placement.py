@@ -49,7 +49,10 @@ class GreedyParams:
     """Starts that are examined for each of these. No record of the case that set it."""
 
     list_scheduling: bool = True
-    """Try orders that decide starts now and later in one pass."""
+    """
+    Try orders that decide starts now and later in one pass. S with 12 slots: up to 2.7 % worse without
+    (docs/benchmarks.md).
+    """
 
     gangs_first: bool = True
     """
@@ -58,7 +61,10 @@ class GreedyParams:
     """
 
     resuming: bool = True
-    """Try an order that assumes that preempted jobs resume later."""
+    """
+    Try an order that assumes that preempted jobs resume later. S with 12 slots: it serves higher priorities
+    better on some seeds, at a loss for lower ones (docs/benchmarks.md).
+    """
 
     fill_order: FillOrder = FillOrder.TURNS
     """
@@ -87,7 +93,10 @@ class GreedyParams:
     """
 
     pull_forward: bool = True
-    """Pull reserved starts forward to the earliest slot with room."""
+    """
+    Pull reserved starts forward to the earliest slot with room. S with 12 slots: 0.1 and 0.5 % worse without
+    (docs/benchmarks.md).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,10 @@ class BulkPreemptionParams:
     """Preemption of many running jobs at once by market prices."""
 
     enabled: bool = True
-    """Without it greedy preempts one by one only. It was 15 to 50 % below the relaxation (decision 0009)."""
+    """
+    Without it greedy preempts one by one only. It was 15 to 50 % below the relaxation (decision 0009). M,
+    greedy alone: 0, 1.2 and 3.9 % worse without (docs/benchmarks.md).
+    """
 
     premium: float = 1.1
     """
@@ -124,7 +136,10 @@ class PreemptionParams:
     """Preemption one by one, and the return of preempted jobs."""
 
     enabled: bool = True
-    """Preempt for single jobs; without it only bulk preemption and the exact solver preempt."""
+    """
+    Preempt for single jobs; without it only bulk preemption and the exact solver preempt. M, greedy alone:
+    0.1, 2.8 and 5.6 % worse without (docs/benchmarks.md).
+    """
 
     nodes_tried: int = 16
     """
@@ -181,10 +196,16 @@ class RoundingParams:
     """Placement of the counts of the block model on nodes."""
 
     second_pass: bool = True
-    """If a job misses its intended place, place everything again in another order; the better pass counts."""
+    """
+    If a job misses its intended place, place everything again in another order; the better pass counts. S
+    with 12 slots: 0.3 % worse without (docs/benchmarks.md).
+    """
 
     swap_repair: bool = True
-    """Exchange jobs that use much CPU or memory for light ones where that makes room (decision 0009)."""
+    """
+    Exchange jobs that use much CPU or memory for light ones where that makes room (decision 0009). A mix of
+    openb in which 25 % of the pods name models: 0.4 % worse without (docs/benchmarks.md).
+    """
 
     swap_failures: int = 50
     """
