@@ -28,7 +28,8 @@ class FormulationParams:
     stranded_gpu: bool = True
     """
     State the rows of stranded GPUs (C15). They lower the bound by 0.3 to 0.8 %, and the counts then fit on
-    nodes (decision 0009).
+    nodes (decision 0009). A mix of openb in which 25 % of the pods name models: 0.4 % worse without
+    (docs/benchmarks.md).
     """
 
     max_stranding_units: int = 256
