@@ -7,7 +7,6 @@ import os
 import pytest
 
 from gpuplan.models.affinity import NodeMatch, PreferredNodes
-from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.planner.explain import verify_trial
 from gpuplan.planner.explain.explanation import RemedyKind
@@ -70,8 +69,7 @@ def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
 
 
 def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
-    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(verify_trial, "verify_rules", lambda *_: (wrong,))
+    monkeypatch.setattr(verify_trial, "keeps_rules", lambda *_: False)
 
     remedies = remedies_of(greedy_plan(snapshot(jobs=[*FULL, job("a", gpus=8)]), CALM), "a")
 
@@ -82,8 +80,7 @@ def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
 def test_room_without_places_is_told_apart_from_changes_that_do_not_help(monkeypatch):
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=1, weight=0)])
     plan = greedy_plan(world, CALM)
-    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(verify_trial, "verify_rules", lambda *_: (wrong,))
+    monkeypatch.setattr(verify_trial, "keeps_rules", lambda *_: False)
 
     remedies = remedies_of(plan, "a")
 
