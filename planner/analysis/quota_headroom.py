@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.solvers.state.constraints.quota import QuotaLevel
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class QuotaHeadroom:
     def _answer(
         self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str], *, alone: bool
     ) -> QuotaAnswer:
-        def broken(model: str | None) -> QuotaLevel | None:
+        def broken(model: str | None) -> QuotaDemand | None:
             return next(self._ledger.exceeded_limits(self._position[queue], model, needed, alone=alone), None)
 
         if (found := broken(None)) is not None:
@@ -97,7 +97,7 @@ class QuotaHeadroom:
         nearest = min((level for level in by_model.values() if level), key=lambda level: level.excess)
         return QuotaAnswer((), self._named(nearest))
 
-    def _named(self, level: QuotaLevel) -> QuotaShortage:
+    def _named(self, level: QuotaDemand) -> QuotaShortage:
         return QuotaShortage(
             self._names[level.queue], level.budget.resource, level.used, level.limit or 0, level.needed
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.preemption_ranks import VictimSets
-    from gpuplan.solvers.state.constraints.quota import QuotaLevel
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
 
@@ -127,7 +127,7 @@ class QueueQuotas(Constraint):
         # Quota that preemption frees is for others, or promised to later starts.
         return Shortage(ReasonCode.NOT_CHOSEN, {"queue": self._problem.queues[job_class.queue]})
 
-    def _numbers(self, found: QuotaLevel) -> dict[str, int | str]:
+    def _numbers(self, found: QuotaDemand) -> dict[str, int | str]:
         return {
             "queue": self._problem.queues[found.queue],
             "resource": found.budget.resource,

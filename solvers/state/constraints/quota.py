@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
 
-class QuotaLevel(NamedTuple):
+class QuotaDemand(NamedTuple):
     """A queue at which an amount more counts."""
 
     budget: QueueBudget
@@ -78,19 +78,19 @@ class QuotaLedger:
 
     def exceeded_limits(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, *, alone: bool = False
-    ) -> Iterator[QuotaLevel]:
+    ) -> Iterator[QuotaDemand]:
         """For each budget the first limit up the tree that these amounts more would break, or do `alone`."""
         for index, budget in enumerate(self._budgets):
             levels = self.levels(index, queue, asked.on(gpu_model, budget.resource), alone=alone)
             if (found := next((level for level in levels if level.excess > 0), None)) is not None:
                 yield found
 
-    def levels(self, index: int, queue: int, amount: int, *, alone: bool = False) -> Iterator[QuotaLevel]:
+    def levels(self, index: int, queue: int, amount: int, *, alone: bool = False) -> Iterator[QuotaDemand]:
         """Each queue from one upward at which an amount more of a budget counts, or does `alone`."""
         budget, above = self._budgets[index], queue
         while amount > 0:
             used, kept = 0 if alone else self._usage[index][above], budget.kept[above]
-            yield QuotaLevel(budget, above, used, amount)
+            yield QuotaDemand(budget, above, used, amount)
             if (parent := budget.parent[above]) is None:
                 return
             # Quota that a queue does not lend covers demand, which then does not count at its parent.
