@@ -292,19 +292,6 @@ class QueueLimits:
                 total[parent] += max(0, total[name] - self.kept[name])
         return total
 
-    def demand_above(self, queue: str, needed: int, usage: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-        """
-        Yield each queue from `queue` upward with the part of a demand that counts there, while there is one.
-
-        Quota that a queue does not lend covers demand, which then does not count at its parent.
-        """
-        for name in queue_and_above(queue, self.parent):
-            if needed <= 0:
-                return
-            yield name, needed
-            used, kept = usage[name], self.kept[name]
-            needed = max(0, used + needed - kept) - max(0, used - kept)
-
 
 def with_all_below(queues: Iterable[Queue], own: Mapping[str, int]) -> dict[str, int]:
     """Amount of each queue together with those of all queues below it; a missing amount is 0."""

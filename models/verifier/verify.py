@@ -129,9 +129,10 @@ def verify(
     return Verification(violations=found, objective=sum(terms.values()), terms=terms)
 
 
-def verify_rules(snapshot: Snapshot, policy: Policy, target: DesiredState) -> tuple[Violation, ...]:
-    """The rules that the cluster breaks after a target is reached, without the objective."""
-    return _violations(_case(snapshot, policy, target))
+def keeps_rules(snapshot: Snapshot, policy: Policy, target: DesiredState) -> bool:
+    """True if the cluster breaks no rule after a target is reached; the first violation ends the check."""
+    case = _case(snapshot, policy, target)
+    return _is_legal(case) and not any(True for _ in RULES[Rule.PRIORITY](case))
 
 
 def objective(snapshot: Snapshot, policy: Policy, target: DesiredState) -> int:

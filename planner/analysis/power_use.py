@@ -71,23 +71,6 @@ def left_under_own_cap(node: Node, staying: Iterable[Replica]) -> int | None:
     return max(0, node.power_cap_watts * MILLI - drawn) // watts
 
 
-def replicas_within_rack_power(
-    nodes: Mapping[str, Node], counts: Mapping[str, int], need: int, left: Mapping[Rack, int]
-) -> int:
-    """Number of the counted replicas that racks have power for; `need` is thousandths of GPUs each."""
-    total = 0
-    racks: dict[Rack, list[int]] = defaultdict(lambda: [0, 0])
-    for name, count in counts.items():
-        key, watts = rack_of(nodes[name]), watts_of(nodes[name])
-        if key in left and watts and need:
-            found = racks[key]
-            found[0] += count
-            found[1] = min(found[1] or watts, watts)
-        else:
-            total += count
-    return total + sum(min(count, left[key] // (need * watts)) for key, (count, watts) in racks.items())
-
-
 def drawn_by_rack(replicas: Iterable[Replica], nodes: Mapping[str, Node]) -> Counter[Rack]:
     """Power that replicas draw on each rack."""
     drawn: Counter[Rack] = Counter()

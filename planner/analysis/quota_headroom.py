@@ -1,4 +1,4 @@
-"""Quota headroom: the first limit up the queue tree that a job would exceed."""
+"""Quota headroom: the first limit up the queue tree that a job would exceed, as the ledger counts it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuplan.models.queue import (
-    ALL_MODELS,
-    NOT_OF_GPUS,
-    RESOURCES,
-    Queue,
-    QueueLimits,
-    QuotaAmounts,
-    amount_index,
-    queue_limits,
-    quota_resources,
-)
+from gpuplan.models.problem.problem import Charges, Problem, QueueBudget
+from gpuplan.models.queue import ALL_MODELS, NOT_OF_GPUS, Queue, QuotaAmounts, queue_limits, quota_resources
 from gpuplan.planner.analysis.allocations import count_usage
+from gpuplan.solvers.state.constraints.quota import QuotaLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +48,20 @@ class QuotaHeadroom:
 
     def __init__(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
         """Take the limits of these queues; `own` is what their own jobs hold, as `usage_by_queue`."""
-        self._limits = {resource: queue_limits(queues, resource) for resource in quota_resources(queues)}
-        self._usage = {
-            resource: limits.usage(usage_of_resource(own, resource))
-            for resource, limits in self._limits.items()
-        }
-        self._nothing = {queue.name: 0 for queue in queues}
+        self._names = tuple(queue.name for queue in queues)
+        self._position = {name: index for index, name in enumerate(self._names)}
+        self._budgets = queue_budgets(queues, own)
+        self._ledger = QuotaLedger(
+            Problem(
+                resources=(),
+                nodes=(),
+                groups=(),
+                classes=(),
+                queues=self._names,
+                budgets=self._budgets,
+                charges=Charges(),
+            )
+        )
 
     def alone(self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str]) -> QuotaAnswer:
         """Answer as if every queue were empty."""
@@ -70,30 +71,63 @@ class QuotaHeadroom:
         """Answer with the given usage."""
         return self._answer(queue, needed, gpu_models, alone=False)
 
+    def levels(self, queue: str, needed: int, resource: str) -> Iterator[QuotaShortage]:
+        """The limits of a resource from a queue upward at which a demand counts, exceeded or not."""
+        for index, budget in enumerate(self._budgets):
+            if budget.resource == resource:
+                for level in self._ledger.levels(index, self._position[queue], needed):
+                    if level.limit is not None:
+                        yield self._named(level)
+
     def _answer(
         self, queue: str, needed: QuotaAmounts, gpu_models: Iterable[str], *, alone: bool
     ) -> QuotaAnswer:
-        def shortage_of(resource: str) -> QuotaShortage | None:
-            limits = self._limits.get(resource)
-            usage = self._nothing if alone else self._usage.get(resource, self._nothing)
-            amount = needed[amount_index(resource)]
-            return _shortage(limits, usage, queue=queue, needed=amount, resource=resource) if limits else None
+        def broken(model: str | None) -> QuotaDemand | None:
+            return next(self._ledger.exceeded_limits(self._position[queue], model, needed, alone=alone), None)
 
-        for resource in RESOURCES:
-            if (shortage := shortage_of(resource)) is not None:
-                return QuotaAnswer((), shortage)
+        if (found := broken(None)) is not None:
+            return QuotaAnswer((), self._named(found))
         if not needed.gpu_milli:
             return QuotaAnswer(tuple(gpu_models), None)
-        by_model = {model: shortage_of(model) for model in sorted(gpu_models)}
-        allowed = tuple(model for model, shortage in by_model.items() if shortage is None)
+        by_model = {model: broken(model) for model in sorted(gpu_models)}
+        allowed = tuple(model for model, level in by_model.items() if level is None)
         if allowed or not by_model:
             return QuotaAnswer(allowed, None)
         # No model is left; the smallest excess is the most useful message.
-        nearest = min(
-            (shortage for shortage in by_model.values() if shortage is not None),
-            key=lambda shortage: (shortage.used + shortage.needed - shortage.limit, shortage.resource),
+        nearest = min((level for level in by_model.values() if level), key=lambda level: level.excess)
+        return QuotaAnswer((), self._named(nearest))
+
+    def _named(self, level: QuotaDemand) -> QuotaShortage:
+        return QuotaShortage(
+            self._names[level.queue], level.budget.resource, level.used, level.limit or 0, level.needed
         )
-        return QuotaAnswer((), nearest)
+
+
+def queue_budgets(queues: tuple[Queue, ...], usage: Mapping[str, Counter[str]]) -> tuple[QueueBudget, ...]:
+    """Budgets of all GPU models together, of each model with a quota, then of CPU cores and memory."""
+    names = [queue.name for queue in queues]
+    position = {name: index for index, name in enumerate(names)}
+    found = []
+    for resource in quota_resources(queues):
+        limits, own = queue_limits(queues, resource), usage_of_resource(usage, resource)
+        total = limits.usage(own)
+        above = (limits.parent[name] for name in names)
+        firm = tuple(limits.limit[name] for name in names)
+        found.append(
+            QueueBudget(
+                resource=resource,
+                leaves_first=tuple(position[name] for name in limits.leaves_first),
+                parent=tuple(None if name is None else position[name] for name in above),
+                kept=tuple(limits.kept[name] for name in names),
+                limit=tuple(
+                    None if most is None else max(most, total[name])
+                    for name, most in zip(names, firm, strict=True)
+                ),
+                firm=firm,
+                own=tuple(own.get(name, 0) for name in names),
+            )
+        )
+    return tuple(found)
 
 
 def usage_by_queue(
@@ -123,14 +157,3 @@ def usage_of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[
     if resource != ALL_MODELS:
         return {queue: held[resource] for queue, held in usage.items()}
     return {queue: held.total() - sum(held[each] for each in NOT_OF_GPUS) for queue, held in usage.items()}
-
-
-def _shortage(
-    limits: QueueLimits, usage: Mapping[str, int], *, queue: str, needed: int, resource: str
-) -> QuotaShortage | None:
-    """Return the first limit up the tree that `needed` more would exceed; None if there is none."""
-    for name, counted in limits.demand_above(queue, needed, usage):
-        used, limit = usage[name], limits.limit[name]
-        if limit is not None and used + counted > limit:
-            return QuotaShortage(name, resource, used, limit, counted)
-    return None

@@ -12,22 +12,24 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
 from gpuplan.models.gang import Gang
 from gpuplan.models.queue import NOT_OF_GPUS
 from gpuplan.planner.analysis.allocations import count_usage
 from gpuplan.planner.analysis.job_changes import PlanChanges
-from gpuplan.planner.analysis.power_use import replicas_within_rack_power
 from gpuplan.planner.analysis.quota_headroom import QuotaAnswer, QuotaHeadroom, QuotaShortage
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.explain.replica_counts import ReplicaCounts
 from gpuplan.planner.waiting.eligible_nodes import BlockedNodes
+from gpuplan.planner.waiting.free_capacity import joint_room, rack_limit
 from gpuplan.planner.waiting.time_blockers import TimeBlockers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.plan import Plan
 
@@ -99,13 +101,11 @@ class PlanFeasibility:
             return []
         barred = self._barred(question, counts)
         counts = {name: count for name, count in counts.items() if name not in barred}
-        found = []
-        for kind, names in sorted(self._kinds(question, counts, quota.gpu_models).items()):
-            for members in self._domains(question, names):
-                room = {name: counts[name] for name in members}
-                if self._fits(question, room):
-                    found.append(CandidateNodes(kind or None, room))
-        return found
+        return [
+            CandidateNodes(kind or None, {name: counts[name] for name in members})
+            for kind, names in sorted(self._kinds(question, counts, quota.gpu_models).items())
+            for members in self._domains_with_room(question, sorted(names), counts)
+        ]
 
     def is_within_quota(self, question: Hypothesis) -> bool:
         """True if quotas admit the whole job, on some GPU model that it may use if it needs GPUs."""
@@ -178,39 +178,26 @@ class PlanFeasibility:
                 kinds[model].append(name)
         return kinds
 
-    def _domains(self, question: Hypothesis, names: list[str]) -> list[list[str]]:
-        level = question.job.locality.required
-        if level is None or question.job.gang.minimum == 1:
-            return [sorted(names)]
-        return [sorted(members) for _, members in sorted(self._by_domain(question, names, level).items())]
-
-    def _by_domain(
-        self, question: Hypothesis, names: Iterable[str], level: Level
-    ) -> dict[tuple[str, ...], list[str]]:
-        found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for name in names:
-            found[self._node(name, question).domain(level) or ("", name)].append(name)
-        return found
+    def _domains_with_room(
+        self, question: Hypothesis, names: list[str], counts: Mapping[str, int]
+    ) -> Iterator[list[str]]:
+        """The nodes of each domain that takes the whole job under its spread limit and racks' power caps."""
+        job, nodes = question.job, [self._node(name, question) for name in names]
+        limits = []
+        if question.rack_power and (milli := job.request.total_gpu_milli):
+            left = self.counting.power.left_of_racks(question.rack_power, question.gone)
+            watts = rack_limit(nodes, left)
+            limits.append(watts._replace(costs=watts.costs * milli))
+        room = np.array([counts[name] for name in names], dtype=np.int64)
+        joint, paths = joint_room(job, nodes, room, limits)
+        fitting = [each for each, found in joint.by_domain().items() if found >= job.gang.minimum]
+        for domain in sorted(fitting, key=paths.__getitem__):
+            there = range(len(names)) if joint.domains is None else np.flatnonzero(joint.domains == domain)
+            yield [names[position] for position in there]
 
     def _node(self, name: str, question: Hypothesis) -> Node:
         """A node with the changes of the question."""
         return question.node_by_name.get(name) or self.nodes[name]
-
-    def _fits(self, question: Hypothesis, counts: Mapping[str, int]) -> bool:
-        """True if the nodes can take the whole job within its spread limit and the racks' power caps."""
-        job = question.job
-        replicas = sum(counts.values())
-        if job.spread is not None:
-            most = job.spread.most
-            domains = self._by_domain(question, counts, job.spread.level).values()
-            replicas = sum(min(most, sum(counts[name] for name in names)) for names in domains)
-        if question.rack_power and replicas >= job.gang.minimum:
-            left = self.counting.power.left_of_racks(question.rack_power, question.gone)
-            nodes = {name: self._node(name, question) for name in counts}
-            replicas = min(
-                replicas, replicas_within_rack_power(nodes, counts, job.request.total_gpu_milli, left)
-            )
-        return replicas >= job.gang.minimum
 
 
 # Quotas of a hypothetical state: the GPU models they allow a job to use, now and until it ends.

@@ -15,7 +15,6 @@ from gpuplan.models.queue import (
     amount_index,
     is_gpu_model,
     queue_and_below,
-    queue_limits,
     resource_name,
 )
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
@@ -26,7 +25,7 @@ from gpuplan.models.value.job_value import JobValue
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper
 from gpuplan.planner.analysis.projected_schedule import Prerequisites, ProjectedSchedule
-from gpuplan.planner.analysis.quota_headroom import usage_of_resource
+from gpuplan.planner.analysis.quota_headroom import QuotaHeadroom
 from gpuplan.planner.explain.explanation import (
     AwaitedJob,
     CompetingJob,
@@ -274,23 +273,19 @@ def _quotas(question: Hypothesis, ground: PlanFeasibility) -> Iterator[QuotaLeve
     job = question.job
     own = ground.outlook.holds.usage(0)
     there = {model for held in own.values() for model in held}
-    models = sorted(job.gpu_models or filter(is_gpu_model, there))
+    models, room = sorted(job.gpu_models or filter(is_gpu_model, there)), QuotaHeadroom(question.queues, own)
     for resource in (ALL_MODELS, *models, *NOT_OF_GPUS):
-        limits = queue_limits(question.queues, resource)
-        usage = limits.usage(usage_of_resource(own, resource))
         needed = job.request.quota[amount_index(resource)] * job.gang.minimum
-        for name, counted in limits.demand_above(job.queue, needed, usage):
-            used, limit = usage[name], limits.limit[name]
-            if limit is not None:
-                yield QuotaLevel(
-                    queue=name,
-                    resource=resource_name(resource),
-                    gpu_model=resource if is_gpu_model(resource) else "",
-                    used_milli=quota_number(used, resource),
-                    limit_milli=quota_number(limit, resource),
-                    needed_milli=quota_number(counted, resource),
-                    binds=used + counted > limit,
-                )
+        for level in room.levels(job.queue, needed, resource):
+            yield QuotaLevel(
+                queue=level.queue,
+                resource=resource_name(resource),
+                gpu_model=resource if is_gpu_model(resource) else "",
+                used_milli=quota_number(level.used, resource),
+                limit_milli=quota_number(level.limit, resource),
+                needed_milli=quota_number(level.needed, resource),
+                binds=level.used + level.needed > level.limit,
+            )
 
 
 def _largest_free(matching: list[str], question: Hypothesis, ground: PlanFeasibility) -> FreeBlock | None:

@@ -16,7 +16,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.verify import objective, verify_rules
+from gpuplan.models.verifier.verify import keeps_rules, objective
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
@@ -99,7 +99,7 @@ class TrialVerifier:
         self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
     ) -> bool:
         """True if the verifier finds nothing against the plan with the job on these places."""
-        return not verify_rules(*self._case(question, placements, by_hand=by_hand))
+        return keeps_rules(*self._case(question, placements, by_hand=by_hand))
 
     def _objective(self, question: Hypothesis, placements: tuple[Placement, ...]) -> int:
         """Points of the plan with the job on some places, or without it; rules are not checked."""

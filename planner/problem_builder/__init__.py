@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.disruption_budgets import budget_states
@@ -9,6 +10,7 @@ from gpuplan.models.problem.jobs import ClassRole, Incumbent, JobClass
 from gpuplan.models.problem.problem import AffinityNeighbour, Charges, Problem
 from gpuplan.models.queue import NOT_OF_GPUS, quota_resources
 from gpuplan.planner.analysis.allocations import allocations_of
+from gpuplan.planner.analysis.quota_headroom import queue_budgets
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
@@ -35,7 +37,6 @@ from gpuplan.planner.problem_builder.quotas import (
     Claims,
     Reclaiming,
     limited_trees,
-    queue_budgets,
     queue_guarantees,
 )
 from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
@@ -119,6 +120,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     returns = Releases(snapshot, timing, incumbents.found)
     held = held_milli(snapshot) if shapes.capped or snapshot.cluster.rack_power else {}
     closable = _closable(snapshot, spare, incumbents.found)
+    position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
     return Problem(
         resources=shapes.resources,
         nodes=free_nodes(
@@ -132,7 +134,10 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         groups=tuple(sites.groups),
         classes=tuple(classes),
         queues=tuple(queue.name for queue in snapshot.queues),
-        budgets=queue_budgets(snapshot, usage, returns),
+        budgets=tuple(
+            replace(each, releases=returns.by_queue(each.resource, position))
+            for each in queue_budgets(snapshot.queues, usage)
+        ),
         incumbents=tuple(incumbents.found),
         guarantees=queue_guarantees(snapshot, policy, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),

@@ -23,15 +23,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.problem.problem import Guarantee, QueueBudget
+from gpuplan.models.problem.problem import Guarantee
 from gpuplan.models.queue import (
     ALL_MODELS,
     gpu_resources,
     is_gpu_model,
     queue_and_above,
     queue_and_below,
-    queue_limits,
-    quota_resources,
 )
 from gpuplan.planner.analysis.allocations import allocations_of
 from gpuplan.planner.analysis.quota_headroom import usage_of_resource
@@ -43,38 +41,8 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
-    from gpuplan.planner.problem_builder.free_nodes import Releases
 
     Usage = Mapping[str, Counter[str]]
-
-
-def queue_budgets(snapshot: Snapshot, usage: Usage, returns: Releases) -> tuple[QueueBudget, ...]:
-    """Budgets of all GPU models together, of each model with a quota, then of CPU cores and memory."""
-    queues = [queue.name for queue in snapshot.queues]
-    position = {name: index for index, name in enumerate(queues)}
-    found = []
-    for resource in quota_resources(snapshot.queues):
-        limits = queue_limits(snapshot.queues, resource)
-        own = usage_of_resource(usage, resource)
-        total = limits.usage(own)
-        found.append(
-            QueueBudget(
-                resource=resource,
-                leaves_first=tuple(position[name] for name in limits.leaves_first),
-                parent=tuple(
-                    None if (above := limits.parent[name]) is None else position[above] for name in queues
-                ),
-                kept=tuple(limits.kept[name] for name in queues),
-                limit=tuple(
-                    None if (limit := limits.limit[name]) is None else max(limit, total[name])
-                    for name in queues
-                ),
-                firm=tuple(limits.limit[name] for name in queues),
-                own=tuple(own.get(name, 0) for name in queues),
-                releases=returns.by_queue(resource, position),
-            )
-        )
-    return tuple(found)
 
 
 def limited_trees(snapshot: Snapshot) -> dict[str, str]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from gpuplan.models.cluster import Cluster, Level, Node, Rack, rack_of
 from gpuplan.models.eligibility.free_resources import FreeResources, charged_cpu_memory
+from gpuplan.planner.analysis.power_use import watts_of
 from gpuplan.planner.waiting.mig_capacity import MigCapacity, profiles_of
+from gpuplan.solvers.state.constraints.constraint import JointRoom, SharedLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.constraints.mig_state import MigRequest
 
     Ints: TypeAlias = NDArray[np.int64]
+
+_Key = TypeVar("_Key", bound="Hashable")
 
 # Each name contains a space, so that it differs from all names of countable resources.
 GPUS: Final = "whole gpus"
@@ -38,9 +41,6 @@ DISK: Final = "disk mib"
 
 # Beyond every need, and whole like all free amounts: infinity would make floating-point columns of them.
 _UNCAPPED: Final = 10**12
-
-_RACK: Final = "rack number"
-"""Number of the rack with a power cap; -1 for nodes with GPUs that no rack cap counts."""
 
 _ALL_GPUS: Final = "gpu milli"
 """Free thousandths of all GPUs of a node, parts of GPUs included."""
@@ -73,23 +73,12 @@ def column_of(places: Iterable[NodeRoom], dimension: str) -> list[int]:
     if dimension.startswith(MIG):
         profiles = profiles_in(dimension)
         return [place.mig.replicas(place.node, place.free, profiles) for place in places]
-    if dimension == _RACK:
-        numbers: dict[Rack, int] = {}
-        return [
-            numbers.setdefault(rack_of(place.node), len(numbers)) if _is_capped(place) else -1
-            for place in places
-        ]
     if dimension == POWER:
         rooms = (place.power_milli for place in places)
         return [_UNCAPPED if room is None else max(0, room) for room in rooms]
     if (amount := _AMOUNT.get(dimension)) is not None:
         return [max(0, getattr(place.free, amount)) for place in places]
     return [max(0, place.free.resources.get(dimension, 0)) for place in places]
-
-
-def _is_capped(place: NodeRoom) -> bool:
-    """True if a rack's power cap counts the node's GPUs."""
-    return place.rack_power is not None and bool(place.node.gpus and place.node.gpus.watts)
 
 
 def replica_needs(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
@@ -153,45 +142,52 @@ class FreeCapacity:
         counted = _ALL_GPUS if dimension in (GPUS, SHARE) else dimension
         if counted not in self._totals:
             amounts = self.column(counted)
-            every = np.arange(len(amounts))
-            self._totals[counted] = (
-                self._within_racks(every, amounts, 1) if counted == POWER else int(amounts.sum())
-            )
+            limits = self.rack_limits(1) if counted == POWER else ()
+            self._totals[counted] = JointRoom(amounts, int(amounts.sum()), limits).best
         return self._totals[counted]
 
     def count_replicas(self, needs: Mapping[str, int], enough: int) -> int:
         """Number of replicas with these needs that fit at the same time; counting stops at `enough`."""
         if not needs:
             return enough if len(self) else 0
-        (first, least), *others = needs.items()
-        nodes = np.flatnonzero(self.column(first) >= least)
-        for dimension, need in others:
+        limits = self.rack_limits(needs.get(POWER, 0))
+        if not limits and len(self._nodes_for_one(needs)) >= enough:
+            return enough
+        return JointRoom(self.room(needs, enough), enough, limits).best
+
+    def room(self, needs: Mapping[str, int], most: int) -> Ints:
+        """Number of replicas with these needs that each node alone can take, up to `most`."""
+        room, nodes = np.zeros(len(self), dtype=np.int64), self._nodes_for_one(needs)
+        room[nodes] = most
+        for dimension, need in needs.items():
+            room[nodes] = np.minimum(room[nodes], self._times(nodes, dimension, need))
+        return room
+
+    def _nodes_for_one(self, needs: Mapping[str, int]) -> Ints:
+        """Positions of the nodes with room for a replica."""
+        nodes = np.arange(len(self))
+        for dimension, need in needs.items():
             nodes = nodes[self.column(dimension)[nodes] >= need]
-        power = needs.get(POWER, 0)
-        if (len(nodes) >= enough and not power) or not len(nodes):
-            return min(len(nodes), enough)
-        times = np.minimum.reduce([self._times(nodes, name, need) for name, need in needs.items()])
-        return min(enough, self._within_racks(nodes, times, power) if power else int(times.sum()))
+        return nodes
+
+    def rack_limits(self, milli: int) -> list[SharedLimit]:
+        """What racks' power caps leave together to replicas of so many thousandths of GPUs."""
+        if not milli or self.rack_watts is None:
+            return []
+        return [self.rack_watts._replace(costs=self.rack_watts.costs * milli)]
+
+    @cached_property
+    def rack_watts(self) -> SharedLimit | None:
+        """The same by node, each of the costs for a thousandth of its GPUs; None without a cap."""
+        left = {
+            rack_of(place.node): place.rack_power for place in self.places if place.rack_power is not None
+        }
+        return rack_limit([place.node for place in self.places], left) if left else None
 
     def replicas_by_node(self, needs: Mapping[str, int], most: int) -> dict[str, int]:
         """Number of replicas with these needs that each node alone can take, up to `most`, by name."""
-        counts = np.full(len(self), most, dtype=np.int64)
-        every = np.arange(len(self))
-        for dimension, need in needs.items():
-            counts = np.minimum(counts, self._times(every, dimension, need))
-        return {place.node.name: count for place, count in zip(self.places, counts.tolist(), strict=True)}
-
-    def _within_racks(self, nodes: Ints, counts: Ints, need: int) -> int:
-        """Sum of counts over some nodes, limited in each rack by its power cap."""
-        racks = self.column(_RACK)[nodes]
-        total = int(counts[racks < 0].sum())
-        for rack in np.unique(racks[racks >= 0]).tolist():
-            here = np.flatnonzero(racks == rack)
-            places = [self.places[index] for index in nodes[here].tolist()]
-            watts = min(place.node.gpus.watts for place in places if place.node.gpus)
-            left = min(place.rack_power or 0 for place in places)
-            total += min(int(counts[here].sum()), left // (need * watts))
-        return total
+        counts = self.room(needs, most).tolist()
+        return {place.node.name: count for place, count in zip(self.places, counts, strict=True)}
 
     def slices(self, profiles: MigRequest) -> int:
         """Memory slices that one replica's instances take, on the GPU model where they take the fewest."""
@@ -251,6 +247,14 @@ class _Part(FreeCapacity):
         there = self._whole.places
         return [there[index] for index in self._indices.tolist()]
 
+    @cached_property
+    def rack_watts(self) -> SharedLimit | None:
+        """See `FreeCapacity`."""
+        watts = self._whole.rack_watts
+        if watts is None:
+            return None
+        return watts._replace(groups=watts.groups[self._indices], costs=watts.costs[self._indices])
+
     def __len__(self) -> int:
         return len(self._indices)
 
@@ -263,26 +267,46 @@ class _Part(FreeCapacity):
 
 def replicas_in_one_domain(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> tuple[int, str]:
     """Return how many replicas fit within the best domain under the spread limit, and that domain's name."""
-    level = job.locality.required
-    if level is None or job.gang.minimum == 1:
-        return _spread_out(job, pool, needs), ""
-    found = ((_spread_out(job, domain, needs), name) for name, domain in _domains(pool, level).items())
-    return max(found, default=(0, ""))
+    nodes = [place.node for place in pool.places]
+    limits = pool.rack_limits(needs.get(POWER, 0))
+    joint, domains = joint_room(job, nodes, pool.room(needs, job.gang.minimum), limits)
+    names = ["/".join(part for part in domain if part) for domain in domains]
+    return max(((found, names[each]) for each, found in joint.by_domain().items()), default=(0, ""))
 
 
-def _spread_out(job: Job, pool: FreeCapacity, needs: dict[str, int]) -> int:
-    if job.spread is None:
-        return pool.count_replicas(needs, job.gang.minimum)
-    return sum(
-        domain.count_replicas(needs, min(job.spread.most, job.gang.minimum))
-        for domain in _domains(pool, job.spread.level).values()
-    )
+def joint_room(
+    job: Job, nodes: Sequence[Node], room: Ints, limits: Sequence[SharedLimit]
+) -> tuple[JointRoom, list[tuple[str, ...]]]:
+    """
+    Room of nodes for a job in the domain that it requires, under its spread limit and others; the domains.
+
+    `room` are the replicas that each node takes by itself. Without a required domain all nodes are in one.
+    """
+    limits = list(limits)
+    if job.spread is not None:
+        groups, found = _domains(nodes, job.spread.level)
+        most = [job.spread.most] * len(found)
+        limits.append(SharedLimit(groups, np.ones(len(nodes), dtype=np.int64), most))
+    domains, paths = None, list[tuple[str, ...]]([()])
+    if (level := job.locality.required) is not None and job.gang.minimum > 1:
+        domains, paths = _domains(nodes, level)
+    return JointRoom(room, job.gang.minimum, limits, domains), paths
 
 
-def _domains(pool: FreeCapacity, level: Level) -> dict[str, FreeCapacity]:
-    """Nodes by domain; a node without a domain is a domain of its own."""
-    members: dict[str, list[int]] = defaultdict(list)
-    for index, place in enumerate(pool.places):
-        domain = place.node.domain(level)
-        members["/".join(part for part in domain if part) if domain else place.node.name].append(index)
-    return {name: pool.part(np.array(indices, dtype=np.int64)) for name, indices in members.items()}
+def rack_limit(nodes: Sequence[Node], left: Mapping[Rack, int]) -> SharedLimit:
+    """Thousandths of watts that are left to racks, and what a thousandth of a GPU on each node takes."""
+    groups, racks = _numbered([rack_of(node) for node in nodes])
+    costs = [watts_of(node) if rack_of(node) in left else 0 for node in nodes]
+    return SharedLimit(groups, np.array(costs, dtype=np.int64), [left.get(rack, 0) for rack in racks])
+
+
+def _domains(nodes: Iterable[Node], level: Level) -> tuple[Ints, list[tuple[str, ...]]]:
+    """The domain of each node, a number, and the paths of all; one without is a domain of its own."""
+    return _numbered([node.domain(level) or ("", node.name) for node in nodes])
+
+
+def _numbered(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
+    """A number for each of some keys, and the keys by number."""
+    numbers: dict[_Key, int] = {}
+    found = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return np.array(found, dtype=np.int64), list(numbers)

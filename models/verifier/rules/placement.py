@@ -52,11 +52,12 @@ def assignment(case: Context) -> Iterator[Violation]:
     A held job does not start, and neither does a job that has failed more often than it may be tried again.
     """
     for name, times in case.placement_counts.items():
-        subject = f"job {name}"
         if name not in case.jobs:
-            yield Violation(Rule.ASSIGNMENT, subject, "no such job in the snapshot", "a job of the snapshot")
+            found = "no such job in the snapshot"
+            yield Violation(Rule.ASSIGNMENT, f"job {name}", found, "a job of the snapshot")
         if times > 1:
-            yield Violation(Rule.ASSIGNMENT, subject, format_count(times, "placement"), "1 placement")
+            found = format_count(times, "placement")
+            yield Violation(Rule.ASSIGNMENT, f"job {name}", found, "1 placement")
     for job, _ in case.with_change(Change.STARTED):
         if job.held:
             yield Violation(Rule.ASSIGNMENT, f"job {job.name}", "a held job that starts", "a held job waits")

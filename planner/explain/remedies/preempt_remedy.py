@@ -150,7 +150,7 @@ def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str
         )
         if chosen is None or (start := judge.start(chosen)) is None:
             continue
-        worth = _worthwhile(chosen, start)
+        worth = _worthwhile(chosen, start, ground)
         if worth is None or worth == job.priority or (best is not None and best[0] <= worth):
             continue
         if worth != priority:
@@ -219,10 +219,10 @@ def _cheapest(
     return found
 
 
-def _worthwhile(question: Hypothesis, start: TrialStart) -> int | None:
+def _worthwhile(question: Hypothesis, start: TrialStart, ground: PlanFeasibility) -> int | None:
     """Lowest priority, not below that of the question's job, at which the start gains points."""
     job, plan = question.job, question.plan
-    model = next((plan.snapshot.cluster.node_by_name[name].gpu_model for name in start.nodes), None)
+    model = next((ground.nodes[name].gpu_model for name in start.nodes), None)
 
     def points(priority: int) -> int:
         raised = job.model_copy(update={"priority": priority})

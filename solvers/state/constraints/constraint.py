@@ -36,6 +36,60 @@ class Shortage:
     numbers: Mapping[str, int | str]
 
 
+class SharedLimit(NamedTuple):
+    """A limit on replicas on several nodes together."""
+
+    groups: Ints
+    """By position of a node, the index of its group."""
+    costs: Ints
+    """By position, what a replica takes of what is left to the group; 0 if it takes nothing."""
+    left: Sequence[int]
+    """By group."""
+
+
+class JointRoom(NamedTuple):
+    """Room of some nodes together for the replicas of one job."""
+
+    room: Ints
+    """Replicas for which each node has room by itself."""
+    enough: int
+    """Replicas up to which is counted."""
+    shared: Sequence[SharedLimit] = ()
+    domains: Ints | None = None
+    """Domain of each node, if all replicas must be in one."""
+
+    @property
+    def best(self) -> int:
+        """Replicas that fit together, at the best domain."""
+        return max(self.by_domain().values(), default=0)
+
+    def by_domain(self) -> dict[int, int]:
+        """Replicas that fit together in each domain; without domains in domain 0, which has all nodes."""
+        every = np.flatnonzero(self.room)
+        if self.domains is None:
+            return {0: self._together(every)}
+        there = self.domains[every]
+        return {int(each): self._together(every[there == each]) for each in np.unique(there)}
+
+    def _together(self, positions: Ints) -> int:
+        """Replicas that fit on some of the nodes under the limits that they share."""
+        if not self.shared:
+            return min(self.enough, int(self.room[positions].sum()))
+        left, found = [list(each.left) for each in self.shared], 0
+        # The cheapest first: that leaves most to the others.
+        costs = np.sum([each.costs[positions] for each in self.shared], axis=0)
+        for at in positions[np.argsort(costs, kind="stable")].tolist():
+            limits = [(int(each.groups[at]), int(each.costs[at])) for each in self.shared]
+            shares = [rest[group] // cost for rest, (group, cost) in zip(left, limits, strict=True) if cost]
+            more = max(0, min([int(self.room[at]), *shares]))
+            for rest, (group, cost) in zip(left, limits, strict=True):
+                rest[group] -= more * cost
+            found += more
+            if found >= self.enough:
+                return self.enough
+        return found
+
+
 class Places:
     """
     What one more job of a class finds, as far as the constraints asked so far say.
@@ -83,40 +137,7 @@ class Places:
 
     def count(self) -> int:
         """Replicas that fit together, at the best domain."""
-        every = np.flatnonzero(self.room)
-        if self.domains is None:
-            return self._together(every)
-        there = self.domains[every]
-        return max((self._together(every[there == each]) for each in np.unique(there)), default=0)
-
-    def _together(self, positions: Ints) -> int:
-        """Replicas that fit on some of the nodes under the limits that they share, counted up to enough."""
-        if not self.shared:
-            return int(self.room[positions].sum())
-        left, found = [list(each.left) for each in self.shared], 0
-        # The cheapest first: that leaves most to the others.
-        costs = np.sum([each.costs[positions] for each in self.shared], axis=0)
-        for at in positions[np.argsort(costs, kind="stable")].tolist():
-            limits = [(int(each.groups[at]), int(each.costs[at])) for each in self.shared]
-            shares = [rest[group] // cost for rest, (group, cost) in zip(left, limits, strict=True) if cost]
-            more = max(0, min([int(self.room[at]), *shares]))
-            for rest, (group, cost) in zip(left, limits, strict=True):
-                rest[group] -= more * cost
-            found += more
-            if found >= self.replicas:
-                break
-        return found
-
-
-class SharedLimit(NamedTuple):
-    """A limit on replicas on several nodes together."""
-
-    groups: Ints
-    """By position of a node, the index of its group."""
-    costs: Ints
-    """By position, what a replica takes of what is left to the group; 0 if it takes nothing."""
-    left: Sequence[int]
-    """By group."""
+        return JointRoom(self.room, self.replicas, self.shared, self.domains).best
 
 
 class Constraint:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.state.assignment import ReplicaSite, Span
     from gpuplan.solvers.state.constraints.constraint import Places
     from gpuplan.solvers.state.constraints.preemption_ranks import VictimSets
-    from gpuplan.solvers.state.constraints.quota import ExceededLimit
+    from gpuplan.solvers.state.constraints.quota import QuotaDemand
     from gpuplan.solvers.state.resource_timeline import ResourceTimeline
 
 
@@ -127,12 +127,12 @@ class QueueQuotas(Constraint):
         # Quota that preemption frees is for others, or promised to later starts.
         return Shortage(ReasonCode.NOT_CHOSEN, {"queue": self._problem.queues[job_class.queue]})
 
-    def _numbers(self, found: ExceededLimit) -> dict[str, int | str]:
+    def _numbers(self, found: QuotaDemand) -> dict[str, int | str]:
         return {
             "queue": self._problem.queues[found.queue],
             "resource": found.budget.resource,
             "used": found.used,
-            "limit": found.budget.firm[found.queue] or 0,
+            "limit": found.limit or 0,
             "needed": found.needed,
         }
 

@@ -22,19 +22,24 @@ if TYPE_CHECKING:
 NOTHING_LIMITED: Final = QuotaAmounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
 
-class ExceededLimit(NamedTuple):
-    """A limit that is broken by what a job asks for."""
+class QuotaDemand(NamedTuple):
+    """A queue at which an amount more counts."""
 
     budget: QueueBudget
     queue: int
     used: int
     needed: int
-    """What of the amount asked for counts at this queue."""
+    """The part of the amount that counts at this queue."""
+
+    @property
+    def limit(self) -> int | None:
+        """The limit of the queue; None if it has none."""
+        return self.budget.firm[self.queue]
 
     @property
     def excess(self) -> int:
-        """By how much it is broken."""
-        return self.used + self.needed - (self.budget.firm[self.queue] or 0)
+        """By how much its limit is exceeded; at most 0 if it is not."""
+        return 0 if self.limit is None else self.used + self.needed - self.limit
 
 
 class QuotaLedger:
@@ -73,20 +78,24 @@ class QuotaLedger:
 
     def exceeded_limits(
         self, queue: int, gpu_model: str | None, asked: QuotaAmounts, *, alone: bool = False
-    ) -> Iterator[ExceededLimit]:
+    ) -> Iterator[QuotaDemand]:
         """For each budget the first limit up the tree that these amounts more would break, or do `alone`."""
-        for budget, used in zip(self._budgets, self._usage, strict=True):
-            usage = [0] * len(used) if alone else used
-            above: int | None = queue
-            amount = asked.on(gpu_model, budget.resource)
-            while above is not None and amount > 0:
-                limit = budget.firm[above]
-                if limit is not None and usage[above] + amount > limit:
-                    yield ExceededLimit(budget, above, usage[above], amount)
-                    break
-                kept = budget.kept[above]
-                amount = max(0, usage[above] + amount - kept) - max(0, usage[above] - kept)
-                above = budget.parent[above]
+        for index, budget in enumerate(self._budgets):
+            levels = self.levels(index, queue, asked.on(gpu_model, budget.resource), alone=alone)
+            if (found := next((level for level in levels if level.excess > 0), None)) is not None:
+                yield found
+
+    def levels(self, index: int, queue: int, amount: int, *, alone: bool = False) -> Iterator[QuotaDemand]:
+        """Each queue from one upward at which an amount more of a budget counts, or does `alone`."""
+        budget, above = self._budgets[index], queue
+        while amount > 0:
+            used, kept = 0 if alone else self._usage[index][above], budget.kept[above]
+            yield QuotaDemand(budget, above, used, amount)
+            if (parent := budget.parent[above]) is None:
+                return
+            # Quota that a queue does not lend covers demand, which then does not count at its parent.
+            amount = max(0, used + amount - kept) - max(0, used - kept)
+            above = parent
 
     def change(self, queue: int, gpu_model: str | None, amounts: QuotaAmounts, *, new: bool = False) -> None:
         """Count what is taken, or given back if negative, at a queue, every queue above, and guarantees."""

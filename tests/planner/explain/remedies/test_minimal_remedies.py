@@ -7,7 +7,6 @@ import os
 import pytest
 
 from gpuplan.models.affinity import NodeMatch, PreferredNodes
-from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.timing.time_slots import TimeSlots
 from gpuplan.planner.explain import verify_trial
 from gpuplan.planner.explain.explanation import RemedyKind
@@ -15,7 +14,7 @@ from tests.support.builders.build import job, node, queue, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, greedy_plan, kinds, remedies_of, runs
 from tests.support.oracles.brute_force import TooLargeError
 from tests.support.oracles.remedy_oracle import as_planned, changed, lesser
-from tests.support.strategies.instances import everything_mixed, tiny
+from tests.support.strategies.instances import everything, everything_mixed, tiny
 from tests.support.strategies.schedule_instances import timely
 
 PARTS = 6 if os.environ.get("GPUPLAN_EVERY_SEED") else 2
@@ -70,8 +69,7 @@ def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
 
 
 def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
-    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(verify_trial, "verify_rules", lambda *_: (wrong,))
+    monkeypatch.setattr(verify_trial, "keeps_rules", lambda *_: False)
 
     remedies = remedies_of(greedy_plan(snapshot(jobs=[*FULL, job("a", gpus=8)]), CALM), "a")
 
@@ -82,8 +80,7 @@ def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
 def test_room_without_places_is_told_apart_from_changes_that_do_not_help(monkeypatch):
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=1, weight=0)])
     plan = greedy_plan(world, CALM)
-    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(verify_trial, "verify_rules", lambda *_: (wrong,))
+    monkeypatch.setattr(verify_trial, "keeps_rules", lambda *_: False)
 
     remedies = remedies_of(plan, "a")
 
@@ -137,3 +134,23 @@ def test_remedies_come_in_the_order_of_their_points_and_few_of_a_kind():
     assert points == sorted(points, reverse=True)
     assert sum(kinds(each) == (RemedyKind.STOP,) for each in remedies.found) == 2
     assert remedies.more == 6
+
+
+def test_a_spread_limit_and_power_caps_of_racks_are_counted_together():
+    world = everything(364, features=("racks", "power", "spread"), share=1.0)
+
+    remedies = remedies_of(greedy_plan(world.snapshot, world.policy), "j1")
+
+    # Counted apart they have room, so that the job seemed to fit, and no place was found.
+    assert not remedies.unplaced
+    assert RemedyKind.SPREAD in {kinds(remedy)[0] for remedy in remedies.found}
+
+
+def test_a_higher_priority_may_bring_a_job_to_a_node_that_the_plan_adds():
+    world = everything_mixed(383)
+    plan = greedy_plan(world.snapshot, world.policy)
+
+    remedies = remedies_of(plan, "j0")
+
+    (raised,) = (remedy for remedy in remedies.found if kinds(remedy) == (RemedyKind.PRIORITY,))
+    assert set(raised.nodes) <= {node.name for node in plan.target.added}
