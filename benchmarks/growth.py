@@ -206,7 +206,8 @@ def tables(records: list[dict[str, Any]]) -> str:
     """Stages by decade, and whole commands."""
     stages = table(_HEAD, map(_stage_cells, records))
     commands = table(_COMMAND_HEAD, [_command_cells(each) for each in records if each["command"]])
-    return f"{stages}\n{commands}"
+    failed = "".join(f"\n{each['gpus']:,} GPUs: {each['failed']}\n" for each in records if "failed" in each)
+    return f"{stages}\n{commands}{failed}"
 
 
 def _stage_cells(record: dict[str, Any]) -> list[str]:
