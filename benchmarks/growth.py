@@ -95,7 +95,7 @@ def _tried(part: Callable[[Path, int], dict[str, Any]], folder: Path, memory_gib
     try:
         return fresh(part, folder, memory_gib)
     except BrokenProcessPool:
-        return {"costs": {}, "bound": None, "failed": f"more than {memory_gib} GiB"}
+        return {"costs": {}, "bound": None, "failed": f"ended, perhaps for want of memory ({memory_gib} GiB)"}
 
 
 def write_input(gpus: int, seed: int, folder: Path) -> dict[str, Any]:
