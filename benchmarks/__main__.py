@@ -15,6 +15,7 @@ from benchmarks import (
     ablate,
     decisions,
     greedy_claim,
+    growth,
     house,
     one_more,
     plans,
@@ -123,6 +124,26 @@ def odd_cases_command(log: Path | None, only: tuple[str, ...], seeds: str) -> No
         if not only or instance.title in only
     ]
     click.echo(size_table.seed_table(size_table.measure("odd-cases", chosen, log)))
+
+
+@main.command("growth")
+@_log_option
+@click.option(
+    "--gpus",
+    type=click.Choice([str(gpus) for gpus in growth.DECADES]),
+    multiple=True,
+    help="Only this decade; repeatable.",
+)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--memory", type=click.IntRange(1), default=8, show_default=True, help="GiB of a process.")
+@click.option("--largest-command", type=int, default=100_000, show_default=True, help="GPUs.")
+def growth_command(
+    log: Path | None, gpus: tuple[str, ...], seed: int, memory: int, largest_command: int
+) -> None:
+    """What each stage takes from 1,000 to 1,000,000 GPUs."""
+    chosen = [int(each) for each in gpus] or list(growth.DECADES)
+    records = growth.measure(chosen, seed, memory_gib=memory, largest_command=largest_command, log=log)
+    click.echo(growth.tables(list(records)), nl=False)
 
 
 @main.command("one-more")

@@ -138,7 +138,8 @@ class BlockedNodes:
         self._left = _left_by(changes, policy)
         """Victims' holdings and least priorities to follow them by node and GPU index, None for the node."""
         self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
-        self._barring_by_kind: dict[tuple[str, int, int], set[tuple[Holding, int]]] = {}
+        self._barred_by_kind: dict[tuple[str, int, int], dict[str, set[int | None]]] = {}
+        self._barred_by_victims: dict[frozenset[tuple[Holding, int]], dict[str, set[int | None]]] = {}
         self._reclaiming = Reclaiming(snapshot, policy)
         self._idle = self._idle_beside(changes)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
@@ -165,41 +166,45 @@ class BlockedNodes:
 
     def reserved(self, job: Job, places: Iterable[NodeRoom]) -> set[str]:
         """Names of nodes where too little is free beside what was freed for other jobs."""
-        left = self._left
+        barred = self._barred(job)
         return {
             place.node.name
             for place in places
-            if (place.node.name, None) in left and self._is_reserved(job, place)
+            if place.node.name in barred and self._is_reserved(job, place, barred[place.node.name])
         }
 
-    def _is_reserved(self, job: Job, place: NodeRoom) -> bool:
+    def _is_reserved(self, job: Job, place: NodeRoom, barred: set[int | None]) -> bool:
         name, request = place.node.name, job.request
-        if not self._bars(job, name, None):
-            return False
         free = [
-            min(milli, self._idle[name, gpu]) if self._bars(job, name, gpu) else milli
+            min(milli, self._idle[name, gpu]) if gpu in barred else milli
             for gpu, milli in enumerate(place.free.gpu_milli)
         ]
         whole = sum(milli == MILLI for milli in free)
         enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
         return bool(request.mig) or not enough or not request.needs_gpu
 
-    def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
-        """True if a job may not take what a preempted or shrunk job has freed there."""
-        victims = self._left.get((node, gpu))
-        return victims is not None and not victims.isdisjoint(self._barring(job))
+    def _barred(self, job: Job) -> dict[str, set[int | None]]:
+        """
+        By node: GPUs, and None for the node, of which a job may not take what others have freed.
 
-    def _barring(self, job: Job) -> set[tuple[Holding, int]]:
-        """Victims that free what a job may not take; one answer for all jobs that ask alike."""
+        One answer for all jobs that ask alike, and for all that may follow the same victims.
+        """
         least = min_requested_gpu_milli(job)
         key = job.queue, job.priority, least
-        if key not in self._barring_by_kind:
-            self._barring_by_kind[key] = {
+        if key not in self._barred_by_kind:
+            barring = frozenset(
                 (held, least_priority)
                 for held, least_priority in self._victims
                 if job.priority < least_priority and not self._reclaiming.may_take(job.queue, least, held)
-            }
-        return self._barring_by_kind[key]
+            )
+            if barring not in self._barred_by_victims:
+                found: dict[str, set[int | None]] = defaultdict(set)
+                for (node, gpu), victims in self._left.items():
+                    if not victims.isdisjoint(barring):
+                        found[node].add(gpu)
+                self._barred_by_victims[barring] = dict(found)
+            self._barred_by_kind[key] = self._barred_by_victims[barring]
+        return self._barred_by_kind[key]
 
     def _idle_beside(self, changes: PlanChanges) -> dict[tuple[str, int | None], int]:
         """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""
@@ -213,7 +218,7 @@ class BlockedNodes:
         for change in changes.jobs:
             for key, milli in _taken(change.arriving):
                 # An arriving job that may follow the victim takes the freed part, so the idle part stays.
-                if key in idle and self._bars(change.job, *key):
+                if key in idle and key[1] in self._barred(change.job).get(key[0], ()):
                     idle[key] -= milli
         return idle
 

@@ -4,7 +4,8 @@ Large neighbourhood search: improve a plan a few nodes at a time, each time solv
 This recovers what the block model counts and placement misses: with few nodes, each can be its own group.
 Nodes drawn from the whole cluster, those with free GPUs more often, take turns with adjacent nodes. If there
 are few kinds of nodes, plain jobs are first repacked on all nodes by column generation. A large cluster is
-first improved part by part; each part is about as large as a problem that is solved as a whole.
+improved part by part instead, or after that if most jobs ask for odd shares of GPUs; each part is about as
+large as a problem that is solved as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.improve.column_generation import repack
-from gpuplan.solvers.improve.column_generation.subproblem import covers_whole_problem
+from gpuplan.solvers.improve.column_generation.subproblem import asks_for_odd_shares, covers_whole_problem
 from gpuplan.solvers.improve.destroy import (
     apply_repair,
     destroy_part,
@@ -72,11 +73,16 @@ def improve_by_lns(
     def tell() -> None:
         report(target_of(ledger, running))
 
-    if (parts := partition_count(problem, budget.params.partition)) > 1:
-        improve_partitions(ledger, parts, budget, tell)
-    elif budget.ticks is None and budget.params.column_generation.enabled:
-        _repack(ledger, budget, report)
+    parts = partition_count(problem, budget.params.partition)
+    packs = budget.ticks is None and budget.params.column_generation.enabled
+    # The block model of a part counts odd shares no better than that of the whole.
+    if packs and (parts == 1 or asks_for_odd_shares(problem)):
+        proven = _repack(ledger, budget, report)
         tell()
+        if proven:
+            return
+    if parts > 1:
+        improve_partitions(ledger, parts, budget, tell)
     rounds = None if budget.ticks is None else budget.ticks * params.per_tick
     told, news = time.monotonic(), False
     # In a large cluster one neighbourhood says little of the others: it gives up after some of them for each.
@@ -96,12 +102,12 @@ def improve_by_lns(
     tell()
 
 
-def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
-    """Repack plain jobs on all nodes if few kinds of nodes make that a small problem."""
+def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> bool:
+    """Repack plain jobs on all nodes if there are few kinds of these; True if no plan is better than that."""
     params = budget.params.column_generation
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
     if len(free) > params.max_node_kinds:
-        return
+        return False
     mark, before, now = ledger.undo.mark(), ledger.objective, time.monotonic()
     deadline = now + params.share_of_repacking * (budget.deadline - now)
     done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed, params=params)
@@ -109,8 +115,10 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
     if not ledger.meets_priority_floors:
         ledger.undo.rollback(mark)
     # What is repacked has an optimum of its own; only if that is all there is does it bound the whole plan.
-    if done.bound is not None and covers_whole_problem(ledger):
-        report(Headroom(done.bound - before))
+    if done.bound is None or not covers_whole_problem(ledger):
+        return False
+    report(Headroom(done.bound - before))
+    return ledger.objective >= done.bound
 
 
 def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:

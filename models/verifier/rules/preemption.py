@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property, partial
 from math import log2
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,7 +35,7 @@ from gpuplan.models.verifier.rules.quota import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -66,8 +67,11 @@ def preemption(case: Context) -> Iterator[Violation]:
     barred = _excluded_jobs(case, victims)
     # The strongest condition on jobs that may follow none of some victims is with all victims of which
     # that is true; so one hypothetical plan for each set of such jobs is enough.
-    for names in _intersections({each for each in barred if each}):
-        kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if names <= bars]
+    kinds = {each for each in barred if each}
+    for names in _intersections(kinds):
+        # Thousands of victims have few kinds of bars between them, each as large as the plan.
+        barring = {bars for bars in kinds if names <= bars}
+        kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if bars in barring]
         without = _Without(case, names, kept)
         yield from _on_nodes(without)
         yield from _in_queues(without)
@@ -112,10 +116,10 @@ def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset
                 for name in names
             )
     undone = case.undo.jobs
+    barred = [found[victim.job.queue, _least_priority(case, victim.job), victim.model] for victim in victims]
     return [
-        found[victim.job.queue, _least_priority(case, victim.job), victim.model]
-        - (undone if victim.job.name in undone else frozenset())
-        for victim in victims
+        bars - undone if victim.job.name in undone else bars
+        for victim, bars in zip(victims, barred, strict=True)
     ]
 
 
@@ -177,9 +181,16 @@ class _Without:
 
         If more jobs may not, another set of victims gives a stronger condition.
         """
-        places = {id(victim) for victim in there}
-        sets = [bars for victim, bars in self.kept if id(victim) in places]
-        return bool(sets) and frozenset.intersection(*sets) == self.names
+        bars, closed = self._bars_and_closed
+        sets = frozenset([bars[id(victim)] for victim in there])
+        if sets not in closed:
+            closed[sets] = bool(sets) and frozenset.intersection(*sets) == self.names
+        return closed[sets]
+
+    @cached_property
+    def _bars_and_closed(self) -> tuple[dict[int, frozenset[str]], dict[frozenset[frozenset[str]], bool]]:
+        """The jobs that may not follow each victim, and the answers of `is_closed`, by the sets of these."""
+        return {id(victim): bars for victim, bars in self.kept}, {}
 
     def beside(self, there: list[PreemptedJob]) -> str:
         """Words of a violation for the victims in a place."""
@@ -237,16 +248,20 @@ def _on_nodes(without: _Without) -> Iterator[Violation]:
                 there_by_node[replica.node].append((job, replica))
     for name, new in coming.items():
         staying = there_by_node[name]
-        yield from _on_gpus(without, name, new, staying)
-        yield from _beside_gpus(case, case.nodes[name], new, staying, without.beside(left[name]))
+        yield from _on_gpus(without, name, left[name], new, staying)
+        yield from _beside_gpus(case, case.nodes[name], new, staying, partial(without.beside, left[name]))
 
 
 def _on_gpus(
-    without: _Without, name: str, new: list[tuple[Job, Replica]], there: list[tuple[Job | None, Replica]]
+    without: _Without,
+    name: str,
+    victims: list[PreemptedJob],
+    new: list[tuple[Job, Replica]],
+    there: list[tuple[Job | None, Replica]],
 ) -> Iterator[Violation]:
     """A GPU, or a part of one, that a victim held is not taken by a job that may not follow it."""
     given: dict[int, list[tuple[Job, GpuShare | MigSlice]]] = defaultdict(list)
-    for job, replicas, _ in without.victims:
+    for job, replicas, _ in victims:
         for replica in replicas:
             for held in replica.gpus if replica.node == name else ():
                 given[held.index].append((job, held))
@@ -293,7 +308,7 @@ def _beside_gpus(
     node: Node,
     new: list[tuple[Job, Replica]],
     there: list[tuple[Job | None, Replica]],
-    beside: str,
+    beside: Callable[[], str],
 ) -> Iterator[Violation]:
     """Violations of CPU, memory, disk, countable resources and power of a node."""
     coming, held = defaultdict[str, int](int), defaultdict[str, int](int)
@@ -305,14 +320,14 @@ def _beside_gpus(
     for unit, amount in coming.items():
         # Jobs that stay may hold more than there is (`cpu_memory`); only what comes can be at fault.
         if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
-            found = f"{format_amount(held[unit] + amount, unit)} {beside}"
+            found = f"{format_amount(held[unit] + amount, unit)} {beside()}"
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_amount(allowed, unit))
     if node.power_cap_watts and node.gpus and node.gpus.watts:
         watts, cap = node.gpus.watts, node.power_cap_watts * MILLI
         more = sum(held_gpu_milli(replica) for _, replica in new) * watts
         drawn = sum(held_gpu_milli(replica) for _, replica in there) * watts + more
         if more and drawn > cap:
-            found = f"{format_watts(drawn)} {beside}"
+            found = f"{format_watts(drawn)} {beside()}"
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, format_watts(cap))
 
 

@@ -335,7 +335,8 @@ class _Order:
 
         Jobs come by priority, so that many in a row have the same `gone`; only its nodes are kept.
         """
-        if gone != self._left_without:
+        # Not `!=`, which takes as long as `gone` has jobs, for each node.
+        if gone is not self._left_without:
             self._left, self._left_without = {}, gone
         if node.name not in self._left:
             there = [

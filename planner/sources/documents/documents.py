@@ -24,6 +24,7 @@ from gpuplan.planner.sources.documents.tokens import (
     LONGEST_NUMBER,
     MAX_DEPTH,
     MOST_VALUES,
+    SPLIT_IT,
     RefusedError,
     Token,
     TokenKind,
@@ -101,7 +102,9 @@ def read_bytes(path: Path | None, *, hint: str, largest: int = LARGEST_BYTES) ->
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise RefusedError(None, f"cannot be read: {reason}.\n{hint}") from None
     if len(content) > largest:
-        raise RefusedError(None, f"is larger than {largest / 2**20:g} MiB, the most that is read.")
+        raise RefusedError(
+            None, f"is larger than {largest / 2**20:g} MiB, the most that is read of one file.\n{SPLIT_IT}"
+        )
     return content
 
 

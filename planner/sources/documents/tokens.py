@@ -22,6 +22,7 @@ LONGEST_NUMBER: Final = 400
 """Digits of a number that are parsed; the range check comes later."""
 
 MOST_VALUES: Final = 5_000_000
+SPLIT_IT: Final = "  Of a larger snapshot put the jobs into several files of one folder, and read the folder."
 """Values per text; each may have a problem, and all problems are in memory at once."""
 
 
@@ -78,7 +79,8 @@ def refuse(tokens: Iterable[Token], syntax: str) -> NoReturn:
 def too_many_values(line: int | None) -> RefusedError:
     """The error for a text with more values than any cluster needs."""
     return RefusedError(
-        line, f"has more than {MOST_VALUES:,} values; a cluster of 100,000 GPUs needs half of it."
+        line,
+        f"has more than {MOST_VALUES:,} values; a cluster of 100,000 GPUs needs half of it.\n{SPLIT_IT}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,10 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.improve import large_neighbourhood
-from gpuplan.solvers.improve.large_neighbourhood import improve_partitions
-from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.improve.large_neighbourhood import improve_by_lns, improve_partitions
+from gpuplan.solvers.interface import Budget, Headroom
+from gpuplan.solvers.params.improve import LnsParams, PartitionParams
+from gpuplan.solvers.params.search import SearchParams
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.strategies import instances
@@ -89,3 +92,23 @@ def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
 
     assert ledger.objective == 0
     assert rounds == ["done"]
+
+
+@pytest.mark.parametrize(("milli", "proven"), [(300, [0]), (250, [])])
+def test_odd_shares_are_first_repacked_on_all_nodes_and_parts_asked_only_if_that_proves_nothing(
+    monkeypatch, milli, proven
+):
+    asked = []
+    monkeypatch.setattr(large_neighbourhood, "improve_partitions", lambda *_: asked.append("parts"))
+    jobs = [build.job(f"j{number}", milli=milli) for number in range(9)]
+    snapshot = build.snapshot(nodes=[build.node(name, gpus=1) for name in ("a", "b")], jobs=jobs)
+    problem = build_problem(snapshot, instances.POLICY)
+    params = SearchParams(
+        partition=PartitionParams(gpus_per_part=1, many_jobs=1), lns=LnsParams(enabled=False)
+    )
+    told = []
+
+    improve_by_lns(problem, (), target_of(greedy(problem), ()), replace(budget(), params=params), told.append)
+
+    assert [message.points for message in told if isinstance(message, Headroom)] == proven
+    assert asked == ([] if proven else ["parts"])

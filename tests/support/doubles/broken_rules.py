@@ -156,7 +156,7 @@ PLANTED = (
     ("spread", CASE, 'or ("",) * 5 + (name,)', 'or ("",)'),
     ("preemption", PREEMPTION, "if level < least and", "if level <= least and"),
     ("preemption", PREEMPTION, "        return job.priority + gap", "        return job.priority + 1"),
-    ("preemption", PREEMPTION, "strict=True) if names <= bars]", "strict=True) if names == bars]"),
+    ("preemption", PREEMPTION, "in kinds if names <= bars}", "in kinds if names == bars}"),
     ("preemption", PREEMPTION, "(node := case.nodes.get(name)) and node.schedulable and", "(node := case.nodes.get(name)) and"),
     ("preemption", PREEMPTION, " and not case.entitlements.quotas(own, milli, queue, model)", ""),
     ("preemption", PREEMPTION, "in case.with_change(Change.SHRUNK):", "in case.with_change(Change.COPY):"),

@@ -216,7 +216,7 @@ def test_nesting_below_the_limit_is_read(read):
 
 def test_a_file_beyond_the_limit_is_refused(read, refused):
     assert read("a: 1", largest=4).documents == [{"a": 1}]
-    assert refused("a: 12", largest=4) == "x.yaml: is larger than 3.8147e-06 MiB, the most that is read."
+    assert "3.8147e-06 MiB" in refused("a: 12", largest=4)
 
 
 @pytest.mark.parametrize(("name", "text"), [("x.yaml", "[1, 2, 3, 4]"), ("x.json", "[1, 2, 3, 4]")])
