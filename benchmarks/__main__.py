@@ -14,6 +14,7 @@ import click
 from benchmarks import (
     ablate,
     decisions,
+    goals,
     greedy_claim,
     house,
     one_more,
@@ -189,6 +190,15 @@ def same_knowledge_command(
     click.echo(same_knowledge.tables(records), nl=False)
 
 
+@main.command("goals")
+@_log_option
+@click.option("--philly", type=click.Path(path_type=Path, exists=True), required=True, help="Its job list.")
+@click.option("--only", type=click.Choice(list(goals.GROUPS)), multiple=True, help="Only these days.")
+def goals_command(log: Path | None, philly: Path, only: tuple[str, ...]) -> None:
+    """Goals beside rules on days of the Philly trace, with exact, wrong and no estimates."""
+    click.echo(goals.tables(goals.measure(only or goals.GROUPS, philly, log_file=log)), nl=False)
+
+
 @main.command("presets")
 @_log_option
 @click.option("--only", type=click.Choice(list(presets.LOADS)), multiple=True, help="Only this preset.")
@@ -310,6 +320,8 @@ def report_command(log: Path) -> None:
         from benchmarks.faults import campaign  # noqa: PLC0415 - the same
 
         click.echo(campaign.tables(struck))
+    if compared := [record for record in records if record["benchmark"] == goals.NAME]:
+        click.echo(f"{goals.NAME}\n\n{goals.tables(compared)}")
     if losses := [record for record in records if record["benchmark"] == ablate.NAME]:
         click.echo(f"{ablate.NAME}\n\n{ablate.tables(losses)}")
     click.echo(targets.targets_table(records))
