@@ -322,18 +322,25 @@ class _Queue:
 def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> _Free:
     """Free GPUs of each node until all running jobs have ended, if nothing else starts."""
     number = {node.name: index for index, node in enumerate(nodes)}
+    usable = [
+        {
+            gpu
+            for gpu, about in (node.gpus.by_index if node.gpus else {}).items()
+            if about.healthy and about.mig is None
+        }
+        for node in nodes
+    ]
     ends: list[Counter[int]] = [Counter() for _ in nodes]
     for job in snapshot.jobs:
         left = durations.remaining(job) if job.running else 0
         for replica in job.running.replicas if job.running else ():
-            if (index := number.get(replica.node)) is not None and replica.gpus:
-                ends[index][left] += len(replica.gpus)
+            if (index := number.get(replica.node)) is not None:
+                # A job may run on a GPU that no other job is given afterwards.
+                if held := sum(gpu.index in usable[index] for gpu in replica.gpus):
+                    ends[index][left] += held
     found: _Free = []
-    for node, ended in zip(nodes, ends, strict=True):
-        usable = (
-            sum(gpu.healthy and gpu.mig is None for gpu in node.gpus.by_index.values()) if node.gpus else 0
-        )
-        times, free = [0], [usable - ended.total()]
+    for gpus, ended in zip(usable, ends, strict=True):
+        times, free = [0], [len(gpus) - ended.total()]
         for second in sorted(ended):
             times.append(second)
             free.append(free[-1] + ended[second])
