@@ -334,10 +334,11 @@ def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[No
     for job in snapshot.jobs:
         left = durations.remaining(job) if job.running else 0
         for replica in job.running.replicas if job.running else ():
-            if (index := number.get(replica.node)) is not None:
-                # A job may run on a GPU that no other job is given afterwards.
-                if held := sum(gpu.index in usable[index] for gpu in replica.gpus):
-                    ends[index][left] += held
+            index = number.get(replica.node)
+            # A job may run on a GPU that no other job is given afterwards.
+            held = 0 if index is None else sum(gpu.index in usable[index] for gpu in replica.gpus)
+            if index is not None and held:
+                ends[index][left] += held
     found: _Free = []
     for gpus, ended in zip(usable, ends, strict=True):
         times, free = [0], [len(gpus) - ended.total()]
