@@ -113,34 +113,36 @@ _RATIOS: Final = {"completion": "completion, mean", "p95": "p95", "makespan": "m
 
 def tables(records: Iterable[Record]) -> str:
     """
-    A row per group and entrant: ratios to SJF, then absolute figures.
+    A table per group with a row per entrant: ratios to SJF, then absolute figures.
 
     Each is the median over the days, with the worst (the largest) in parentheses.
     """
     last = {(each["case"], each["day"], each["entrant"]): each for each in records}
+    found = {
+        name: [day for day in group.days if all((name, day, each) in last for each in group.entrants)]
+        for name, group in GROUPS.items()
+    }
+    return "\n".join(_table(name, days, last) for name, days in found.items() if days)
+
+
+def _table(name: str, days: Sequence[str], last: dict[tuple[str, str, str], Record]) -> str:
+    rule = [last[name, day, _REFERENCE] for day in days]
     rows = []
-    for name, group in GROUPS.items():
-        days = [day for day in group.days if all((name, day, each) in last for each in group.entrants)]
-        for entrant in group.entrants if days else ():
-            own = [last[name, day, entrant] for day in days]
-            rule = [last[name, day, _REFERENCE] for day in days]
-            ratios = {
-                key: [each[key] / other[key] for each, other in zip(own, rule, strict=True)]
-                for key in _RATIOS
-            }
-            rows.append(
-                [
-                    f"{name} ({len(days)} days)",
-                    f"`{entrant}`",
-                    *(_shown(ratios[key]) for key in _RATIOS),
-                    _shown([each["worst"] for each in own], "{:.1f}"),
-                    _shown([100 * each["unfair"] for each in own], "{:.0f} %"),
-                    _shown([each["restarts"] for each in own], "{:.0f}"),
-                    _shown([each["lost"] for each in own], "{:.0f}"),
-                ]
-            )
+    for entrant in GROUPS[name].entrants:
+        own = [last[name, day, entrant] for day in days]
+        ratios = ([each[key] / other[key] for each, other in zip(own, rule, strict=True)] for key in _RATIOS)
+        rows.append(
+            [
+                f"`{entrant}`",
+                *map(_shown, ratios),
+                _shown([each["worst"] for each in own], "{:.1f}"),
+                _shown([100 * each["unfair"] for each in own], "{:.0f} %"),
+                _shown([each["restarts"] for each in own], "{:.0f}"),
+                _shown([each["lost"] for each in own], "{:.0f}"),
+            ]
+        )
     absolute = ("ρ worst", "unfair", "restarts", "GPU-hours lost")
-    return table(["days", "entrant", *_RATIOS.values(), *absolute], rows)
+    return table([f"{name}, {len(days)} days", *_RATIOS.values(), *absolute], rows)
 
 
 def _shown(values: Sequence[float], form: str = "{:.2f}") -> str:

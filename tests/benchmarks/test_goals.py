@@ -27,9 +27,11 @@ def test_ratios_are_to_sjf_of_the_same_day_and_days_without_all_entrants_are_lef
     ]
     half = {**records[0], "day": JUDGED[2]}
 
-    (row,) = [line for line in tables([*records, half]).splitlines() if "`default`" in line]
+    shown = tables([*records, half]).splitlines()
 
+    (row,) = [line for line in shown if "`default`" in line]
+    assert shown[0].startswith(f"| {name}, 2 days |")
     assert [each.strip() for each in row.strip("|").split("|")] == [
-        *(f"{name} (2 days)", "`default`", "1.05 (1.20)", "1.00 (1.00)", "1.00 (1.00)"),
+        *("`default`", "1.05 (1.20)", "1.00 (1.00)", "1.00 (1.00)"),
         *("1.5 (1.5)", "25 % (25 %)", "3 (3)", "2 (2)"),
     ]
