@@ -1,9 +1,8 @@
 """
 Goals beside rules of the literature on days of the Philly trace, with exact, wrong and no estimates.
 
-The jobs of a day, compressed to a load, for each goal and each rule. Constants of the goals were chosen on
-some of the days `SEEN`; `JUDGED` had no part in any choice. The tables divide by shortest job first (SJF), a
-rule of ten lines.
+The jobs of a day, compressed to a load, for each goal and each rule; no constant was chosen on these days.
+The tables divide by shortest job first (SJF), a rule of ten lines.
 """
 
 from __future__ import annotations
@@ -27,12 +26,8 @@ if TYPE_CHECKING:
     from benchmarks.records import Record
 
 NAME: Final = "goals"
-SEEN: Final = (
-    *("2017-10-10", "2017-10-17", "2017-10-24", "2017-11-03", "2017-11-07", "2017-11-11"),
-    *("2017-11-15", "2017-11-17", "2017-11-23", "2017-11-29", "2017-12-07", "2017-12-21"),
-)
-"""Days that were looked at when goals and later starts were made."""
 JUDGED: Final = ("2017-10-12", "2017-10-26", "2017-11-08", "2017-11-28", "2017-12-11")
+"""Days that had no part in any choice."""
 _JOBS: Final = 457
 _CLOCK: Final = EpochClock(15 * 60, at_events=True, apart=60)
 _TURNS: Final = {"disruption": {"priority_gap": 0, "minimum_runtime": "30m"}}
@@ -56,21 +51,19 @@ _EVERY: Final = (*POLICIES, "fifo", "easy", "sjf", "srsf", "las", "least-slack")
 
 @dataclass(frozen=True)
 class Group:
-    """Days at one load, with one kind of estimates."""
+    """The days at one load, with one kind of estimates."""
 
-    days: tuple[str, ...]
     load: float
     estimates: str = "exact"
     entrants: tuple[str, ...] = _FEW
 
 
 GROUPS: Final[dict[str, Group]] = {
-    "judged, load 1.8": Group(JUDGED, 1.8, entrants=_EVERY),
-    "judged, load 1.4": Group(JUDGED, 1.4),
-    "judged, load 1.0": Group(JUDGED, 1.0),
-    "judged, load 1.8, estimates within a factor of 2": Group(JUDGED, 1.8, "factor 2"),
-    "judged, load 1.8, no estimates": Group(JUDGED, 1.8, "none"),
-    "seen, load 1.8": Group(SEEN, 1.8),
+    "load 1.8": Group(1.8, entrants=_EVERY),
+    "load 1.4": Group(1.4),
+    "load 1.0": Group(1.0),
+    "load 1.8, estimates within a factor of 2": Group(1.8, "factor 2"),
+    "load 1.8, no estimates": Group(1.8, "none"),
 }
 
 
@@ -79,8 +72,8 @@ def measure(names: Iterable[str], philly: Path, *, log_file: Path | None) -> lis
     records = []
     for name in names:
         group = GROUPS[name]
-        source = Source(same_knowledge.philly_days(philly, group.days, _JOBS), ())
-        for seed, day in enumerate(group.days):
+        source = Source(same_knowledge.philly_days(philly, JUDGED, _JOBS), ())
+        for seed, day in enumerate(JUDGED):
             trace = trace_of(source, Cell("Philly", group.load, group.estimates), seed)
             for entrant in group.entrants:
                 policy = Policy.model_validate({**POLICIES.get(entrant, {}), "solvers": []})
@@ -119,7 +112,7 @@ def tables(records: Iterable[Record]) -> str:
     """
     last = {(each["case"], each["day"], each["entrant"]): each for each in records}
     found = {
-        name: [day for day in group.days if all((name, day, each) in last for each in group.entrants)]
+        name: [day for day in JUDGED if all((name, day, each) in last for each in group.entrants)]
         for name, group in GROUPS.items()
     }
     return "\n".join(_table(name, days, last) for name, days in found.items() if days)
