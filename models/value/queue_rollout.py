@@ -322,27 +322,19 @@ class _Queue:
 def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> _Free:
     """Free GPUs of each node until all running jobs have ended, if nothing else starts."""
     number = {node.name: index for index, node in enumerate(nodes)}
-    usable = [
-        {
-            gpu
-            for gpu, about in (node.gpus.by_index if node.gpus else {}).items()
-            if about.healthy and about.mig is None
-        }
-        for node in nodes
-    ]
+    gpus = [node.gpus.by_index.values() if node.gpus else () for node in nodes]
+    usable = [{gpu.index for gpu in some if gpu.healthy and gpu.mig is None} for some in gpus]
     ends: list[Counter[int]] = [Counter() for _ in nodes]
     for job in snapshot.jobs:
         left = durations.remaining(job) if job.running else 0
         for replica in job.running.replicas if job.running else ():
-            index = number.get(replica.node)
-            # A job may run on a GPU that no other job is given afterwards.
-            held = 0 if index is None else sum(gpu.index in usable[index] for gpu in replica.gpus)
-            if index is not None and held:
-                ends[index][left] += held
+            if (index := number.get(replica.node)) is not None:
+                # A job may run on a GPU that no other job is given afterwards.
+                ends[index][left] += sum(gpu.index in usable[index] for gpu in replica.gpus)
     found: _Free = []
-    for gpus, ended in zip(usable, ends, strict=True):
-        times, free = [0], [len(gpus) - ended.total()]
-        for second in sorted(ended):
+    for whole, ended in zip(usable, ends, strict=True):
+        times, free = [0], [len(whole) - ended.total()]
+        for second in sorted(+ended):  # without those that hold nothing here
             times.append(second)
             free.append(free[-1] + ended[second])
         found.append((times, free))
