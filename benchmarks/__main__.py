@@ -14,6 +14,7 @@ import click
 from benchmarks import (
     ablate,
     decisions,
+    goals,
     greedy_claim,
     growth,
     house,
@@ -176,7 +177,7 @@ def rebalancer_command(log: Path | None = None) -> None:
 @click.option(
     "--seeds",
     type=click.IntRange(2),
-    default=4,
+    default=5,
     show_default=True,
     help="Parts of each trace; half of them choose the policy.",
 )
@@ -210,10 +211,19 @@ def same_knowledge_command(
     click.echo(same_knowledge.tables(records), nl=False)
 
 
+@main.command("goals")
+@_log_option
+@click.option("--philly", type=click.Path(path_type=Path, exists=True), required=True, help="Its job list.")
+@click.option("--only", type=click.Choice(list(goals.GROUPS)), multiple=True, help="Only these days.")
+def goals_command(log: Path | None, philly: Path, only: tuple[str, ...]) -> None:
+    """Goals beside rules on days of the Philly trace, with exact, wrong and no estimates."""
+    click.echo(goals.tables(goals.measure(only or goals.GROUPS, philly, log_file=log)), nl=False)
+
+
 @main.command("presets")
 @_log_option
 @click.option("--only", type=click.Choice(list(presets.LOADS)), multiple=True, help="Only this preset.")
-@click.option("--seeds", default="1,3,5,7,9,11,13,15,17", show_default=True, help="Comma-separated seeds.")
+@click.option("--seeds", default="1,3,5,7,9", show_default=True, help="Comma-separated seeds.")
 def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None:
     """The starter policies on the loads they are made for, beside rules of the literature."""
     numbers = [int(seed) for seed in seeds.split(",")]
@@ -331,6 +341,10 @@ def report_command(log: Path) -> None:
         from benchmarks.faults import campaign  # noqa: PLC0415 - the same
 
         click.echo(campaign.tables(struck))
+    if compared := [record for record in records if record["benchmark"] == goals.NAME]:
+        click.echo(f"{goals.NAME}\n\n{goals.tables(compared)}")
+    if starters := [record for record in records if record["benchmark"] == presets.NAME]:
+        click.echo(f"{presets.NAME}\n\n{presets.tables(starters)}")
     if losses := [record for record in records if record["benchmark"] == ablate.NAME]:
         click.echo(f"{ablate.NAME}\n\n{ablate.tables(losses)}")
     click.echo(targets.targets_table(records))

@@ -264,10 +264,12 @@ def tables(records: Iterable[Record]) -> str:
 
 
 def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]) -> str:
+    served = any(each["services"] is not None for (case, *_), each in last.items() if case == kind)
     head = [
         f"{kind}, {len(seeds)} seeds",
         *("makespan", "completion, mean", "p95", "ρ worst", "unfair", "by trace: ρ worst", "unfair"),
-        *("services wait", "restarts", "GPU-hours lost"),
+        *(["services wait"] if served else []),
+        *("restarts", "GPU-hours lost"),
     ]
     rows = []
     for entrant in (kind, *LOADS[kind].rules):
@@ -285,7 +287,7 @@ def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]
                 *(shown(key, _in_hours) for key in ("makespan", "completion", "p95")),
                 *(shown("worst", "{:.2f}".format), shown("unfair", _whole_percent)),
                 *(shown("worst_by_trace", "{:.2f}".format), shown("unfair_by_trace", _whole_percent)),
-                shown("services", "{:.0f} s".format),
+                *([shown("services", "{:.0f} s".format)] if served else []),
                 *(shown("restarts", "{:.0f}".format), shown("lost", "{:.1f}".format)),
             ]
         )

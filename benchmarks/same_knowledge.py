@@ -95,24 +95,24 @@ def sources(*, openb: Path | None, philly: Path | None) -> dict[str, Source]:
     }
     if philly is not None:
         every = ((1.2, "factor 2"), (1.8, "exact"), (1.8, "none"))
-        found["Philly"] = Source(_philly(philly), every)
+        found["Philly"] = Source(philly_days(philly, PHILLY_DAYS, _TRACE_JOBS), every)
     if openb is not None:
         found["openb"] = Source(_openb(openb), ((1.8, "exact"),))
     return found
 
 
-def _philly(path: Path) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
-    """The first jobs of a day, no longer than 8 hours and no wider than 32 of 64 GPUs."""
+def philly_days(path: Path, days: Sequence[str], jobs: int) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
+    """The first jobs from a day on, no longer than 8 hours and no wider than 32 of 64 GPUs."""
     cluster = _cluster(("P100", 8))
     every = read_arrivals(path, cluster, seed=0)
 
     def draw(seed: int) -> tuple[Cluster, list[Arrival]]:
-        day = datetime.fromisoformat(PHILLY_DAYS[seed]).replace(tzinfo=UTC)
+        day = datetime.fromisoformat(days[seed]).replace(tzinfo=UTC)
         chosen = [
             each
             for each in every
             if each.job.submitted_at >= day and each.duration <= 8 * _HOUR and 0 < _gpus(each.job) <= 32
-        ][:_TRACE_JOBS]
+        ][:jobs]
         return cluster, chosen
 
     return draw

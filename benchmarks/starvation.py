@@ -18,7 +18,7 @@ import math
 import random
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.markdown import percent, table
@@ -139,6 +139,7 @@ def measure(
             "exceeded": overtaken(waits, Policy().objective.doubling),
             "starved": sum(each.seconds >= (starving or 7 * _DAY) for each in waits),
             "waited_on": waited_on(waits, starving or 7 * _DAY),
+            "again": [seconds for life in found.lives for seconds in second_waits(life, days * _DAY)],
         }
         append(log_file, NAME, record)
         records.append(record)
@@ -150,6 +151,11 @@ def _wait(life: JobLife, end: int) -> Wait:
     started = float(end) if life.started_at is None else (life.started_at - _BEGIN).total_seconds()
     gpus = life.job.request.gpus * life.job.gang.maximum
     return Wait(gpus, life.duration, came, started, life.started_at is not None)
+
+
+def second_waits(life: JobLife, end: int) -> list[float]:
+    """Seconds from each stop of a job until it runs again, or until the end of the simulation."""
+    return [((again or _BEGIN + timedelta(seconds=end)) - at).total_seconds() for at, again in life.stops]
 
 
 def _longest(waits: Iterable[Wait], gpus: int, band: str) -> float:
@@ -211,8 +217,20 @@ def tables(records: Sequence[Record]) -> str:
                 f"{record['exceeded']:.1f} doublings",
                 str(record["starved"]),
                 f"{record['waited_on'] / _HOUR:.1f} h",
+                str(len(record["again"])),
+                _in_hours(record["again"]),
             ]
         )
     asked = ("overtaken too late by", "starved", "the first of them waited on")
-    summary = ["policy", "seed", "completion, mean", "GPUs in use", "longest wait", *asked]
+    again = ("stops", "second wait: median, p95, longest")
+    summary = ["policy", "seed", "completion, mean", "GPUs in use", "longest wait", *asked, *again]
     return table(summary, checks) + "\n" + table(["longest wait", "seed", "takes", *heads], rows)
+
+
+def _in_hours(waits: Sequence[float]) -> str:
+    """Median, 95th percentile and maximum, in hours."""
+    if not waits:
+        return "–"
+    last = len(waits) - 1
+    found = (sorted(waits)[round(part * last)] for part in (0.5, 0.95, 1.0))
+    return ", ".join(f"{each / _HOUR:.1f} h" for each in found)

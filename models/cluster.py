@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from functools import cached_property
 from operator import not_
@@ -372,6 +373,15 @@ class Cluster(Noun):
     def node_by_name(self) -> dict[str, Node]:
         """Nodes by name."""
         return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def open_gpus(self) -> dict[str, int]:
+        """Number of GPUs of the nodes that accept jobs, healthy or not, by GPU model."""
+        found = Counter[str]()
+        for node in self.nodes:
+            if node.gpus and node.schedulable:
+                found[node.gpus.model] += node.gpus.count
+        return dict(sorted(found.items()))
 
     @cached_property
     def gpu_model_by_node(self) -> dict[str, str]:

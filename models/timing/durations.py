@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
@@ -115,21 +114,13 @@ class Durations:
         self._now = snapshot.taken_at
         self._jobs = snapshot.jobs
         self._nodes = snapshot.cluster.node_by_name
+        self._gpus = snapshot.cluster.open_gpus
         self._policy = policy
         self._rules = policy.durations
         self._default = DurationEstimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
         self._finished = _History.of(snapshot)
         self._taken = self._finished.taken
         self._ends: dict[frozenset[str] | None, _Ends] = {}
-
-    @cached_property
-    def _gpus(self) -> Counter[str]:
-        """GPUs of nodes that accept jobs, by model."""
-        found = Counter[str]()
-        for node in self._nodes.values():
-            if node.gpus and node.schedulable:
-                found[node.gpus.model] += node.gpus.count
-        return found
 
     def expected(self, job: Job) -> DurationEstimate:
         """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""

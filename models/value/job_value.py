@@ -349,8 +349,7 @@ class JobValue:
     @cached_property
     def _usable(self) -> int:
         """GPUs of nodes that accept jobs, at least 1."""
-        nodes = self._snapshot.cluster.nodes
-        return max(1, sum(node.gpus.count for node in nodes if node.gpus and node.schedulable))
+        return max(1, sum(self._snapshot.cluster.open_gpus.values()))
 
 
 def _gain(job: Job) -> float:

@@ -322,19 +322,19 @@ class _Queue:
 def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> _Free:
     """Free GPUs of each node until all running jobs have ended, if nothing else starts."""
     number = {node.name: index for index, node in enumerate(nodes)}
+    gpus = [node.gpus.by_index.values() if node.gpus else () for node in nodes]
+    usable = [{gpu.index for gpu in some if gpu.healthy and gpu.mig is None} for some in gpus]
     ends: list[Counter[int]] = [Counter() for _ in nodes]
     for job in snapshot.jobs:
         left = durations.remaining(job) if job.running else 0
         for replica in job.running.replicas if job.running else ():
-            if (index := number.get(replica.node)) is not None and replica.gpus:
-                ends[index][left] += len(replica.gpus)
+            if (index := number.get(replica.node)) is not None:
+                # A job may run on a GPU that no other job is given afterwards.
+                ends[index][left] += sum(gpu.index in usable[index] for gpu in replica.gpus)
     found: _Free = []
-    for node, ended in zip(nodes, ends, strict=True):
-        usable = (
-            sum(gpu.healthy and gpu.mig is None for gpu in node.gpus.by_index.values()) if node.gpus else 0
-        )
-        times, free = [0], [usable - ended.total()]
-        for second in sorted(ended):
+    for whole, ended in zip(usable, ends, strict=True):
+        times, free = [0], [len(whole) - ended.total()]
+        for second in sorted(+ended):  # without those that hold nothing here
             times.append(second)
             free.append(free[-1] + ended[second])
         found.append((times, free))

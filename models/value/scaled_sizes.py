@@ -59,7 +59,7 @@ class ScaledSizes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._usable = snapshot, snapshot.cluster.open_gpus
         self._by_job: dict[str, dict[str | None, ModelSize]] = {}
         self._by_kind: dict[tuple[_Kind, tuple[str, ...]], dict[str | None, ModelSize]] = {}
         self._models: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
@@ -150,13 +150,6 @@ class ScaledSizes:
             if node.gpus and node.gpus.count and node.schedulable:
                 found.setdefault(node.gpus.model, []).append(node)
         return dict(sorted(found.items()))
-
-    @cached_property
-    def _usable(self) -> Mapping[str, int]:
-        """GPUs of nodes that accept jobs, by model."""
-        return {
-            model: sum(node.gpus.count for node in nodes if node.gpus) for model, nodes in self._nodes.items()
-        }
 
     @cached_property
     def _asking(self) -> list[tuple[Job, int]]:

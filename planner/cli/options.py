@@ -325,18 +325,27 @@ _HEAD: Final = 1024
 
 
 def is_saved_plan(source: str) -> bool:
-    """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
+    """
+    True if the file is a JSON object with an id and actions, or is compressed, whatever its name.
+
+    The plan reader reports what is missing.
+    """
+    from gpuplan.planner.plan_file.plan_file import GZIP_MAGIC
+
     path = Path(source)
     if path.name.lower().endswith(".json.gz"):
         return True
-    if path.suffix.lower() != ".json" or not path.is_file():
+    if not path.is_file():
         return False
     try:
         with path.open("rb") as stream:
-            if _PLAN_BEGINS.match(head := stream.read(_HEAD)):
+            head = stream.read(_HEAD)
+            if _PLAN_BEGINS.match(head) or head.startswith(GZIP_MAGIC):
                 return True
+            if not head.lstrip().startswith(b"{"):
+                return False  # YAML, of which only the JSON in it could be a plan
             document = json.loads(head + stream.read())
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()
 

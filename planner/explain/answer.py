@@ -11,7 +11,7 @@ from gpuplan.planner.explain.queue import explain_queue
 from gpuplan.planner.text_format import join_with_and
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.explain.explanation import Explanation
@@ -76,11 +76,18 @@ def resolve_name(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
                 return kind, rest
             if kind == "job" and (job := _by_given_name(plan, rest, source)):
                 return kind, job
-            hint = Suggestions().hint(rest, known[kind])
+            hint = _hint(rest, known[kind])
             raise BadInputError((InputProblem(source, f"no {kind} has the name {rest!r}.{hint}"),))
-    hint = Suggestions().hint(name, sorted({each for names in known.values() for each in names}))
+    hint = _hint(name, {each for names in known.values() for each in names})
     message = f"no job, queue or node has the name {name!r}.{hint}"
     raise BadInputError((InputProblem(source, message),))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """The next step for an unknown name: the closest known one, or the first of all."""
+    names = sorted(known)
+    told = ", ".join(names[:_MOST_TOLD]) + (", …" if len(names) > _MOST_TOLD else "")
+    return Suggestions().hint(name, names) or (f"\n  Known: {told}." if names else "")
 
 
 def job_named(plan: Plan, name: str, *, source: str) -> str:

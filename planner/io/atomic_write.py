@@ -55,7 +55,7 @@ def write_with_hash(path: str | Path, content: Iterator[bytes], *, private: bool
     """
     The same, and then the hash of the content to `hash_path`, unless the path is a pipe or a device.
 
-    After a crash between the two the hash may be that of another content.
+    After a crash between the two a hash that was there before is that of another content (`remove_hash`).
     """
     digest = sha256()
 
@@ -68,6 +68,16 @@ def write_with_hash(path: str | Path, content: Iterator[bytes], *, private: bool
     if Path(path).is_file():
         beside = hash_path(path)
         write_atomically(beside, _hash_line(beside, digest.hexdigest()), private=private)
+
+
+def remove_hash(path: str | Path) -> None:
+    """
+    Remove the hash beside a file.
+
+    It goes before the file is replaced: no crash leaves a hash beside content that it is not of.
+    """
+    with _faults_told(path):
+        hash_path(path).unlink(missing_ok=True)
 
 
 def hash_path(path: str | Path) -> Path:

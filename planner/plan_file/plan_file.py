@@ -28,7 +28,7 @@ from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
 from gpuplan.models.plan.actions import Action, Keep, Wait
 from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, Waiting, plan_content
 from gpuplan.models.units import print_timestamp
-from gpuplan.planner.io.atomic_write import write_atomically, write_with_hash
+from gpuplan.planner.io.atomic_write import remove_hash, write_atomically, write_with_hash
 from gpuplan.planner.plan_file.integrity import contradictions
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _UID_LENGTH: Final = 8
 """Length of the part after the id."""
 _NAMED_AT_MOST: Final = 10
 _COMPRESSED: Final = ".gz"
-_GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_MAGIC: Final = b"\x1f\x8b"
 """Its first bytes (RFC 1952)."""
 _GZIP_BITS: Final = 31
 """zlib's number for the largest window, and gzip around it."""
@@ -113,11 +113,13 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     Write the plan file atomically: a reader sees the old file or the new one.
 
     A path that ends in `.gz` gets the same text compressed, less than a tenth of its size. Beside a large
-    plan its hash is written (`hash_path`), so that questions about one job need not read it whole.
+    plan its hash is written (`hash_path`), so that questions about one job need not read it whole; the hash
+    of a plan that was there before is removed.
     """
     pieces = map(str.encode, plan_file_pieces(plan))
     compressed = Path(path).suffix.lower() == _COMPRESSED
     write = write_with_hash if len(plan.actions) >= MANY_ACTIONS else write_atomically
+    remove_hash(path)
     write(path, _compressed(pieces) if compressed else pieces, private=True)
 
 
@@ -247,7 +249,7 @@ def _read(path: str | Path, place: str) -> bytes:
 
 def unpacked(content: bytes, place: str) -> bytes:
     """The text of a plan file, which may be compressed."""
-    if not content.startswith(_GZIP_MAGIC):
+    if not content.startswith(GZIP_MAGIC):
         return content
     try:
         return gzip.decompress(content)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.calendar import Tariff
     from gpuplan.models.job import Job
     from gpuplan.planner.simulate.outcome import EpochFigures
-    from gpuplan.planner.simulate.simulated_job import IntervalOutcome
+    from gpuplan.planner.simulate.simulated_job import IntervalOutcome, JobEvent
     from gpuplan.planner.simulate.trace import Trace
     from gpuplan.planner.simulate.world import Elapsed, SimulatedWorld
 
@@ -51,6 +51,8 @@ class JobLife:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     killed: bool = False
+    stops: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+    """Each time that it was stopped, and started again; None where it has not."""
 
 
 @dataclass
@@ -86,6 +88,7 @@ class ScoreKeeper:
                 self.lives[each.job] = JobLife(coming.job, coming.duration)
             if each.held is not None:
                 self._charge(each.job, each.held, each.at)
+            self._note_stop(each)
             if each.kind in (JobEventKind.FINISHED, JobEventKind.KILLED):
                 self.ends[each.job] = each.at
                 if (life := self.lives.get(each.job)) is not None:
@@ -165,6 +168,15 @@ class ScoreKeeper:
         unfair = sum(each > UNFAIR for each in found) / len(lives)
         worst = ScoreValue(value=round(max(found), 6), at_least=at_least) if found else None
         return worst, ScoreValue(value=round(unfair, 6), at_least=at_least)
+
+    def _note_stop(self, event: JobEvent) -> None:
+        """Record that a job waits again, or that such a wait ends."""
+        if (life := self.lives.get(event.job)) is None:
+            return
+        if event.kind in (JobEventKind.PREEMPTED, JobEventKind.INTERRUPTED):
+            life.stops.append((event.at, None))
+        elif event.kind is JobEventKind.STARTED and life.stops and life.stops[-1][1] is None:
+            life.stops[-1] = (life.stops[-1][0], event.at)
 
     def _charge(self, job: str, held: IntervalOutcome, at: datetime) -> None:
         """Record lost and idle GPU time and tariffs of an ended stretch, from the simulation's start on."""

@@ -198,6 +198,11 @@ class FreeCapacity:
         slices = sum(place.mig.free_slices(place.node, place.free) for place in self.places)
         return slices, sum(place.mig.cut(place.node, place.free) for place in self.places)
 
+    @property
+    def instances_in_use(self) -> bool:
+        """True if a job uses any MIG instance."""
+        return any(place.free.mig_used for place in self.places)
+
     def largest_profile(self) -> str:
         """Largest MIG profile of which one more instance fits; empty if there is none."""
         return max((place.mig.largest(place.node, place.free) for place in self.places), default=(0, ""))[1]

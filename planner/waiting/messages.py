@@ -305,13 +305,12 @@ def _no_layout(pool: FreeCapacity, dimension: str, replicas: int, found: int) ->
     """Enough memory slices are free, but not at positions where an instance may start."""
     free, gpus = pool.free_slices()
     largest = pool.largest_profile()
-    fits = (
-        f"at most {largest} fits beside what is in use" if largest else "nothing fits beside what is in use"
-    )
+    fits = f"at most {largest} fits" if largest else "no instance fits"
+    beside = " beside what is in use" if pool.instances_in_use else " though none is in use"
     room = f"{found:,} found, " if found else ""
     return make_reason(
         ReasonCode.LAYOUT_BLOCKED,
-        f"needs {times_prefix(replicas)}{_amount(dimension, 1)}; {room}{fits}, "
+        f"needs {times_prefix(replicas)}{_amount(dimension, 1)}; {room}{fits}{beside}, "
         f"{free:,} memory slices free on {format_count(gpus, 'GPU')}",
         needed=_amount(dimension, 1),
         replicas=replicas,

@@ -52,4 +52,5 @@ def test_a_table_shows_the_median_and_the_largest():
 
     assert "| `batch` | 2.00 h (6.00 h) | 0.50 h (0.50 h) |" in shown
     assert "batch, 3 seeds" in shown
+    assert "services wait" not in shown
     assert "`sjf`" not in shown

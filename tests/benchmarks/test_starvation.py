@@ -44,9 +44,13 @@ def test_the_first_of_those_that_starve_waits_on_from_when_those_before_it_have_
 def test_a_table_has_each_policy_once_and_the_longest_wait_of_all():
     names = [f"{gpus} {band}" for gpus in starvation._SIZES for band in starvation._BANDS]
     measured = {"utilization": 0.9, "completion": 7200, "exceeded": 0.5, "starved": 2, "waited_on": 3600}
+    measured["again"] = [3600.0, 7200.0, 36000.0]
     record = {"case": "as shipped", "seed": 0, "longest": dict.fromkeys(names, 36000.0), **measured}
 
     shown = tables([record, record])
 
-    assert "| as shipped | 0 | 2.0 h | 90.0 % | 10 h | 0.5 doublings | 2 | 1.0 h |" in shown
+    assert (
+        "| as shipped | 0 | 2.0 h | 90.0 % | 10 h | 0.5 doublings | 2 | 1.0 h | 3 | 2.0 h, 10.0 h, 10.0 h |"
+        in shown
+    )
     assert shown.count("| as shipped | 0 | below 1 h |") == 1

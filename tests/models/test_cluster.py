@@ -79,3 +79,10 @@ def test_a_cluster_can_do_everything_unless_it_says_what():
 def test_a_cluster_that_cannot_start_and_release_jobs_is_refused(can):
     with pytest.raises(ValidationError, match="expected"):
         Cluster(nodes=(), can=can)
+
+
+def test_open_gpus_are_those_of_nodes_that_take_jobs_whatever_their_health():
+    damaged = node("n0", gpus=4, details=[Gpu(index=1, healthy=False)], model="T4")
+    nodes = (damaged, node("n1", gpus=8, model="A100"), node("n2", cordoned=True), node("n3", gpus=0))
+
+    assert list(Cluster(nodes=nodes).open_gpus.items()) == [("A100", 8), ("T4", 4)]

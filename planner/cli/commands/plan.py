@@ -116,14 +116,17 @@ def plan_command(
         seen=seen,
     )
     plan = plan.model_copy(update={"policy_file": question.policy_file, "planned_by": current_user()})
+    saved = None
     try:
         with show_spinner("writing"):
             if out is not None:
                 save_plan(plan, out)
+                saved = out
             if report is not None:
                 _write_report(plan, seen, report)
     finally:
-        print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
+        # What took minutes to plan is shown even if the file cannot be written.
+        print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=saved)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 

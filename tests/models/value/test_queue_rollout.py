@@ -9,7 +9,7 @@ from itertools import permutations, product
 import pytest
 
 from gpuplan.models.affinity import AntiAffinity, NodeMatch, PreferredNodes
-from gpuplan.models.cluster import Level
+from gpuplan.models.cluster import Gpu, Level
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.timing.durations import Durations
@@ -78,6 +78,15 @@ def test_small_jobs_leave_room_for_a_gang():
     assert {starts[name].begins for name in SMALL} == {HOUR // 2 + HOUR}
     assert started(world(*GANG)) == set()
     assert started(world(*GANG), AT_ONCE) == set(SMALL)
+
+
+def test_an_unhealthy_gpu_that_a_job_still_uses_takes_no_place_of_the_others():
+    damaged = build.node("n0", gpus=9, model=FAST, details=[Gpu(index=8, healthy=False)])
+    running = holds("on-unhealthy", "n0", [8], hours=20)
+
+    beside = build.snapshot(nodes=[damaged], jobs=(*GANG, running))
+
+    assert found(beside) == found(world(*GANG)) != {}
 
 
 def test_a_job_waits_for_fast_gpus_that_are_free_soon():

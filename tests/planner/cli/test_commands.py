@@ -11,6 +11,7 @@ import time
 import jsonschema
 import pytest
 
+from gpuplan.models.errors import PlannerError
 from gpuplan.models.gang import Gang
 from gpuplan.planner.cli import main
 from gpuplan.planner.io.atomic_write import hash_path
@@ -161,6 +162,46 @@ def test_a_plan_may_be_written_and_read_compressed(gpuplan, quickstart):
 
     assert gpuplan("show", "plan.json.gz").out == planned.out
     assert gpuplan("explain", "plan.json.gz", "train-ranker").code == 0
+
+
+@pytest.mark.parametrize("name", ["plan.json", "x.plan", "x.yaml", "plan.gz"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_plan_file_is_known_by_its_content(gpuplan, quickstart, tmp_path, name, dense):
+    gpuplan("plan", quickstart, "--solver", "greedy", "-o", name)
+    if dense and not name.endswith(".gz"):
+        (tmp_path / name).write_text(json.dumps(json.loads((tmp_path / name).read_text())))
+
+    explained = gpuplan("explain", name, "train-ranker")
+
+    assert (explained.code, explained.err) == (0, "")
+    assert gpuplan("explain", name, "train-ranker", "--seed", "1").code == 2
+
+
+def test_the_next_step_is_shown_only_for_a_plan_that_was_written(gpuplan, quickstart, monkeypatch):
+    def full(*_, **__):
+        raise PlannerError("plan.json cannot be written: No space left on device.")
+
+    args = ("plan", quickstart, "--solver", "greedy", "-o", "plan.json")
+    assert "gpuplan apply plan.json" in gpuplan(*args).out
+
+    monkeypatch.setattr(plan_module, "write_atomically", full)
+    failed = gpuplan(*args)
+
+    assert failed.code == 1
+    assert "train-ranker" in failed.out
+    assert "plan.json" not in failed.out
+
+
+def test_no_hash_of_a_large_plan_stays_beside_a_small_one(gpuplan, quickstart, monkeypatch, tmp_path):
+    args = ("plan", quickstart, "--solver", "greedy", "-o", "plan.json")
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 0)
+    gpuplan(*args)
+    assert hash_path(tmp_path / "plan.json").exists()
+
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 1_000)
+    gpuplan(*args)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json"]
 
 
 @pytest.mark.parametrize("large", [False, True])

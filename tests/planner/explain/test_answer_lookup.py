@@ -38,7 +38,7 @@ def test_names_mean_jobs_queues_and_nodes(name, expected):
         ("same", "Say job/same or node/same."),
         ("smae", "Maybe 'same' was meant."),
         ("queue/same", "no queue has the name 'same'"),
-        ("nothing-like-it", "no job, queue or node has the name"),
+        ("nothing-like-it", r"no job, queue or node has the name .*\n  Known: job/q, n0, q, same\."),
     ],
 )
 def test_what_has_no_meaning_or_two_is_refused_with_what_to_say(name, said):

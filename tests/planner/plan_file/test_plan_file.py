@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import BadInputError, PlannerError, TamperedError
 from gpuplan.models.plan.plan import PLAN_FORMAT
+from gpuplan.planner.io.atomic_write import has_hash, hash_path
+from gpuplan.planner.plan_file import plan_file as plan_module
 from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, save_plan, with_id
 from tests.support.builders.build import NOW, job, placement, replica, snapshot
 from tests.support.builders.plan_builders import plan_of, save_stamped
@@ -311,3 +313,23 @@ def test_all_problems_of_a_complete_file_that_is_no_usable_plan_are_told(tmp_pat
     assert "actions.0" in str(caught.value)
     assert "seed" in str(caught.value)
     assert "found 'many'" in str(caught.value)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_crash_before_the_plan_is_replaced_leaves_no_hash_of_another(monkeypatch, tmp_path, large):
+    plan, path = PLAN, tmp_path / "plan.json"
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 0)
+    save_plan(plan, path)
+    before = path.read_bytes()
+    assert has_hash(path, before)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan_module, "MANY_ACTIONS", 0 if large else 1_000)
+    monkeypatch.setattr(plan_module, "write_with_hash", killed)
+    monkeypatch.setattr(plan_module, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_plan(plan, path)
+
+    assert (path.read_bytes(), hash_path(path).exists()) == (before, False)

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from gpuplan.planner.simulate.replay import replay
 from gpuplan.planner.simulate.run_options import EpochClock
 from gpuplan.planner.simulate.scorecard import Contention
 from tests.support.builders.build import NOW, job, node, replica
-from tests.support.harness.baseline_runs import MINUTE, comes, scores, trace
+from tests.support.harness.baseline_runs import FREE, MINUTE, comes, expecting, scores, trace
 
 
 def at(minute):
@@ -67,3 +68,16 @@ def test_the_makespan_ends_with_the_last_job():
     found = scores("sjf", trace(comes("a", 5, 60), comes("b", 6, 10)))
 
     assert (found.makespan.value, found.makespan.at_least) == (75 * MINUTE, False)
+
+
+def test_a_stop_is_kept_with_the_time_of_the_next_start():
+    given = trace(comes("long", 0, 60), comes("short", 5, 10), comes("late", 20, 30), physics=FREE)
+    clock = EpochClock(5 * MINUTE, 40 * MINUTE, at_events=True)
+
+    lives = replay(given, expecting(FREE), clock, seed=0, baseline="srsf").lives
+
+    assert {life.job.name: life.stops for life in lives} == {
+        "long": [(at(5), at(15)), (at(20), None)],
+        "short": [],
+        "late": [],
+    }

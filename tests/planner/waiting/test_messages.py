@@ -56,10 +56,10 @@ def refused(**nodes):
     return EligibleNodes(nodes=(), gpu_models=(), refusals=counts, by_model={})
 
 
-def room(*nodes, held=(), power=None):
+def room(*nodes, held=(), power=None, **policy):
     """What is free beside one job that holds these replicas."""
     placements = [placement("held", *held)] if held else []
-    free, mig = free_resources_by_node(nodes, placements), MigCapacity(placements, MigPolicy())
+    free, mig = free_resources_by_node(nodes, placements), MigCapacity(placements, MigPolicy(**policy))
     return FreeCapacity([NodeRoom(each, free[each.name], mig, power) for each in nodes])
 
 
@@ -112,6 +112,10 @@ def capacity():
     yield messages.fragmented(in_use, {MIG + "3g.40gb 1": 1}, 1)
     yield messages.fragmented(in_use, {MIG + "2g.20gb 1": 1}, 3)
     yield messages.fragmented(full, {MIG + "1g.10gb 1": 1}, 1)
+    empty = room(node(gpus=1, mig={0: []}), repartition=False)
+    yield messages.fragmented(empty, {MIG + "1g.10gb 1": 1}, 1)
+    idle = room(node(gpus=1, mig={0: [("3g.40gb", 0)]}), repartition=False)
+    yield messages.fragmented(idle, {MIG + "1g.10gb 1": 1}, 1)
     no_cpus = room(*cluster(2), held=[replica("n1", cpus=96)])
     nor_gpus = room(*cluster(2), held=[replica(gpus=range(8)), replica("n1", cpus=96)])
     yield messages.fragmented(nor_gpus, {GPUS: 1, CPU: 8_000}, 1)
