@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.eligibility.preemption_order import least_follower
+from gpuplan.models.eligibility.preemption_order import is_in_turn, least_follower
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.quotas import (
@@ -137,11 +137,11 @@ class BlockedNodes:
         snapshot, target = changes.snapshot, changes.target
         self._left = _left_by(changes, policy)
         """Victims' holdings and least priorities to follow them by node and GPU index, None for the node."""
-        self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
-        self._barring_by_kind: dict[tuple[str, int, int], set[tuple[Holding, int]]] = {}
-        self._reclaiming = Reclaiming(snapshot, policy)
+        self._victims: set[_Victim] = set().union(*self._left.values())
+        self._barring_by_kind: dict[tuple[str, int, int], set[_Victim]] = {}
+        self._reclaiming, self._jobs = Reclaiming(snapshot, policy), snapshot.job_by_name
         self._idle = self._idle_beside(changes)
-        jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
+        jobs, nodes = self._jobs, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
         )
@@ -189,15 +189,22 @@ class BlockedNodes:
         victims = self._left.get((node, gpu))
         return victims is not None and not victims.isdisjoint(self._barring(job))
 
-    def _barring(self, job: Job) -> set[tuple[Holding, int]]:
+    def _barring(self, job: Job) -> set[_Victim]:
         """Victims that free what a job may not take; one answer for all jobs that ask alike."""
         least = min_requested_gpu_milli(job)
         key = job.queue, job.priority, least
         if key not in self._barring_by_kind:
             self._barring_by_kind[key] = {
-                (held, least_priority)
-                for held, least_priority in self._victims
-                if job.priority < least_priority and not self._reclaiming.may_take(job.queue, least, held)
+                victim
+                for victim in self._victims
+                if (
+                    job.priority < victim.least
+                    or (
+                        victim.turn is not None
+                        and self._reclaiming.keeps_turn(self._jobs[victim.turn], job.queue)
+                    )
+                )
+                and not self._reclaiming.may_take(job.queue, least, victim.held)
             }
         return self._barring_by_kind[key]
 
@@ -222,13 +229,25 @@ class BlockedNodes:
         return avoided_nodes(job, nodes, self._standing)
 
 
-def _left_by(changes: PlanChanges, policy: Policy) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+class _Victim(NamedTuple):
+    """What a preempted or shrunk job has freed."""
+
+    held: Holding
+    least: int
+    """Lowest priority of jobs that may take it, unless they reclaim it."""
+    turn: str | None
+    """Name of the job if it was in its turn."""
+
+
+def _left_by(changes: PlanChanges, policy: Policy) -> dict[tuple[str, int | None], set[_Victim]]:
     """By node and GPU: holdings of preempted or shrunk jobs, with the least priorities to follow them."""
-    left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
+    left: dict[tuple[str, int | None], set[_Victim]] = defaultdict(set)
     for change in changes.jobs:
         if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
-            least = least_follower(policy, change.job, changes.snapshot.taken_at)
-            victim = queue_and_model_of(change.job, changes.snapshot), least
+            job, now = change.job, changes.snapshot.taken_at
+            turn = job.name if is_in_turn(policy, job, now) else None
+            least = least_follower(policy, job, now)
+            victim = _Victim(queue_and_model_of(job, changes.snapshot), least, turn)
             for replica in change.leaving:
                 for gpu in (None, *(held.index for held in replica.gpus)):
                     left[replica.node, gpu].add(victim)

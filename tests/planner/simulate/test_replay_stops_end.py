@@ -69,7 +69,6 @@ def test_equals_stop_an_owner_within_its_quota_no_more_often_than_the_bound_says
     assert back.count(["rival"]) <= back.count(["owner"]) + 1
 
 
-@pytest.mark.xfail(strict=True, reason="Higher priority against a nominal quota: docs/benchmarks.md, Losses.")
 def test_an_owner_within_its_quota_is_not_stopped_for_a_higher_priority_again_and_again():
     found = stops(pair("owner", 5), policy(1), minutes=5, epochs=20)
 
