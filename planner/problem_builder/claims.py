@@ -40,7 +40,8 @@ class Claims:
         self._awaited = frozenset(
             runner.job.name
             for runner in runners
-            if any(
+            if runner.job.preemptions
+            and any(
                 priority >= runner.least_follower and reclaiming.keeps_turn(runner.job, queue)
                 for queue, priority in highest.items()
             )
