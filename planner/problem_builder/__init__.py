@@ -69,7 +69,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resume_candidates(running, now, claims) if timing.ahead else []
+    wanting += resume_candidates(running, now, claims.on, claims.least_follower) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
     opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)

@@ -11,7 +11,7 @@ from gpuplan.models.plan.action_kinds import ActionKind
 from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import ReservationWindows
     from gpuplan.planner.epoch_cache import EpochCache, JobFacts
-    from gpuplan.planner.problem_builder.claims import Claims
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 
@@ -73,7 +72,8 @@ def candidates(waiting: Iterable[Job], runners: Iterable[RunningCandidate]) -> l
 def resume_candidates(
     runners: Iterable[RunningCandidate],
     rivals: list[JobCandidate],
-    claims: Claims,
+    claims_on: Callable[[RunningCandidate], tuple[int, ...]],
+    least_follower_of: Callable[[RunningCandidate], int],
 ) -> list[JobCandidate]:
     """Running jobs that could pay to preempt and to restart in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
@@ -81,7 +81,7 @@ def resume_candidates(
         JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
         if runner.stop and not (job := runner.job).withheld
-        if runner.drains or claims.on(runner) or highest >= claims.least_follower(runner)
+        if runner.drains or claims_on(runner) or highest >= least_follower_of(runner)
     ]
 
 

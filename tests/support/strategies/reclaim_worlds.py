@@ -43,7 +43,8 @@ def world_of_turns(seed):
         for job in snapshot.jobs
     ]
     rules = policy.disruption.model_copy(update={"checkpoint": 7200, "max_preemptions": None})
-    return snapshot.model_copy(update={"jobs": tuple(jobs)}), policy.model_copy(update={"disruption": rules})
+    again = build.snapshot(nodes=list(snapshot.cluster.nodes), jobs=jobs, queues=list(snapshot.queues))
+    return again, policy.model_copy(update={"disruption": rules, "priority": build.BY_WEIGHT})
 
 
 def _queues(draw):
