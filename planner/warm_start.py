@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gpuplan.models.eligibility.preemption_order import yields_to_equals
+from gpuplan.models.eligibility.preemption_order import is_in_turn
 from gpuplan.models.placement import same_holdings
 from gpuplan.models.plan.actions import Preempt, Shrink
 from gpuplan.models.plan.solution import DesiredState
@@ -140,9 +140,7 @@ def _minimum_runtime_is_over(live: Snapshot, policy: Policy, before: Snapshot, w
     rules, now, then = policy.disruption, live.taken_at, before.taken_at
     if not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
         return False
-    if rules.priority_gap == 0 and any(
-        yields_to_equals(policy, job, now) and not yields_to_equals(policy, job, then) for job in live.jobs
-    ):
+    if any(is_in_turn(policy, job, then) and not is_in_turn(policy, job, now) for job in live.jobs):
         return True
     return bool(rules.minimum_runtime) and any(
         rules.may_disturb(job, now) and not rules.may_disturb(job, then) for job in live.jobs

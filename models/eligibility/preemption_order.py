@@ -6,12 +6,13 @@ This gives one condition for each set of victims: all other new placements must 
 stay and no class that may follow one of them is placed. It suffices to check the sets of all victims with at
 least a given rank that have claims only in a given set.
 
-Which priority follows a running job depends on its turn, where jobs of equal priority may preempt each other.
-A job that starved keeps its places to its end, or it would wait again and delay the next starving job. A job
-that plans have stopped k times is left alone until it has run for (2^k − 1) times its recovery. So however
-the worth of jobs changes, each is stopped for equals a few times only, and the time lost is a small part of
-the time run. Doubling quanta: Corbató, Merwin-Daggett and Daley, AFIPS Spring Joint Computer Conference 21,
-1962.
+Which priority follows a running job depends on its turn: that of a job that plans have stopped k times lasts
+until it has run for (2^k − 1) times its recovery. Meanwhile no equal follows it, and if its queue may
+reclaim, no priority of another queue. So however the worth of jobs changes, each is stopped for these reasons
+a few times only, and the time lost is a small part of the time run. Doubling quanta: Corbató, Merwin-Daggett
+and Daley, AFIPS Spring Joint Computer Conference 21, 1962.
+
+A job that starved is not stopped for equals, or it would wait again and delay the next starving job.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 RankAndClaims: TypeAlias = tuple[int, frozenset[int]]
 """(rank of a running job, claims on what it holds)."""
 
+_MAX_DOUBLINGS: Final = 40
+"""Limit on doublings of a turn, which is then 30,000 years."""
+
 MAX_CLAIM_UNIONS: Final = 32
 """Limit on unions of claims for which views are built: their number can double with each claim."""
 
@@ -48,9 +52,20 @@ def yields_to_equals(policy: Policy, job: Job, now: datetime) -> bool:
     starving = policy.horizon.backfill.starving
     if job.running is None or (starving is not None and unserved_seconds(job, now) >= starving):
         return False
-    turn = max(policy.objective.shortest, recovery_seconds(policy, job))
-    turns = max(0, int((now - job.running.started_at).total_seconds())) // turn
-    return (turns + 1).bit_length() > job.preemptions  # it has run for 2^preemptions − 1 turns or more
+    return not is_in_turn(policy, job, now)
+
+
+def is_in_turn(policy: Policy, job: Job, now: datetime) -> bool:
+    """True if a running job has run for less than its turn."""
+    if job.running is None or not job.preemptions:
+        return False
+    return max(0.0, (now - job.running.started_at).total_seconds()) < turn_seconds(policy, job)
+
+
+def turn_seconds(policy: Policy, job: Job) -> int:
+    """Turn of a job: 2^preemptions − 1 times its recovery, 0 if it was never preempted."""
+    unit = max(policy.objective.shortest, recovery_seconds(policy, job))
+    return unit * ((1 << min(job.preemptions, _MAX_DOUBLINGS)) - 1)
 
 
 class Claimant(Protocol):

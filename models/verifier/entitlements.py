@@ -53,6 +53,16 @@ class Entitlements:
             self._answers[key] = frozenset(found)
         return self._answers[key]
 
+    def owns(self, queue: str, other: str) -> bool:
+        """True if a queue may reclaim something, or one above it that does not contain another queue."""
+        theirs = self._steps(other)
+        return any(
+            self._due(step, resource) > 0
+            for step in self._steps(queue)
+            if step not in theirs
+            for resource in self._held
+        )
+
     @cached_property
     def contested(self) -> frozenset[tuple[str, str]]:
         """(queue, resource) of all quotas that let some pending job follow a running one."""

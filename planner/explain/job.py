@@ -388,7 +388,9 @@ def _holders(
             min_requested_gpu_milli(question.job),
             queue_and_model_of(job, plan.snapshot),
         )
-        above = question.job.priority >= least_follower(plan.rules, job, plan.snapshot.taken_at)
+        above = question.job.priority >= least_follower(
+            plan.rules, job, plan.snapshot.taken_at
+        ) and not reclaiming.keeps_turn(job, question.job.queue)
         yields = above or (job.running is not None and reclaiming.may_take(*taken))
         yield ResourceHolder(
             job=job.name,

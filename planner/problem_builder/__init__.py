@@ -14,6 +14,7 @@ from gpuplan.planner.analysis.quota_headroom import queue_budgets
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import AffinityTags
 from gpuplan.planner.problem_builder.candidates import candidates, resume_candidates, running_candidates
+from gpuplan.planner.problem_builder.claims import Claims
 from gpuplan.planner.problem_builder.earliest_start import EarliestStarts, running_predecessors
 from gpuplan.planner.problem_builder.free_nodes import (
     PoolScaling,
@@ -34,7 +35,6 @@ from gpuplan.planner.problem_builder.incumbents import (
 from gpuplan.planner.problem_builder.job_classes import Classifier
 from gpuplan.planner.problem_builder.node_groups import NodeGroups
 from gpuplan.planner.problem_builder.quotas import (
-    Claims,
     Reclaiming,
     limited_trees,
     queue_guarantees,
@@ -70,7 +70,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
-    wanting += resume_candidates(running, now, claims.on) if timing.ahead else []
+    wanting += resume_candidates(running, now, claims.on, claims.least_follower) if timing.ahead else []
     # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = pool_scalings(snapshot, policy, now)
     opened, coming = [scaling.opened for scaling in scaled], timing.coming(snapshot.cluster.nodes)
@@ -90,7 +90,7 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
         capped=bool(snapshot.cluster.rack_power),
         further_quotas=further_quotas,
     )
-    thresholds = sorted({each.runner.least_follower for each in disturbed if each.may_free_resources})
+    thresholds = sorted({claims.least_follower(each.runner) for each in disturbed if each.may_free_resources})
     classifier = Classifier(
         snapshot,
         policy,
@@ -109,7 +109,9 @@ def build_problem(snapshot: Snapshot, policy: Policy, cache: EpochCache | None =
     )
     lone = SingleJobClasses.of(wanting)
     for outlook in disturbed:
-        rank = thresholds.index(outlook.runner.least_follower) + 1 if outlook.may_free_resources else 0
+        rank = (
+            thresholds.index(claims.least_follower(outlook.runner)) + 1 if outlook.may_free_resources else 0
+        )
         incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
     leaving = {
         one.job: index

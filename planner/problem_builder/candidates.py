@@ -73,6 +73,7 @@ def resume_candidates(
     runners: Iterable[RunningCandidate],
     rivals: list[JobCandidate],
     claims_on: Callable[[RunningCandidate], tuple[int, ...]],
+    least_follower_of: Callable[[RunningCandidate], int],
 ) -> list[JobCandidate]:
     """Running jobs that could pay to preempt and to restart in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
@@ -80,7 +81,7 @@ def resume_candidates(
         JobCandidate(job, ClassRole.RESUME, job.gang.minimum, job.gang.minimum, None, eligibility_key(job))
         for runner in runners
         if runner.stop and not (job := runner.job).withheld
-        if runner.drains or claims_on(runner) or highest >= runner.least_follower
+        if runner.drains or claims_on(runner) or highest >= least_follower_of(runner)
     ]
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.epoch_cache import EpochCache, JobFacts
     from gpuplan.planner.problem_builder.candidates import Filters, JobCandidate, RunningCandidate
+    from gpuplan.planner.problem_builder.claims import Claims
     from gpuplan.planner.problem_builder.job_classes import Classifier
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
     from gpuplan.planner.problem_builder.start_values import StartValues
 
@@ -100,7 +100,7 @@ def incumbent_options(
         there = [on_node[name] for name in runner.placement.nodes if name in on_node]
         for_quota = in_tree.get(trees.get(job.queue, ""), -1)
         rival = max(for_quota, for_power if capped else -1, *there)
-        pressed = rival >= runner.least_follower or bool(claims.on(runner))
+        pressed = rival >= claims.least_follower(runner) or bool(claims.on(runner))
         leaves = pressed or runner.drains
         found.append(
             IncumbentOptions(

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.problem_builder.affinity import AffinityTags
     from gpuplan.planner.problem_builder.candidates import JobCandidate
+    from gpuplan.planner.problem_builder.claims import Claims
     from gpuplan.planner.problem_builder.earliest_start import EarliestStarts
     from gpuplan.planner.problem_builder.node_groups import NodeGroups
-    from gpuplan.planner.problem_builder.quotas import Claims
     from gpuplan.planner.problem_builder.resource_vectors import ResourceVectors
 
 

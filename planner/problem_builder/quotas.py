@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.models.eligibility.preemption_order import is_in_turn
 from gpuplan.models.problem.problem import Guarantee
 from gpuplan.models.queue import (
     ALL_MODELS,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.planner.problem_builder.candidates import JobCandidate, RunningCandidate
 
     Usage = Mapping[str, Counter[str]]
 
@@ -141,7 +140,7 @@ class Reclaiming:
     """Reclaim rules of one snapshot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._policy = snapshot, policy
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._usage = allocations_of(snapshot).usage
         self._nominal = policy.disruption.reclaim
@@ -150,10 +149,34 @@ class Reclaiming:
         self._shares: dict[str, dict[_Level, _Share]] = {}
         self._found: dict[tuple[str, int, str], list[_Level]] = {}
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
+        self._owners: dict[tuple[str, str], bool] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
         """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
         return bool(self.levels(queue, milli, held))
+
+    def keeps_turn(self, job: Job, queue: str) -> bool:
+        """True if a running job is not stopped for priorities of another queue, as it is in its turn."""
+        return (
+            bool(job.request.total_gpu_milli)
+            and is_in_turn(self._policy, job, self._snapshot.taken_at)
+            and self.owns(job.queue, queue)
+        )
+
+    def owns(self, queue: str, other: str) -> bool:
+        """True if a queue, or one above it that does not contain another queue, may reclaim at all."""
+        if queue == other or not self._is_anything_owed:
+            return False
+        key = queue, other
+        if key not in self._owners:
+            theirs = self._path(other)
+            self._owners[key] = any(
+                self._shares_of(resource)[level].owed
+                for level in self._path(queue)
+                if level not in theirs
+                for resource in self._resources
+            )
+        return self._owners[key]
 
     def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
         """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
@@ -254,42 +277,6 @@ class Reclaiming:
         return self._shares_of(resource)[queue, False].entitled
 
 
-class Claims:
-    """Reclaim claims of candidates on what running jobs hold, numbered from 1."""
-
-    def __init__(
-        self, reclaiming: Reclaiming, wanting: Iterable[JobCandidate], runners: Iterable[RunningCandidate]
-    ) -> None:
-        lent = sorted({_holding(runner) for runner in runners if runner.stop or runner.shrink}, key=repr)
-        taken = {
-            asked: frozenset(held for held in lent if reclaiming.may_take(*asked, held))
-            for asked in {(one.job.queue, min_new_gpu_milli(one)) for one in wanting}
-        }
-        numbers = {
-            found: number
-            for number, found in enumerate(
-                sorted({each for each in taken.values() if each}, key=lambda each: sorted(map(repr, each))), 1
-            )
-        }
-        self._of = {asked: numbers.get(found, 0) for asked, found in taken.items()}
-        self._on = {held: tuple(numbers[found] for found in numbers if held in found) for held in lent}
-
-    def of(self, candidate: JobCandidate) -> int:
-        """The claim of a candidate; 0 if it has none or cannot start now."""
-        return self._of.get((candidate.job.queue, min_new_gpu_milli(candidate)), 0)
-
-    def on(self, runner: RunningCandidate) -> tuple[int, ...]:
-        """Claims on the resources of a running job."""
-        return self._on.get(_holding(runner), ())
-
-
-def min_new_gpu_milli(candidate: JobCandidate) -> int:
-    """Fewest thousandths of GPUs that a candidate adds to its queue's usage; 0 for a migration."""
-    return (
-        0 if candidate.role is ClassRole.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
-    )
-
-
 def min_requested_gpu_milli(job: Job) -> int:
     """Fewest thousandths of GPUs that a pending job can hold."""
     return job.request.total_gpu_milli * job.gang.minimum
@@ -308,10 +295,6 @@ def queue_and_model_of(job: Job, snapshot: Snapshot) -> Holding:
     nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()
     models = snapshot.cluster.gpu_model_by_node
     return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
-
-
-def _holding(runner: RunningCandidate) -> Holding:
-    return runner.job.queue, runner.gpu_model
 
 
 def reclaim_pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:

@@ -37,6 +37,7 @@ from gpuplan.planner.waiting.policy_blocks import (
     BudgetBlocks,
     FutureStarts,
     PolicyBlocks,
+    TurnBlocks,
     with_budgets,
     with_remarks,
 )
@@ -128,6 +129,7 @@ class _Examiner:
         self._barriers = BlockedNodes(changes, policy)
         self._ways_out = PolicyBlocks(snapshot, policy, target, cluster)
         self._budgets = BudgetBlocks(snapshot, policy, target)
+        self._turns = TurnBlocks(snapshot, policy, target)
         self._outlook = TimeBlockers(changes, policy)
         self._ahead = FutureStarts(changes, policy)
         self._free_pools: dict[Any, list[FreeCapacity]] = {}
@@ -143,6 +145,7 @@ class _Examiner:
             or self._ways_out.by_priority
             or self._ahead.by_priority
             or self._budgets.by_priority
+            or self._turns.by_priority
             else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
@@ -182,7 +185,8 @@ class _Examiner:
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             found = messages.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
-            return with_budgets(with_remarks(found, self._ahead.in_queues(job)), self._budgets.in_queues(job))
+            found = with_remarks(found, [*self._turns.in_queues(job), *self._ahead.in_queues(job)])
+            return with_budgets(found, self._budgets.in_queues(job))
         return self._no_room(job, needs, match, now.gpu_models)
 
     def _no_room(
@@ -205,7 +209,8 @@ class _Examiner:
             )
             forbidden = self._ways_out.forbidden_by_policy(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
-            found = with_remarks(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
+            turns = self._turns.on_nodes(job, pool)
+            found = with_remarks(found, [*forbidden, *turns, *closed, *self._ahead.on_nodes(job, pool)])
             names = [place.node.name for place in pool.places] if self._budgets.by_priority else []
             return with_budgets(found, self._budgets.on_nodes(job, names))
         apart = [replicas_in_one_domain(job, pool, needs) for pool in fitting]

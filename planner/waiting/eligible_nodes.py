@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import eligibility_key, ineligibility
-from gpuplan.models.eligibility.preemption_order import least_follower
+from gpuplan.models.eligibility.preemption_order import is_in_turn, least_follower
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
 from gpuplan.planner.problem_builder.quotas import (
@@ -137,12 +137,12 @@ class BlockedNodes:
         snapshot, target = changes.snapshot, changes.target
         self._left = _left_by(changes, policy)
         """Victims' holdings and least priorities to follow them by node and GPU index, None for the node."""
-        self._victims: set[tuple[Holding, int]] = set().union(*self._left.values())
+        self._victims: set[_Victim] = set().union(*self._left.values())
         self._barred_by_kind: dict[tuple[str, int, int], dict[str, set[int | None]]] = {}
-        self._barred_by_victims: dict[frozenset[tuple[Holding, int]], dict[str, set[int | None]]] = {}
-        self._reclaiming = Reclaiming(snapshot, policy)
+        self._barred_by_victims: dict[frozenset[_Victim], dict[str, set[int | None]]] = {}
+        self._reclaiming, self._jobs = Reclaiming(snapshot, policy), snapshot.job_by_name
         self._idle = self._idle_beside(changes)
-        jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
+        jobs, nodes = self._jobs, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
         )
@@ -192,11 +192,7 @@ class BlockedNodes:
         least = min_requested_gpu_milli(job)
         key = job.queue, job.priority, least
         if key not in self._barred_by_kind:
-            barring = frozenset(
-                (held, least_priority)
-                for held, least_priority in self._victims
-                if job.priority < least_priority and not self._reclaiming.may_take(job.queue, least, held)
-            )
+            barring = frozenset(victim for victim in self._victims if self._bars(victim, job, least))
             if barring not in self._barred_by_victims:
                 found: dict[str, set[int | None]] = defaultdict(set)
                 for (node, gpu), victims in self._left.items():
@@ -205,6 +201,13 @@ class BlockedNodes:
                 self._barred_by_victims[barring] = dict(found)
             self._barred_by_kind[key] = self._barred_by_victims[barring]
         return self._barred_by_kind[key]
+
+    def _bars(self, victim: _Victim, job: Job, least: int) -> bool:
+        """True if a job that takes at least `least` thousandths of GPUs may not take what a victim frees."""
+        outranked = job.priority < victim.least or (
+            victim.turn is not None and self._reclaiming.keeps_turn(self._jobs[victim.turn], job.queue)
+        )
+        return outranked and not self._reclaiming.may_take(job.queue, least, victim.held)
 
     def _idle_beside(self, changes: PlanChanges) -> dict[tuple[str, int | None], int]:
         """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""
@@ -227,13 +230,25 @@ class BlockedNodes:
         return avoided_nodes(job, nodes, self._standing)
 
 
-def _left_by(changes: PlanChanges, policy: Policy) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+class _Victim(NamedTuple):
+    """What a preempted or shrunk job has freed."""
+
+    held: Holding
+    least: int
+    """Lowest priority of jobs that may take it, unless they reclaim it."""
+    turn: str | None
+    """Name of the job if it was in its turn."""
+
+
+def _left_by(changes: PlanChanges, policy: Policy) -> dict[tuple[str, int | None], set[_Victim]]:
     """By node and GPU: holdings of preempted or shrunk jobs, with the least priorities to follow them."""
-    left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
+    left: dict[tuple[str, int | None], set[_Victim]] = defaultdict(set)
     for change in changes.jobs:
         if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
-            least = least_follower(policy, change.job, changes.snapshot.taken_at)
-            victim = queue_and_model_of(change.job, changes.snapshot), least
+            job, now = change.job, changes.snapshot.taken_at
+            turn = job.name if is_in_turn(policy, job, now) else None
+            least = least_follower(policy, job, now)
+            victim = _Victim(queue_and_model_of(job, changes.snapshot), least, turn)
             for replica in change.leaving:
                 for gpu in (None, *(held.index for held in replica.gpus)):
                     left[replica.node, gpu].add(victim)

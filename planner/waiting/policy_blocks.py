@@ -1,7 +1,7 @@
 """
 Rules of the policy that let a job wait.
 
-Higher priorities first, switches, dwell times, pool maxima, and disruption budgets.
+Higher priorities first, switches, dwell times, turns, pool maxima, and disruption budgets.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.eligibility.free_resources import FreeResources
 from gpuplan.models.eligibility.node_eligibility import ineligibility
-from gpuplan.models.eligibility.preemption_order import least_follower
+from gpuplan.models.eligibility.preemption_order import is_in_turn, least_follower, turn_seconds
 from gpuplan.models.plan.action_kinds import INFINITIVES
 from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import Policy, PriorityOrder
 from gpuplan.models.queue import root_queue
 from gpuplan.planner.analysis.budget_use import BudgetKeeper, budget_text
+from gpuplan.planner.problem_builder.quotas import Reclaiming
 from gpuplan.planner.text_format import format_count, format_gpus, format_time, join_first_names, join_jobs
 from gpuplan.planner.waiting.free_capacity import FreeCapacity, NodeRoom
 from gpuplan.planner.waiting.mig_capacity import MigCapacity
@@ -208,6 +209,9 @@ def with_remarks(reason: Reason, remarks: Iterable[str]) -> Reason:
 # Jobs of higher priority that start first, where the policy starts jobs in order of priority (tiers).
 
 
+_CENTURY: Final = 100 * 365 * 24 * 3600
+"""Seconds; no turn is said to last longer."""
+
 _Began: TypeAlias = "tuple[Job, tuple[Replica, ...]]"
 
 
@@ -312,6 +316,64 @@ class BudgetBlocks:
         # Only jobs under the same root use quota that could be lent to this queue.
         root = root_queue(job.queue, self._parents)
         return _distinct(use for least, _, top, use in self._kept if job.priority >= least and top == root)
+
+
+class TurnBlocks:
+    """The running jobs that are in their turn, which jobs of enough priority in other queues await."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:
+        self._policy, self._now, self._parents = policy, snapshot.taken_at, snapshot.parent_queues
+        self._kept: list[tuple[Job, frozenset[str]]] = []
+        """Jobs that keep their places, with their nodes."""
+        if policy.disruption.preempt or policy.disruption.resize:
+            running = ((snapshot.job_by_name[each.job], each.nodes) for each in target.placements)
+            self._kept = [
+                (job, nodes)
+                for job, nodes in running
+                if is_in_turn(policy, job, self._now) and policy.disruption.may_disturb(job, self._now)
+            ]
+        self._reclaiming = Reclaiming(snapshot, policy) if self._kept else None
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the answers depend on the priority of a job."""
+        return bool(self._kept)
+
+    def on_nodes(self, job: Job, pool: FreeCapacity) -> list[str]:
+        """Describe the turns on the nodes of a pool; names only the one that ends first."""
+        if not self._kept:
+            return []
+        names = {place.node.name for place in pool.places}
+        return self._told(job, (other for other, nodes in self._kept if not nodes.isdisjoint(names)))
+
+    def in_queues(self, job: Job) -> list[str]:
+        """Describe the turns in queues under the same root as the job's queue."""
+        if not self._kept:
+            return []
+        root = root_queue(job.queue, self._parents)
+        return self._told(
+            job, (other for other, _ in self._kept if root_queue(other.queue, self._parents) == root)
+        )
+
+    def _told(self, job: Job, others: Iterable[Job]) -> list[str]:
+        found = [
+            (
+                other.running.started_at
+                + timedelta(seconds=min(turn_seconds(self._policy, other), _CENTURY)),
+                other,
+            )
+            for other in others
+            if other.running
+            and self._reclaiming
+            and job.priority >= least_follower(self._policy, other, self._now)
+            and self._reclaiming.keeps_turn(other, job.queue)
+        ]
+        if not found:
+            return []
+        until, first = min(found, key=lambda each: (each[0], each[1].name))
+        rest = f", nor {format_count(len(found) - 1, 'other')} like it" if len(found) > 1 else ""
+        when = format_time(until, self._now)
+        return [f"{first.name} was preempted and is not preempted for queue {job.queue} before {when}{rest}"]
 
 
 def _distinct(uses: Iterable[BudgetUse]) -> list[BudgetUse]:

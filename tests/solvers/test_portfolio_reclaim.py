@@ -18,6 +18,7 @@ from gpuplan.planner.explain.feasibility import PlanFeasibility
 from gpuplan.planner.explain.remedies.minimal_remedies import remedies
 from gpuplan.planner.plan_builder.draft import draft
 from gpuplan.planner.problem_builder import build_problem
+from gpuplan.planner.problem_builder.quotas import Reclaiming
 from gpuplan.solvers import exact_run
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import apart_in_this_process
@@ -75,6 +76,28 @@ def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
     assert tally[SolveStatus.OPTIMAL] >= SEEDS * 3 // 4, tally
     assert tally["changed"] >= SEEDS // 3, tally
     assert tally["claims"] >= SEEDS // 8, tally
+
+
+@pytest.mark.slow
+def test_what_is_proven_holds_where_jobs_are_in_their_turn(monkeypatch):
+    without_neighbourhoods(monkeypatch)
+    tally = Counter()
+
+    def turns():
+        for seed in range(SEEDS):
+            snapshot, policy = reclaim_worlds.world_of_turns(seed)
+            reclaiming = Reclaiming(snapshot, policy)
+            tally["turns"] += any(
+                reclaiming.keeps_turn(job, other.queue) and other.priority > job.priority
+                for job in snapshot.jobs
+                for other in snapshot.waiting
+            )
+            yield seed, snapshot, policy, reclaim_worlds.stoppable(snapshot, policy)
+
+    for *_, solution in held_against_all_plans(turns(), tally):
+        tally[solution.status] += 1
+    assert tally[SolveStatus.OPTIMAL] >= SEEDS * 3 // 4, tally
+    assert tally["turns"] >= SEEDS // 2, tally
 
 
 def plan_of(monkeypatch, queues, *jobs, nodes=2, policy=None):

@@ -105,41 +105,53 @@ def _excluded_jobs(case: Context, victims: list[PreemptedJob]) -> list[frozenset
     alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
     for job, occupant in case.arrivals:
         alike[job.queue, job.priority, _fewest_new(job, occupant)].append(job.name)
-    found: dict[tuple[str, int, str], frozenset[str]] = {}
-    for victim in victims:
-        queue, least, model = key = victim.job.queue, _least_priority(case, victim.job), victim.model
-        if key not in found:
+    found: dict[tuple[str, int, bool, str], frozenset[str]] = {}
+    undone, barred = case.undo.jobs, []
+    for job, _, model in victims:
+        queue, least, turn = job.queue, _least_priority(case, job), _in_turn(case, job)
+        if (key := (queue, least, turn, model)) not in found:
             found[key] = frozenset(
                 name
                 for (own, level, milli), names in alike.items()
-                if level < least and not case.entitlements.quotas(own, milli, queue, model)
+                if (level < least or (turn and case.entitlements.owns(queue, own)))
+                and not case.entitlements.quotas(own, milli, queue, model)
                 for name in names
             )
-    undone = case.undo.jobs
-    barred = [found[victim.job.queue, _least_priority(case, victim.job), victim.model] for victim in victims]
-    return [
-        bars - undone if victim.job.name in undone else bars
-        for victim, bars in zip(victims, barred, strict=True)
-    ]
+        bars = found[key]
+        barred.append(bars - undone if job.name in undone else bars)
+    return barred
 
 
 def _least_priority(case: Context, job: Job) -> int:
     """
     Lowest priority of a job that may follow a running one without reclaiming what its queue borrows.
 
-    Equal priority is not enough, whatever the policy, while the job has run for less than its turn, which
-    doubles with each time that it was preempted, nor if it starved before it started.
+    Equal priority is not enough, whatever the policy, while the job is in its turn, nor if it starved before
+    it started.
     """
     if (gap := case.policy.disruption.priority_gap) or job.running is None:
         return job.priority + gap
-    rules, starving = case.policy.disruption, case.policy.horizon.backfill.starving
+    starving = case.policy.horizon.backfill.starving
     if starving is not None and unserved_seconds(job, case.snapshot.taken_at) >= starving:
         return job.priority + 1
+    return job.priority + (1 if _in_turn(case, job, gpus=False) else 0)
+
+
+def _in_turn(case: Context, job: Job, *, gpus: bool = True) -> bool:
+    """
+    True if a running job was preempted and has run for less than its turn since; with GPUs only if asked.
+
+    A turn doubles with each time that a job was preempted. For so long a job of a queue that may reclaim is
+    not stopped for the priority of a job outside: what it holds would be reclaimed at once.
+    """
+    if job.running is None or (gpus and not job.request.total_gpu_milli):
+        return False
+    rules = case.policy.disruption
     saving = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
     loading = rules.restart if job.restart_duration is None else job.restart_duration
     had = max(0.0, (case.snapshot.taken_at - job.running.started_at).total_seconds())
     doublings = log2(1 + had // max(saving + loading, case.policy.objective.shortest))
-    return job.priority + (1 if doublings < job.preemptions else 0)
+    return doublings < job.preemptions
 
 
 def _fewest_new(job: Job, occupant: JudgedPlacement) -> int:

@@ -171,7 +171,8 @@ def _required(question: Hypothesis, ground: PlanFeasibility) -> Iterator[tuple[s
             continue
         if rules.may_disturb(job, plan.snapshot.taken_at):
             free = reclaiming.may_take(question.job.queue, asked, queue_and_model_of(job, plan.snapshot))
-            yield name, 0 if free else least_follower(question.policy, job, plan.snapshot.taken_at)
+            if free or not reclaiming.keeps_turn(job, question.job.queue):
+                yield name, 0 if free else least_follower(question.policy, job, plan.snapshot.taken_at)
 
 
 def _without(question: Hypothesis, required: dict[str, int], priority: int) -> Hypothesis:

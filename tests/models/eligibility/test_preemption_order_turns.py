@@ -27,7 +27,7 @@ PLACE = (build.replica("n0", gpus=range(8)),)
 
 
 def policy(*solvers, **more):
-    return Policy.model_validate({"solvers": list(solvers), "disruption": TURNS, **more})
+    return Policy.model_validate({"solvers": list(solvers), "disruption": TURNS} | more)
 
 
 def runs(ran, *, waited=timedelta(0), **more):
@@ -38,10 +38,16 @@ def runs(ran, *, waited=timedelta(0), **more):
     )
 
 
-def outcome(job, rules, **rival):
-    """(the plan stops the job, the verifier allows it) for a job of five minutes."""
+def snapshot_of(job, queues=None, **rival):
+    """A job beside a job of five minutes that waits."""
     short = build.job("short", gpus=8, expected_duration=300, **rival)
-    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[job, short])
+    more = {} if queues is None else {"queues": queues}
+    return build.snapshot(nodes=build.cluster(1), jobs=[job, short], **more)
+
+
+def outcome(job, rules, queues=None, **rival):
+    """(the plan stops the job, the verifier allows it) for a job of five minutes."""
+    snapshot = snapshot_of(job, queues, **rival)
     plan = plan_epoch(snapshot, rules, seed=0, created_at=NOW)
     swapped = verify(snapshot, rules, (build.placement("short", *PLACE),))
     assert {each.rule for each in swapped.violations} <= {"preemption"}
@@ -81,6 +87,31 @@ def test_a_job_that_has_starved_is_not_stopped_for_an_equal():
     assert outcome(runs(HOUR, waited=7 * DAY), policy(), priority=1) == (True, True)
     assert outcome(runs(30 * DAY, waited=6 * DAY), policy())[1] is True
     assert outcome(runs(HOUR, waited=7 * DAY), never)[1] is True
+
+
+@pytest.mark.parametrize("solvers", [(), ("milp",)], ids=["greedy", "exact"])
+@pytest.mark.parametrize(
+    ("queue", "nominal", "stopped"), [("b", 8, False), ("a", 8, True), ("b", None, True)]
+)
+def test_a_job_of_a_queue_that_may_reclaim_is_not_stopped_in_its_turn_for_a_priority_outside(
+    queue, nominal, stopped, solvers
+):
+    """With any gap; jobs of its own queue do not wait, nor does any where nothing can be reclaimed."""
+    queues = [build.queue("a", nominal=nominal), build.queue("b")]
+    for gap, priority in ((0, 1), (1, 5)):
+        rules = policy(*solvers, disruption={"priority_gap": gap})
+        for ran, expected in ((HOUR / 10 * 7 - timedelta(seconds=1), stopped), (HOUR / 10 * 7, True)):
+            job = runs(ran, preemptions=3, queue="a")
+            assert outcome(job, rules, queues=queues, priority=priority, queue=queue) == (expected, expected)
+
+
+def test_the_reason_of_a_job_that_waits_for_a_turn_says_whose_and_until_when():
+    queues = [build.queue("a", nominal=8), build.queue("b")]
+    world = snapshot_of(runs(HOUR / 10, preemptions=2, queue="a"), queues, priority=5, queue="b")
+    (waiting,) = plan_epoch(world, policy(), seed=0, created_at=NOW).waiting
+
+    assert " long " in waiting.reason.text
+    assert "12:12" in waiting.reason.text
 
 
 def test_with_a_gap_the_rule_is_about_priority_alone():

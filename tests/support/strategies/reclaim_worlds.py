@@ -30,6 +30,23 @@ def world(seed, *, waiting=3):
     return build.snapshot(nodes=nodes, jobs=[*running, *jobs], queues=queues), policy
 
 
+def world_of_turns(seed):
+    """The same with running jobs most of which are in their turn, and urgent ones that wait."""
+    snapshot, policy = world(seed)
+    draw = random.Random(f"turns {seed}")
+    jobs = [
+        job.model_copy(
+            update={"preemptions": draw.choice((0, 1, 1))}
+            if job.running
+            else {"priority": draw.choice((0, 4, 5))}
+        )
+        for job in snapshot.jobs
+    ]
+    rules = policy.disruption.model_copy(update={"checkpoint": 7200, "max_preemptions": None})
+    again = build.snapshot(nodes=list(snapshot.cluster.nodes), jobs=jobs, queues=list(snapshot.queues))
+    return again, policy.model_copy(update={"disruption": rules, "priority": build.BY_WEIGHT})
+
+
 def _queues(draw):
     shape = draw.choice(("flat", "flat", "parent", "two levels"))
     parents = {"flat": {}, "parent": {"a": "root", "b": "root", "c": "root"}}
@@ -106,14 +123,19 @@ def stoppable(snapshot, policy):
     """
     Fates of running jobs that the rules allow: nothing is stopped or shrunk that no job may follow.
 
-    By priority, or since its queue borrows; as the verifier states it.
+    By priority, unless it is in its turn and its queue may reclaim, or since its queue borrows; as the
+    verifier states it.
     """
+    rules = policy.disruption
     entitlements = SnapshotFacts(snapshot).entitlements(policy.disruption)
 
     def follows(job, victim):
         adds = job.request.total_gpu_milli * (1 if job.running else job.gang.minimum)
         model = build.MODEL if victim.request.needs_gpu else ""
-        above = job.priority >= victim.priority + policy.disruption.priority_gap
+        # All jobs of these worlds have run for an hour.
+        in_turn = (2**victim.preemptions - 1) * (rules.checkpoint + rules.restart) > 3600
+        spared = in_turn and entitlements.owns(victim.queue, job.queue)
+        above = job.priority >= victim.priority + rules.priority_gap and not spared
         return above or bool(entitlements.quotas(job.queue, adds, victim.queue, model))
 
     coming = [

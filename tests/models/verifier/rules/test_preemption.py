@@ -458,3 +458,56 @@ def test_what_two_borrowers_free_is_not_for_a_job_that_may_follow_neither():
     assert judge(world, *taken_back) == ()
     found = judge(world, *taken_back, placement("d", replica(gpus=(2,), cpus=1)))
     assert [(each.rule, each.subject) for each in found] == [(Rule.PREEMPTION, "node n0")]
+
+
+def test_a_job_in_its_turn_is_not_stopped_for_the_priority_of_a_queue_outside_if_its_own_may_reclaim():
+    """It has run for ten times its recovery: more than the 7 of three stops, less than the 15 of four."""
+
+    def allowed(preemptions, *, nominal=8, of="b", parent=None, **disruption):
+        queues = [
+            queue("a", nominal=nominal, parent=parent),
+            queue("b", parent=parent),
+            queue("c", parent="a"),
+        ]
+        queues += [queue(parent)] if parent else []
+        running = victim(queue="a", preemptions=preemptions)
+        world = snapshot(jobs=[running, comer(6, queue=of)], queues=queues)
+        return judge(world, placement("c", HERE), policy=rules(**disruption)) == ()
+
+    assert allowed(0)
+    assert allowed(3)
+    assert not allowed(4)
+    assert not allowed(4, parent="root")
+    assert allowed(1, checkpoint=3300)
+    assert not allowed(1, checkpoint=3301)
+    assert allowed(4, of="a")
+    assert allowed(4, nominal=0)
+    assert allowed(4, nominal=None)
+    assert allowed(4, reclaim=False)
+
+
+def test_a_turn_within_a_parent_counts_for_queues_outside_of_it():
+    queues = [queue("a", nominal=8), queue("x", parent="a"), queue("y", parent="a"), queue("b")]
+
+    def allowed(of):
+        jobs = [victim(queue="x", preemptions=9), comer(6, queue=of)]
+        return judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE)) == ()
+
+    assert allowed("y")
+    assert not allowed("b")
+
+
+def test_a_job_in_its_turn_is_stopped_by_a_queue_that_reclaims():
+    queues = [queue("a", nominal=0), queue("b", nominal=1)]
+    jobs = [victim(queue="a", preemptions=9), comer(0, queue="b")]
+
+    assert judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE)) == ()
+
+
+def test_a_job_without_gpus_has_no_turn_as_it_reclaims_nothing():
+    queues = [queue("a", nominal=8), queue("b")]
+    here = replica(cpus=60)
+    running = job("v", cpus=60, preemptions=9, queue="a", at=(here,))
+    jobs = [running, job("c", cpus=60, priority=6, queue="b")]
+
+    assert judge(snapshot(jobs=jobs, queues=queues), placement("c", here)) == ()
