@@ -204,15 +204,19 @@ class PreemptionSearch:
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
         coming = self._met_by(job_class, option)
-        gone: list[tuple[float, PreemptionCandidate]] = []
+        gone: list[tuple[int, PreemptionCandidate]] = []
+        fixed = set[PreemptionCandidate]()
         while (obstacle := ledger.queues.exceeded_limit(*asked)) is not None:
             if gone and self._gain(index, before) <= 0:
                 return False
-            victims = self._cheapest_first(self.victims.below(*obstacle, ledger.tenants[index]), coming)
-            evicted = next((each for each in victims if self._evict(each[1])), None)
-            if evicted is None:
+            victims = self.victims.below(*obstacle, ledger.tenants[index])
+            found = self._cheapest((each for each in victims if each not in fixed), coming)
+            if found is None:
                 return False
-            gone.append(evicted)
+            if self._evict(found[1]):
+                gone.append(found)
+            else:
+                fixed.add(found[1])
         for _, victim in sorted(gone, key=lambda each: -each[0]):
             mark = ledger.undo.mark()
             vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
@@ -225,22 +229,25 @@ class PreemptionSearch:
         milli, quota = job_class.shape.quota_milli * job_class.minimum, self.ledger.queues.quota
         return dict.fromkeys(quota.guarantees_of(job_class.queue, option.gpu_model), milli)
 
-    def _cheapest_first(
+    def _cheapest(
         self, victims: Iterable[PreemptionCandidate], coming: Mapping[int, int]
-    ) -> list[tuple[float, PreemptionCandidate]]:
+    ) -> tuple[int, PreemptionCandidate] | None:
         """
-        (points lost, victim), least per GPU first; a guarantee that then is not met counts at its price.
+        (points lost, victim) with the least loss per GPU, of victims in order of their own loss per GPU.
 
-        What the job that comes adds to guarantees is counted before.
+        A guarantee that then is not met counts at its price, after what the job that comes adds to it.
         """
         quota, incumbents = self.ledger.queues.quota, self.ledger.problem.incumbents
-        found = []
+        least, found = np.inf, None
         for victim in victims:
+            if victim.density >= least:
+                break
             one = incumbents[victim.incumbent]
             milli = one.shape.quota_milli * len(victim.positions) if victim.shrinks else one.quota_milli
             loss = victim.loss + quota.points_owed_without(one.queue, one.gpu_model, milli, coming)
-            found.append((loss / max(1, milli), loss, victim))
-        return [(loss, victim) for _, loss, victim in sorted(found, key=lambda each: each[0])]
+            if loss / max(1, milli) < least:
+                least, found = loss / max(1, milli), (loss, victim)
+        return found
 
     def _free_a_node(self, index: int, offers: PreemptionCosts, before: int) -> list[PreemptionCandidate]:
         """Preempt on the node where one more replica costs least; empty if no node is cheap enough."""
