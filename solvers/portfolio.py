@@ -78,7 +78,8 @@ class _TieredSolve:
     Plan one priority after the other, the highest first; what each earns is a floor for all later stages.
 
     While greedy's plan is proven to be the best for a priority, no exact solver runs. If later starts are
-    planned, or time is short, greedy's plan is the floor.
+    planned, or time is short, greedy's plan is the floor. Once the time of a stage was too short to find a
+    better plan, it would be for the later ones too, which are larger: the last one gets that time.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class _TieredSolve:
         self._kept: tuple[str, DesiredState] | None = None
         """The last verified plan and its solver; it meets all floors so far."""
         self._stages: list[Stage] = []
+        self._fruitless = False
+        """True once the time of a stage was up before anything better than greedy's plan was found."""
 
     def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order of priorities."""
@@ -122,7 +125,7 @@ class _TieredSolve:
                 continue
             seconds, exact = (
                 max(0.0, left / (len(priorities) - number + 1)),
-                (number < self._limits.params.portfolio.max_stages),
+                number < self._limits.params.portfolio.max_stages and not self._fruitless,
             )
             self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
@@ -216,6 +219,8 @@ class _TieredSolve:
             self._kept = solution.solver, solution.target
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
+        better = solution.objective > solution.greedy_objective
+        self._fruitless |= solution.ended is StopReason.TIME and not (proven or better)
         if foreseen is not None:
             as_greedy = solution.objective == solution.greedy_objective
             proven = proven and as_greedy and points[priority] <= foreseen.get(priority, 0)

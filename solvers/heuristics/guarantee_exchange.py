@@ -14,6 +14,7 @@ from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
+from gpuplan.solvers.state.disruption_state import DisruptionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +42,37 @@ def exchange_for_guarantees(ledger: Ledger, *, deadline: float | None = None) ->
                 # Jobs of the same queue meet the same quotas, and are worth less.
                 hopeless.add(queue)
             changed |= queue not in hopeless
+    changed |= _restore_owed(ledger, deadline)
     if changed:
         vacate.restore_preempted(ledger)
         fill_free_capacity(ledger)
     return changed
+
+
+def _restore_owed(ledger: Ledger, deadline: float | None) -> bool:
+    """Restore preempted jobs that a guarantee is owed to in place of starts of this turn, where that pays."""
+    problem, quota, restored = ledger.problem, ledger.queues.quota, False
+    for index in ledger.disruptions.having(DisruptionKind.STOP):
+        one = problem.incumbents[index]
+        if is_late(deadline) or not quota.owed(one.queue, one.gpu_model):
+            continue
+        mark, before, amounts = ledger.undo.mark(), ledger.objective, one.shape.quota.times(len(one.holds))
+        removed = 0
+        while found := next(quota.exceeded_limits(one.queue, one.gpu_model, amounts), None):
+            number = None
+            if removed < ledger.params.greedy.exchanges:
+                number = _cheapest(ledger, ledger.current_priority, found.budget, found.queue)
+            if number is None:
+                break
+            ledger.remove(number)
+            removed += 1
+        # Without quota in the way its return was tried before.
+        paid = removed > 0 and found is None and vacate.restore_by_eviction(ledger, index)
+        if paid and ledger.objective > before:
+            restored = True
+        else:
+            ledger.undo.rollback(mark)
+    return restored
 
 
 def _is_owed(ledger: Ledger, index: int) -> bool:
@@ -68,16 +96,14 @@ def _exchange(ledger: Ledger, preemption: PreemptionSearch, index: int) -> bool:
         mark, before, most = ledger.undo.mark(), ledger.objective, ledger.params.greedy.exchanges
         removed = 0
         while removed < most and (blocked := _blocked(ledger, job_class, option)) is not None:
-            number = _cheapest(ledger, job_class, *blocked)
+            number = _cheapest(ledger, job_class.priority, *blocked, but=job_class)
             if number is None:
                 break
             ledger.remove(number)
             removed += 1
         # A job that no quota keeps out was tried before.
-        started = (
-            removed > 0
-            and _blocked(ledger, job_class, option) is None
-            and (placement.place(ledger, index, option, jobs=1) > 0 or preemption.make_room(index))
+        started = removed > 0 and (
+            placement.place(ledger, index, option, jobs=1) > 0 or preemption.make_room(index)
         )
         if started and ledger.objective > before:
             return True
@@ -89,9 +115,12 @@ def _blocked(ledger: Ledger, job_class: JobClass, option: Option) -> tuple[Queue
     return ledger.queues.exceeded_limit(job_class, option, job_class.minimum)
 
 
-def _cheapest(ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: int) -> int | None:
+def _cheapest(
+    ledger: Ledger, priority: int | None, budget: QueueBudget, queue: int, but: JobClass | None = None
+) -> int | None:
     """The start below a queue that costs least per thousandth of a GPU to take back; None without one."""
-    tried = nsmallest(ledger.params.greedy.exchanges_tried, _removable(ledger, job_class, budget, queue))
+    removable = _removable(ledger, priority, budget, queue, but)
+    tried = nsmallest(ledger.params.greedy.exchanges_tried, removable)
     losses = []
     for _, number in tried:
         mark, before = ledger.undo.mark(), ledger.objective
@@ -103,15 +132,15 @@ def _cheapest(ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: i
 
 
 def _removable(
-    ledger: Ledger, job_class: JobClass, budget: QueueBudget, queue: int
+    ledger: Ledger, priority: int | None, budget: QueueBudget, queue: int, but: JobClass | None
 ) -> Iterator[tuple[float, int]]:
-    """(points per thousandth of a GPU, number) of starts that may be taken back."""
+    """(points per thousandth of a GPU, number) of starts that may be taken back, up to a priority."""
     classes = ledger.problem.classes
     for number, placed in ledger.placed.items():
         other = classes[placed.job_class]
-        free = other.starts_alone and not other.firm and other.priority <= job_class.priority
+        free = other.starts_alone and not other.firm and (priority is None or other.priority <= priority)
         counts = other.shape.quota_on(placed.option.gpu_model, budget.resource) > 0
-        if free and counts and other is not job_class and queue in budget.path_to_root(other.queue):
+        if free and counts and other is not but and queue in budget.path_to_root(other.queue):
             yield ledger.worth(placed) / _milli(ledger, number), number
 
 

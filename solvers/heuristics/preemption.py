@@ -30,11 +30,11 @@ from gpuplan.solvers.state.preemption_candidates import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.problem.jobs import HeldResources, Option
+    from gpuplan.models.problem.jobs import HeldResources, JobClass, Option
     from gpuplan.solvers.state.ledger import Ledger
     from gpuplan.solvers.state.placement_profile import PlacementProfile
 
@@ -97,7 +97,7 @@ class PreemptionSearch:
             for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.undo.mark(), ledger.objective
                 gone = set(ledger.disruptions.having(DisruptionKind.STOP)) if self._hopes else set()
-                if self._place(index, option, offers, worth):
+                if self._place(index, option, offers):
                     if self._hopes:
                         reserve_resumptions(
                             ledger, set(ledger.disruptions.having(DisruptionKind.STOP)) - gone
@@ -167,11 +167,11 @@ class PreemptionSearch:
             )
         return self._offers[key]
 
-    def _place(self, index: int, option: Option, offers: PreemptionCosts, worth: int) -> bool:
+    def _place(self, index: int, option: Option, offers: PreemptionCosts) -> bool:
         """Preempt node by node until a job of a class can be placed; False if that costs too much."""
         ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
         before = self._expected_objective
-        if not self._free_quota(index, option, worth):
+        if not self._free_quota(index, option, before):
             return False
         everywhere = len(offers.nodes) == len(ledger.feasibility.nodes_of(option))
         # Whether a single replica fits is known by placing it.
@@ -183,7 +183,7 @@ class PreemptionSearch:
                 ledger, index, option, jobs=1, nodes=None if everywhere else offers.nodes
             ):
                 return True
-            gone = self._free_a_node(index, offers, worth - (before - self._expected_objective))
+            gone = self._free_a_node(index, offers, before)
             if not gone:
                 return False
             missing -= 1
@@ -195,29 +195,64 @@ class PreemptionSearch:
     def _holds(self, victim: PreemptionCandidate) -> tuple[HeldResources, ...]:
         return self.ledger.problem.incumbents[victim.incumbent].holds
 
-    def _free_quota(self, index: int, option: Option, worth: int) -> bool:
+    def _gain(self, index: int, before: int) -> int:
+        """Upper bound on the points gained since `before`, if a job of a class is placed now."""
+        return self._worth(index) - (before - self._expected_objective)
+
+    def _free_quota(self, index: int, option: Option, before: int) -> bool:
         """Preempt jobs that this job may replace, on any node, until its queue has quota for it."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
-        gone: list[PreemptionCandidate] = []
-        before = self._expected_objective
+        coming = self._met_by(job_class, option)
+        gone: list[tuple[int, PreemptionCandidate]] = []
+        fixed = set[PreemptionCandidate]()
         while (obstacle := ledger.queues.exceeded_limit(*asked)) is not None:
-            victims = self.victims.below(*obstacle, ledger.tenants[index])
-            evicted = next((victim for victim in victims if self._evict(victim)), None)
-            if evicted is None or before - self._expected_objective >= worth:
+            if gone and self._gain(index, before) <= 0:
                 return False
-            gone.append(evicted)
-        for victim in sorted(gone, key=lambda victim: -victim.loss):
+            victims = self.victims.below(*obstacle, ledger.tenants[index])
+            found = self._cheapest((each for each in victims if each not in fixed), coming)
+            if found is None:
+                return False
+            if self._evict(found[1]):
+                gone.append(found)
+            else:
+                fixed.add(found[1])
+        for _, victim in sorted(gone, key=lambda each: -each[0]):
             mark = ledger.undo.mark()
             vacate.restore_incumbent(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
             if ledger.queues.exceeded_limit(*asked) is not None:
                 ledger.undo.rollback(mark)
-        return True
+        return self._gain(index, before) > 0
 
-    def _free_a_node(self, index: int, offers: PreemptionCosts, worth: int) -> list[PreemptionCandidate]:
+    def _met_by(self, job_class: JobClass, option: Option) -> dict[int, int]:
+        """Thousandths of GPUs that one job adds to each guarantee."""
+        milli, quota = job_class.shape.quota_milli * job_class.minimum, self.ledger.queues.quota
+        return dict.fromkeys(quota.guarantees_of(job_class.queue, option.gpu_model), milli)
+
+    def _cheapest(
+        self, victims: Iterable[PreemptionCandidate], coming: Mapping[int, int]
+    ) -> tuple[int, PreemptionCandidate] | None:
+        """
+        (points lost, victim) with the least loss per GPU, of victims in order of their own loss per GPU.
+
+        A guarantee that then is not met counts at its price, after what the job that comes adds to it.
+        """
+        quota, incumbents = self.ledger.queues.quota, self.ledger.problem.incumbents
+        least, found = np.inf, None
+        for victim in victims:
+            if victim.density >= least:
+                break
+            one = incumbents[victim.incumbent]
+            milli = one.shape.quota_milli * len(victim.positions) if victim.shrinks else one.quota_milli
+            loss = victim.loss + quota.points_owed_without(one.queue, one.gpu_model, milli, coming)
+            if loss / max(1, milli) < least:
+                least, found = loss / max(1, milli), (loss, victim)
+        return found
+
+    def _free_a_node(self, index: int, offers: PreemptionCosts, before: int) -> list[PreemptionCandidate]:
         """Preempt on the node where one more replica costs least; empty if no node is cheap enough."""
         ledger = self.ledger
-        best: tuple[float, int, list[PreemptionCandidate]] = worth, -1, []
+        best: tuple[float, int, list[PreemptionCandidate]] = self._gain(index, before), -1, []
         for bound, node in islice(self._candidates(index, offers), ledger.params.preemption.nodes_tried):
             if bound >= best[0]:
                 break
@@ -225,12 +260,12 @@ class PreemptionSearch:
             offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
-        mark, before = ledger.undo.mark(), self._expected_objective
+        mark = ledger.undo.mark()
         for victim in best[2]:
             if not self._evict(victim):
                 break
         else:
-            if before - self._expected_objective < worth:
+            if self._gain(index, before) > 0:
                 return best[2]
         ledger.undo.rollback(mark)
         return []

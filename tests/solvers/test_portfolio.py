@@ -12,9 +12,10 @@ import pytest
 
 from gpuplan.models.plan.solution import DesiredState, SolveStatus, StopReason
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS, exact_run, pipeline, solver_child
+from gpuplan.solvers import SOLVERS, exact_run, pipeline, portfolio, solver_child
 from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
@@ -369,3 +370,31 @@ def test_never_worse_than_greedy_however_short_the_time(seconds, many):
     assert judged(contested(), solution.target).violations == ()
     assert solution.greedy_objective == 300
     assert 300 <= solution.objective <= solution.bound
+
+
+@pytest.mark.parametrize(
+    ("ended", "asked"), [(StopReason.TIME, [True, False, True]), (StopReason.EXHAUSTED, [True, True, True])]
+)
+def test_after_a_stage_without_time_for_a_better_plan_the_last_one_gets_what_is_left(
+    monkeypatch, ended, asked
+):
+    seen = []
+    solve_stage = portfolio.solve_stage
+
+    def unproven(*arguments, exact=True, **more):
+        seen.append(exact)
+        solution = solve_stage(*arguments, exact=False, **more)
+        return replace(solution, status=SolveStatus.FEASIBLE, ended=ended)
+
+    monkeypatch.setattr(portfolio, "solve_stage", unproven)
+    jobs = [build.job(f"j{priority}", gpus=8, priority=priority) for priority in range(3)]
+    snapshot, policy = build.snapshot(jobs=jobs), Policy()
+
+    portfolio.solve(
+        build_problem(snapshot, policy),
+        snapshot.running_placements,
+        Limits(30.0, ("milp",)),
+        partial(verify_target, snapshot, policy),
+    )
+
+    assert seen == asked

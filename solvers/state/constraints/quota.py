@@ -10,7 +10,7 @@ from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_m
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -163,6 +163,16 @@ class QuotaLedger:
         """(thousandths of GPUs missing, price) of each unmet guarantee that jobs of a queue help to meet."""
         helped = self.guarantees_of(queue, gpu_model)
         return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
+
+    def points_owed_without(
+        self, queue: int, gpu_model: str | None, milli: int, coming: Mapping[int, int]
+    ) -> int:
+        """Price of guarantees that miss more if a queue holds less; `coming`: thousandths added to some."""
+        return sum(
+            self._price[index] * (_gpus(lack + milli) - _gpus(lack))
+            for index in self.guarantees_of(queue, gpu_model)
+            for lack in [self._missing[index] - coming.get(index, 0)]
+        )
 
 
 def counting_budgets(budgets: tuple[QueueBudget, ...], gpu_model: str | None) -> list[tuple[int, int]]:

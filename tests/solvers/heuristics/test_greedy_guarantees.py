@@ -13,7 +13,10 @@ from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import greedy as module
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams, PreemptionParams
+from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
@@ -138,3 +141,59 @@ def test_a_turn_in_which_bulk_preemption_loses_is_planned_without_it(monkeypatch
 
     target = target_of(ledger, snapshot.running_placements)
     assert {each.job for each in target.placements} == {"runs", "waits"}
+
+
+def tight_queue(*, jobs, nodes=2):
+    """Jobs of a queue that is limited to four GPUs and guaranteed them, and of others without limits."""
+    queues = [
+        build.queue("root", nominal=0),
+        build.queue("owed", parent="root", nominal=4, guarantee=4),
+        build.queue("other", parent="root", nominal=0),
+    ]
+    return build.snapshot(nodes=build.cluster(nodes), jobs=jobs, queues=queues)
+
+
+def test_what_a_job_gives_back_to_a_guarantee_counts_while_others_leave_for_it():
+    """Each preempted GPU costs a guarantee more than the job is worth, until the job has started."""
+    running = [
+        build.job(f"r{gpu}", gpus=1, queue="owed", weight=0.1, at=[build.replica("n0", gpus=[gpu])])
+        for gpu in range(4)
+    ]
+    waits = build.job("waits", gpus=4, queue="owed", priority=1)
+
+    assert set(plan(tight_queue(jobs=[*running, waits]), Policy()).places) == {"waits"}
+
+
+def test_the_victim_whose_guarantee_the_job_meets_leaves_first():
+    """The other one is worth less by itself, but its queue would miss what it is guaranteed."""
+    queues = [
+        build.queue("root", nominal=0),
+        build.queue("a", parent="root", nominal=1, guarantee=1),
+        build.queue("b", parent="root", nominal=1, guarantee=1),
+    ]
+    here = build.job("here", gpus=1, queue="a", weight=0.2, at=[build.replica("n0", gpus=[0])])
+    there = build.job("there", gpus=1, queue="b", weight=0.1, at=[build.replica("n0", gpus=[1])])
+    waits = build.job("waits", gpus=1, queue="a", priority=4)
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[here, there, waits], queues=queues)
+
+    assert set(plan(snapshot, Policy()).places) == {"there", "waits"}
+
+
+def test_a_start_gives_its_quota_back_to_a_preempted_job_that_a_guarantee_is_owed_to():
+    """Nothing stands in its places, but the quota of both queues is used up."""
+    queues = [
+        build.queue("root", nominal=0),
+        build.queue("owed", parent="root", nominal=1, guarantee=1),
+        build.queue("other", parent="root", nominal=0),
+    ]
+    running = build.job("runs", gpus=1, queue="owed", weight=0.1, at=[build.replica("n0", gpus=[0])])
+    waits = build.job("waits", gpus=1, queue="other", priority=4)
+    snapshot = build.snapshot(nodes=build.cluster(2), jobs=[running, waits], queues=queues)
+    ledger = Ledger(build_problem(snapshot, Policy()))
+    assert vacate.stop_incumbent(ledger, 0)
+    fill_free_capacity(ledger)
+    assert len(ledger.placed) == 1
+
+    assert exchange_for_guarantees(ledger)
+
+    assert {each.job for each in target_of(ledger, snapshot.running_placements).placements} == {"runs"}
