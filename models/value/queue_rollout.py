@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import inf, log2
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import DurationSource
@@ -24,6 +26,8 @@ from gpuplan.models.value.scaled_sizes import suits
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     _Free: TypeAlias = list[tuple[list[int], list[int]]]
     """By node: seconds at which its number of free GPUs changes, and that number from then on."""
+    _Ints: TypeAlias = NDArray[np.int64]
 
 _SIZE_POWERS: Final = (0.0, 0.5, 1.0)
 """Orders by time left times GPUs to this power: the shortest job first, …, the least service first."""
@@ -41,6 +46,8 @@ _WORTHWHILE: Final = 0.01
 
 _MOST_WORK: Final = 3_000_000
 """Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""
+
+_NEVER: Final = 2**62
 
 _PATIENCE: Final = 86_400
 """Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
@@ -62,7 +69,7 @@ class _Choice(NamedTuple):
 
     seconds: int
     gpu_model: str
-    nodes: tuple[int, ...]
+    nodes: _Ints
 
 
 class _Start(NamedTuple):
@@ -223,10 +230,14 @@ class _Queue:
     ) -> None:
         self._nodes = nodes
         self._free = _free_over_time(snapshot, durations, nodes)
-        self._now = [free[0] for _, free in self._free]
+        widest = max(counts[-1] for _, counts in self._free)
+        self._first: _Ints = np.full((widest + 1, len(nodes)), _NEVER, dtype=np.int64)
+        """The first second at which a node has so many free GPUs or more, shape (GPUs, nodes)."""
+        for node, free in enumerate(self._free):
+            self._first[:, node] = _first_with(*free, widest)
         doubling, self._shortest = policy.objective.doubling, policy.objective.shortest
         self.jobs: list[_Waiting] = []
-        self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
+        self._suited: dict[object, dict[str, _Ints]] = {}
         for job in waiting:
             if choices := self._choices(job, durations):
                 age = age_in_doublings(job, doubling, snapshot.taken_at)
@@ -243,7 +254,7 @@ class _Queue:
                 if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
             self._suited[key] = {
-                model: tuple(found)
+                model: np.array(found, dtype=np.int64)
                 for model, found in by_model.items()
                 if sum(self._free[number][1][-1] // job.request.gpus for number in found) >= job.gang.minimum
             }
@@ -258,7 +269,8 @@ class _Queue:
     def _greedy(self) -> _Plan | None:
         """The schedule that begins with what list scheduling starts now; None if nothing fits."""
         order = self._sorted(0)
-        free, now, choices = list(self._now), [], [job.choices for job in self.jobs]
+        now, choices = list[int](), [job.choices for job in self.jobs]
+        free = np.array([counts[0] for _, counts in self._free], dtype=np.int64)
         for number in order:
             job = self.jobs[number]
             for choice in job.choices:
@@ -303,12 +315,13 @@ class _Queue:
     ) -> _Plan | None:
         """The schedule of a list; None if it does not cost less than `most`."""
         free: _Free = [(list(times), list(counts)) for times, counts in self._free]
-        starts: dict[int, _Start] = {}
-        cost = 0.0
+        first, starts, cost = self._first.copy(), dict[int, _Start](), 0.0
         for number in order:
             job = self.jobs[number]
-            find = _first_place if job.replicas == 1 else _first_places
-            start, places = find(job, choices[number], free)
+            if job.replicas == 1:
+                start, places = _first_place(job, choices[number], free, first[job.gpus])
+            else:
+                start, places = _first_places(job, choices[number], free)
             end = start.begins + start.choice.seconds
             cost += job.weight * end
             if cost >= most:
@@ -316,6 +329,7 @@ class _Queue:
             starts[number] = start
             for node in places:
                 _occupy(*free[node], start.begins, end, job.gpus)
+                first[:, node] = _first_with(*free[node], len(first) - 1)
         return _Plan(order, choices, cost, starts)
 
 
@@ -341,23 +355,51 @@ def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[No
     return found
 
 
-def _places_now(job: _Waiting, choice: _Choice, free: Sequence[int]) -> list[int]:
+def _first_with(times: list[int], counts: list[int], most: int) -> list[int]:
+    """The first second at which a node has 0, 1, …, `most` free GPUs or more; `_NEVER` if it has fewer."""
+    found, reached = [_NEVER] * (most + 1), -1
+    for second, count in zip(times, counts, strict=True):
+        if count > reached:
+            found[reached + 1 : count + 1] = [second] * (count - reached)
+            reached = count
+    return found
+
+
+def _places_now(job: _Waiting, choice: _Choice, free: _Ints) -> list[int]:
     """Nodes for the replicas of a job, the fullest first; empty if they do not fit."""
+    there = free[choice.nodes]
+    enough = np.flatnonzero(there >= job.gpus)
     found: list[int] = []
-    for node in sorted(choice.nodes, key=lambda each: free[each]):
-        found += [node] * min(job.replicas - len(found), free[node] // job.gpus)
-    return found if len(found) == job.replicas else []
+    for position in enough[np.argsort(there[enough], kind="stable")].tolist():
+        node = int(choice.nodes[position])
+        found += [node] * min(job.replicas - len(found), int(there[position]) // job.gpus)
+        if len(found) == job.replicas:
+            return found
+    return []
 
 
-def _first_place(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tuple[_Start, list[int]]:
-    """Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs."""
-    gpus, left, found, place = job.gpus, 0, None, 0
+def _first_place(
+    job: _Waiting, choices: Iterable[_Choice], free: _Free, first: _Ints
+) -> tuple[_Start, list[int]]:
+    """
+    Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs.
+
+    `first` is the first second at which each node has enough GPUs, which may not stay free for long enough.
+    """
+    gpus, found, place = job.gpus, None, 0
     earliest: float = inf
-    for choice in choices:
+    best = 0, 0, 0
+    for rank, choice in enumerate(choices):
         seconds = choice.seconds
         if seconds >= earliest:
             break
-        for node in choice.nodes:
+        bounds = first[choice.nodes]
+        while True:
+            at = int(bounds.argmin())
+            bound, node = int(bounds[at]), int(choice.nodes[at])
+            if (bound + seconds, gpus, rank, node) >= (earliest, *best):
+                break
+            bounds[at] = _NEVER
             times, counts = free[node]
             last, position = len(times), 0
             while position < last:
@@ -365,13 +407,13 @@ def _first_place(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tupl
                     position += 1
                     continue
                 end = times[position] + seconds
-                if end > earliest or (end == earliest and counts[position] >= left):
+                if end > earliest or (end == earliest and (counts[position], rank, node) >= best):
                     break
                 further = position + 1
                 while further < last and times[further] < end and counts[further] >= gpus:
                     further += 1
                 if further == last or times[further] >= end:
-                    earliest, left, place = end, counts[position], node
+                    earliest, best, place = end, (counts[position], rank, node), node
                     found = _Start(times[position], choice)
                     break
                 position = further
@@ -390,16 +432,18 @@ def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tup
     assert found is not None  # noqa: S101 - once all others have ended there is room
     begins, choice = found
     places: list[int] = []
-    for node in choice.nodes:
+    for node in choice.nodes.tolist():
         room = _least_free(*free[node], begins, begins + choice.seconds) // job.gpus
         places += [node] * min(room, job.replicas - len(places))
+        if len(places) == job.replicas:
+            break
     return found, places
 
 
 def _first_begin(job: _Waiting, choice: _Choice, free: _Free, earliest: float) -> int | None:
     """First second from which all replicas have room on a GPU model, if the job then completes earlier."""
     seconds, steps = choice.seconds, list[tuple[int, int]]()
-    for node in choice.nodes:
+    for node in choice.nodes.tolist():
         times, counts = free[node]
         for needed in range(job.gpus, min(max(counts), job.replicas * job.gpus) + 1, job.gpus):
             # One more replica has room from the beginning of each long enough span with so many free GPUs.
