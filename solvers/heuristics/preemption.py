@@ -76,6 +76,9 @@ class PreemptionSearch:
         self._hopeless: dict[tuple[object, ...], int] = {}
         self._offers: dict[tuple[PlacementProfile, tuple[int, ...]], PreemptionCosts] = {}
         self._jointly_limited = bool(ledger.problem.jointly_limited)
+        fragmentation = ledger.problem.charges.fragmentation
+        self._only_jobs_and_guarantees = not (hopeful or fragmentation) and ledger.affinity.is_idle
+        """True if, apart from MIG layouts, nothing else than jobs and guarantees has points."""
         self._in_sight = self._sees_all()
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
@@ -225,6 +228,10 @@ class PreemptionSearch:
             offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
+        if best[2] and self._loses(best[2]) >= worth:
+            # As after a trial, their other nodes are looked at again: the search goes the same way.
+            self._touch(best[2])
+            return []
         mark, before = ledger.undo.mark(), self._expected_objective
         for victim in best[2]:
             if not self._evict(victim):
@@ -234,6 +241,19 @@ class PreemptionSearch:
                 return best[2]
         ledger.undo.rollback(mark)
         return []
+
+    def _loses(self, gone: list[PreemptionCandidate]) -> float:
+        """Points lost by preempting these, with guarantees that are then unmet; 0 if more would change."""
+        ledger, incumbents = self.ledger, self.ledger.problem.incumbents
+        known = self._only_jobs_and_guarantees and not any(
+            victim.shrinks or incumbents[victim.incumbent].shape.mig for victim in gone
+        )
+        if not known or any(ledger.disruptions[victim.incumbent] for victim in gone):
+            return 0
+        stopped = [incumbents[victim.incumbent] for victim in gone]
+        held = [(each.queue, each.gpu_model, -each.quota_milli) for each in stopped]
+        points = sum((each.stop_points or 0) + each.leave_reward for each in stopped)
+        return -points - ledger.queues.quota.points_of(held)
 
     def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
         """(lower bound on the loss, node), the cheapest first."""
