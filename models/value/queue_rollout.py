@@ -431,8 +431,8 @@ def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tup
             earliest, found = begins + choice.seconds, _Start(begins, choice)
     assert found is not None  # noqa: S101 - once all others have ended there is room
     begins, choice = found
-    places: list[int] = []
-    for node in choice.nodes.tolist():
+    places, nodes = list[int](), list[int](choice.nodes.tolist())
+    for node in nodes:
         room = _least_free(*free[node], begins, begins + choice.seconds) // job.gpus
         places += [node] * min(room, job.replicas - len(places))
         if len(places) == job.replicas:

@@ -8,7 +8,6 @@ so no job is preempted unless another job gains by it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -74,7 +73,7 @@ class PreemptionSearch:
         self._hopes = resumption_points(ledger.problem) if hopeful else {}
         self.victims = PreemptionCandidates(ledger, self._hopes)
         self._hopeless: dict[tuple[object, ...], int] = {}
-        self._offers: dict[tuple[PlacementProfile, tuple[int, ...]], PreemptionCosts] = {}
+        self._offers: dict[tuple[int, tuple[int, ...]], PreemptionCosts] = {}
         self._jointly_limited = bool(ledger.problem.jointly_limited)
         fragmentation = ledger.problem.charges.fragmentation
         self._only_jobs_and_guarantees = not (hopeful or fragmentation) and ledger.affinity.is_idle
@@ -93,7 +92,7 @@ class PreemptionSearch:
             return False
         worth = self._worth(index)
         groups = tuple(option.groups for option in job_class.options)
-        alike = (ledger.tenants[index], job_class.minimum, job_class.together, job_class.queue, groups)
+        alike = (id(ledger.tenants[index]), job_class.minimum, job_class.together, job_class.queue, groups)
         if nodes is None and worth <= self._hopeless.get(alike, 0):
             return False
         for option in job_class.options:
@@ -163,7 +162,7 @@ class PreemptionSearch:
             return PreemptionCosts(
                 ledger, self.victims, tenant, ledger.feasibility.nodes_within(option, nodes)
             )
-        key = replace(tenant, ends=()), option.groups
+        key = id(ledger.endless[index]), option.groups
         if key not in self._offers:
             self._offers[key] = PreemptionCosts(
                 ledger, self.victims, tenant, ledger.feasibility.nodes_of(option)

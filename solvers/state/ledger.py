@@ -27,7 +27,7 @@ from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 from gpuplan.solvers.state.node_scores import NodeScores
-from gpuplan.solvers.state.placement_profile import NO_AFFINITY
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY, interned
 from gpuplan.solvers.state.sites import Sites
 from gpuplan.solvers.state.undo_log import UndoLog
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.placement_profile import PlacementProfile
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -79,8 +78,10 @@ class Ledger:
         self._left = [len(job_class.jobs) for job_class in problem.classes]
         self._earned = 0
         self._next = 0
-        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
-        self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
+        self.endless = interned(replace(tenant, ends=()) for tenant in self.tenants)
+        """The tenants by class, however long their jobs run."""
+        self._boards: OrderedDict[tuple[int, tuple[int, ...]], NodeScores] = OrderedDict()
+        """By identity of a tenant, and the groups of an option."""
         self._reserve_firm()
 
     def _reserve_firm(self) -> None:
@@ -101,8 +102,8 @@ class Ledger:
 
     def jobs_left(self, index: int, *, now: bool = True) -> int:
         """Jobs of a class that may still be placed or, without `now`, reserved."""
-        job_class = self.problem.classes[index]
-        if now and not job_class.startable:
+        job_class, left = self.problem.classes[index], self._left[index]
+        if not left or (now and not job_class.startable):
             return 0
         if (
             self.current_priority is not None
@@ -110,8 +111,8 @@ class Ledger:
             and not self._ignores_priority(index)
         ):
             return 0
-        if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
-            return self._left[index]
+        if job_class.role is ClassRole.START or job_class.incumbent is None:
+            return left
         disruption = self.disruptions[job_class.incumbent]
         if job_class.role is ClassRole.GROW:
             return int(disruption is None)
@@ -260,10 +261,10 @@ class Ledger:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
         # How long a job runs makes a difference only beside reservations.
         reserved = self.timeline is not None and self.timeline.reservations
-        tenant = self.tenants[index] if reserved else self._endless[index]
+        tenant = self.tenants[index] if reserved else self.endless[index]
         if nodes is not None:
             return NodeScores(self.feasibility, tenant, self.feasibility.nodes_within(option, nodes))
-        key = (tenant, option.groups)
+        key = id(tenant), option.groups
         if (board := self._boards.get(key)) is None:
             board = self._boards[key] = NodeScores(
                 self.feasibility, tenant, self.feasibility.nodes_of(option)

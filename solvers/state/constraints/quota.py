@@ -168,8 +168,10 @@ class QuotaLedger:
 
         It is what would be missing if the queue held so many thousandths `less`.
         """
-        found = [(self._missing[at] + less, self._price[at]) for at in self.guarantees_of(queue, gpu_model)]
-        return [(missing, price) for missing, price in found if missing > 0]
+        helped = self.guarantees_of(queue, gpu_model)
+        return [
+            (missing, self._price[index]) for index in helped if (missing := self._missing[index] + less) > 0
+        ]
 
 
 def counting_budgets(budgets: tuple[QueueBudget, ...], gpu_model: str | None) -> list[tuple[int, int]]:
