@@ -74,7 +74,7 @@ class PreemptionSearch:
         if ledger.victims is None:
             ledger.victims = PreemptionCandidates(ledger, {})
         self.victims = PreemptionCandidates(ledger, self._hopes) if hopeful else ledger.victims
-        self._hopeless: dict[tuple[object, ...], int] = {}
+        self._hopeless: dict[int, int] = {}
         self._offers: dict[tuple[int, tuple[int, ...]], PreemptionCosts] = {}
         self._jointly_limited = bool(ledger.problem.jointly_limited)
         fragmentation = ledger.problem.charges.fragmentation
@@ -93,8 +93,7 @@ class PreemptionSearch:
         if not ledger.params.preemption.enabled or not self.victims.has_any_for(ledger.tenants[index]):
             return False
         worth = self._worth(index)
-        groups = tuple(option.groups for option in job_class.options)
-        alike = (id(ledger.tenants[index]), job_class.minimum, job_class.together, job_class.queue, groups)
+        alike = ledger.alike[index]
         if nodes is None and worth <= self._hopeless.get(alike, 0):
             return False
         for option in job_class.options:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -93,6 +94,22 @@ class Ledger:
             if firm.slot > 0:
                 self.reserve_at(firm_assignment(self.problem, firm))
         self.undo.clear()
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """By class, a number that it shares with all classes that find room in the same places."""
+        known: dict[tuple[object, ...], int] = {}
+        keys = (
+            (
+                id(tenant),
+                each.minimum,
+                each.together,
+                each.queue,
+                tuple(option.groups for option in each.options),
+            )
+            for tenant, each in zip(self.tenants, self.problem.classes, strict=True)
+        )
+        return [known.setdefault(key, len(known)) for key in keys]
 
     # --- objective -----------------------------------------------------------------------------------------
 
