@@ -229,8 +229,6 @@ class PreemptionSearch:
             if loss < best[0]:
                 best = loss, node, gone
         if best[2] and self._loses(best[2]) >= worth:
-            # As after a trial, their other nodes are looked at again: the search goes the same way.
-            self._touch(best[2])
             return []
         mark, before = ledger.undo.mark(), self._expected_objective
         for victim in best[2]:
