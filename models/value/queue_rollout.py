@@ -230,7 +230,7 @@ class _Queue:
     ) -> None:
         self._nodes = nodes
         self._free = _free_over_time(snapshot, durations, nodes)
-        widest = max(counts[-1] for _, counts in self._free)
+        widest = max((counts[-1] for _, counts in self._free), default=0)
         self._first: _Ints = np.full((widest + 1, len(nodes)), _NEVER, dtype=np.int64)
         """The first second at which a node has so many free GPUs or more, shape (GPUs, nodes)."""
         for node, free in enumerate(self._free):
