@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from math import inf, log2
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import numpy as np
-
 from gpuplan.models.policy.settings import Goal
 from gpuplan.models.queue import queue_and_above
 from gpuplan.models.timing.durations import DurationSource
@@ -26,8 +24,6 @@ from gpuplan.models.value.scaled_sizes import suits
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.policy.policy import Policy
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
 
     _Free: TypeAlias = list[tuple[list[int], list[int]]]
     """By node: seconds at which its number of free GPUs changes, and that number from then on."""
-    _Ints: TypeAlias = NDArray[np.int64]
 
 _SIZE_POWERS: Final = (0.0, 0.5, 1.0)
 """Orders by time left times GPUs to this power: the shortest job first, …, the least service first."""
@@ -46,8 +41,6 @@ _WORTHWHILE: Final = 0.01
 
 _MOST_WORK: Final = 3_000_000
 """Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""
-
-_NEVER: Final = 2**62
 
 _PATIENCE: Final = 86_400
 """Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
@@ -69,7 +62,7 @@ class _Choice(NamedTuple):
 
     seconds: int
     gpu_model: str
-    nodes: _Ints
+    nodes: tuple[int, ...]
 
 
 class _Start(NamedTuple):
@@ -230,14 +223,11 @@ class _Queue:
     ) -> None:
         self._nodes = nodes
         self._free = _free_over_time(snapshot, durations, nodes)
-        widest = max((counts[-1] for _, counts in self._free), default=0)
-        self._first: _Ints = np.full((widest + 1, len(nodes)), _NEVER, dtype=np.int64)
-        """The first second at which a node has so many free GPUs or more, shape (GPUs, nodes)."""
-        for node, free in enumerate(self._free):
-            self._first[:, node] = _first_with(*free, widest)
+        self._now = [free[0] for _, free in self._free]
+        self._first = [_first_free(*free) for free in self._free]
         doubling, self._shortest = policy.objective.doubling, policy.objective.shortest
         self.jobs: list[_Waiting] = []
-        self._suited: dict[object, dict[str, _Ints]] = {}
+        self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
         for job in waiting:
             if choices := self._choices(job, durations):
                 age = age_in_doublings(job, doubling, snapshot.taken_at)
@@ -251,10 +241,11 @@ class _Queue:
         if key not in self._suited:
             by_model: dict[str, list[int]] = {}
             for number, node in enumerate(self._nodes):
-                if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
+                enough = self._free[number][1][-1] >= job.request.gpus
+                if enough and node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
             self._suited[key] = {
-                model: np.array(found, dtype=np.int64)
+                model: tuple(found)
                 for model, found in by_model.items()
                 if sum(self._free[number][1][-1] // job.request.gpus for number in found) >= job.gang.minimum
             }
@@ -269,8 +260,7 @@ class _Queue:
     def _greedy(self) -> _Plan | None:
         """The schedule that begins with what list scheduling starts now; None if nothing fits."""
         order = self._sorted(0)
-        now, choices = list[int](), [job.choices for job in self.jobs]
-        free = np.array([counts[0] for _, counts in self._free], dtype=np.int64)
+        free, now, choices = list(self._now), [], [job.choices for job in self.jobs]
         for number in order:
             job = self.jobs[number]
             for choice in job.choices:
@@ -315,11 +305,11 @@ class _Queue:
     ) -> _Plan | None:
         """The schedule of a list; None if it does not cost less than `most`."""
         free: _Free = [(list(times), list(counts)) for times, counts in self._free]
-        first, starts, cost = self._first.copy(), dict[int, _Start](), 0.0
+        first, starts, cost = list(self._first), dict[int, _Start](), 0.0
         for number in order:
             job = self.jobs[number]
             if job.replicas == 1:
-                start, places = _first_place(job, choices[number], free, first[job.gpus])
+                start, places = _first_place(job, choices[number], free, first)
             else:
                 start, places = _first_places(job, choices[number], free)
             end = start.begins + start.choice.seconds
@@ -329,7 +319,7 @@ class _Queue:
             starts[number] = start
             for node in places:
                 _occupy(*free[node], start.begins, end, job.gpus)
-                first[:, node] = _first_with(*free[node], len(first) - 1)
+                first[node] = _first_free(*free[node])
         return _Plan(order, choices, cost, starts)
 
 
@@ -355,51 +345,41 @@ def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[No
     return found
 
 
-def _first_with(times: list[int], counts: list[int], most: int) -> list[int]:
-    """The first second at which a node has 0, 1, …, `most` free GPUs or more; `_NEVER` if it has fewer."""
-    found, reached = [_NEVER] * (most + 1), -1
-    for second, count in zip(times, counts, strict=True):
-        if count > reached:
-            found[reached + 1 : count + 1] = [second] * (count - reached)
-            reached = count
-    return found
+def _first_free(times: list[int], counts: list[int]) -> int:
+    """The first second at which a node has a free GPU, or its last change."""
+    position, last = 0, len(counts) - 1
+    while position < last and counts[position] <= 0:
+        position += 1
+    return times[position]
 
 
-def _places_now(job: _Waiting, choice: _Choice, free: _Ints) -> list[int]:
+def _places_now(job: _Waiting, choice: _Choice, free: Sequence[int]) -> list[int]:
     """Nodes for the replicas of a job, the fullest first; empty if they do not fit."""
-    there = free[choice.nodes]
-    enough = np.flatnonzero(there >= job.gpus)
     found: list[int] = []
-    for position in enough[np.argsort(there[enough], kind="stable")].tolist():
-        node = int(choice.nodes[position])
-        found += [node] * min(job.replicas - len(found), int(there[position]) // job.gpus)
-        if len(found) == job.replicas:
-            return found
-    return []
+    for node in sorted((node for node in choice.nodes if free[node] >= job.gpus), key=free.__getitem__):
+        found += [node] * min(job.replicas - len(found), free[node] // job.gpus)
+    return found if len(found) == job.replicas else []
 
 
 def _first_place(
-    job: _Waiting, choices: Iterable[_Choice], free: _Free, first: _Ints
+    job: _Waiting, choices: Iterable[_Choice], free: _Free, first: Sequence[int]
 ) -> tuple[_Start, list[int]]:
     """
     Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs.
 
-    `first` is the first second at which each node has enough GPUs, which may not stay free for long enough.
+    `first` is the first second at which each node has a free GPU. So most nodes are passed over: there the
+    job would complete later.
     """
-    gpus, found, place = job.gpus, None, 0
+    gpus, left, found, place = job.gpus, 0, None, 0
     earliest: float = inf
-    best = 0, 0, 0
-    for rank, choice in enumerate(choices):
+    for choice in choices:
         seconds = choice.seconds
         if seconds >= earliest:
             break
-        bounds = first[choice.nodes]
-        while True:
-            at = int(bounds.argmin())
-            bound, node = int(bounds[at]), int(choice.nodes[at])
-            if (bound + seconds, gpus, rank, node) >= (earliest, *best):
-                break
-            bounds[at] = _NEVER
+        latest = earliest - seconds
+        for node in choice.nodes:
+            if first[node] > latest:
+                continue
             times, counts = free[node]
             last, position = len(times), 0
             while position < last:
@@ -407,13 +387,13 @@ def _first_place(
                     position += 1
                     continue
                 end = times[position] + seconds
-                if end > earliest or (end == earliest and (counts[position], rank, node) >= best):
+                if end > earliest or (end == earliest and counts[position] >= left):
                     break
                 further = position + 1
                 while further < last and times[further] < end and counts[further] >= gpus:
                     further += 1
                 if further == last or times[further] >= end:
-                    earliest, best, place = end, (counts[position], rank, node), node
+                    earliest, left, place, latest = end, counts[position], node, times[position]
                     found = _Start(times[position], choice)
                     break
                 position = further
@@ -431,8 +411,8 @@ def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tup
             earliest, found = begins + choice.seconds, _Start(begins, choice)
     assert found is not None  # noqa: S101 - once all others have ended there is room
     begins, choice = found
-    places, nodes = list[int](), list[int](choice.nodes.tolist())
-    for node in nodes:
+    places: list[int] = []
+    for node in choice.nodes:
         room = _least_free(*free[node], begins, begins + choice.seconds) // job.gpus
         places += [node] * min(room, job.replicas - len(places))
         if len(places) == job.replicas:
@@ -443,7 +423,7 @@ def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tup
 def _first_begin(job: _Waiting, choice: _Choice, free: _Free, earliest: float) -> int | None:
     """First second from which all replicas have room on a GPU model, if the job then completes earlier."""
     seconds, steps = choice.seconds, list[tuple[int, int]]()
-    for node in choice.nodes.tolist():
+    for node in choice.nodes:
         times, counts = free[node]
         for needed in range(job.gpus, min(max(counts), job.replicas * job.gpus) + 1, job.gpus):
             # One more replica has room from the beginning of each long enough span with so many free GPUs.

@@ -6,7 +6,6 @@ import random
 from datetime import timedelta
 from itertools import permutations, product
 
-import numpy as np
 import pytest
 
 from gpuplan.models.affinity import AntiAffinity, NodeMatch, PreferredNodes
@@ -310,7 +309,7 @@ def test_a_gang_begins_when_all_its_replicas_have_room_to_their_end(seed):
     dice = random.Random(seed)
     times = [0, 2, 3, 5, 7, 8, 10, 12]
     free = [(times, [*(dice.choice((0, 4, 8)) for _ in times[1:]), 8]) for _ in range(3)]
-    choice = queue_rollout._Choice(dice.randint(1, 5), FAST, np.arange(3))
+    choice = queue_rollout._Choice(dice.randint(1, 5), FAST, (0, 1, 2))
     gpus, replicas = dice.choice(((4, 3), (4, 4), (8, 2)))
     gang = queue_rollout._Waiting("gang", gpus, replicas, 1.0, (choice,))
 
