@@ -15,14 +15,13 @@ from math import inf, log2
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gpuplan.models.policy.settings import Goal
-from gpuplan.models.queue import queue_and_above
-from gpuplan.models.timing.durations import DurationSource
-from gpuplan.models.timing.progress import age_in_doublings, unserved_seconds
+from gpuplan.models.timing.progress import age_in_doublings
 from gpuplan.models.units import MILLI
+from gpuplan.models.value.rollout_scope import is_simple
 from gpuplan.models.value.scaled_sizes import suits
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
@@ -41,9 +40,6 @@ _WORTHWHILE: Final = 0.01
 
 _MOST_WORK: Final = 3_000_000
 """Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""
-
-_PATIENCE: Final = 86_400
-"""Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
 
 
 class RolloutStart(NamedTuple):
@@ -100,7 +96,7 @@ class _Plan(NamedTuple):
 
 def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> dict[str, RolloutStart]:
     """
-    The start of each waiting job in the best schedule; empty if all start as they fit, or not `_is_simple`.
+    The start of each waiting job in the best schedule; empty if all start as they fit, or not `is_simple`.
 
     A schedule is a list: each job in turn gets the places where it completes first, now or when running jobs
     and jobs before it in the list are expected to end there, so that no job delays one before it. No further
@@ -124,7 +120,7 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     # A list is about as long as its jobs have replicas, and a node changes as often as jobs begin there.
     work = sum(job.gang.minimum for job in waiting) * (len(nodes) + len(waiting))
     passes = _MOST_WORK // max(1, work) - len(_SIZE_POWERS) - 1
-    if not waiting or passes < 0 or not _is_simple(snapshot, policy, waiting, durations):
+    if not waiting or passes < 0 or not is_simple(snapshot, policy, waiting, durations):
         return {}
     queue = _Queue(snapshot, policy, durations, nodes, waiting)
     if queue.first is None:
@@ -149,72 +145,6 @@ def _is_asked(policy: Policy) -> bool:
     )
 
 
-def _is_simple(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job], durations: Durations) -> bool:
-    """
-    True if places are whole GPUs of nodes, and nothing else decides what may start when.
-
-    What is held back for a start that another rule then forbids would stay idle for nothing.
-    """
-    cluster = snapshot.cluster
-    if cluster.pools or cluster.reservations or cluster.rack_power or cluster.overcommit:
-        return False
-    if any(node.power_cap_watts for node in cluster.nodes) or not all(map(_is_simple_job, waiting)):
-        return False
-    unknown = (durations.expected(job).source is DurationSource.DEFAULT for job in waiting)
-    if len({job.priority for job in waiting}) > 1 or any(unknown):
-        return False
-    limited = {queue.name for queue in snapshot.queues if queue.limited}
-    used = {each for job in waiting for each in queue_and_above(job.queue, snapshot.parent_queues)}
-    if limited & used or policy.prices.interference or not _only_gpus_run_out(snapshot):
-        return False
-    patience = min(_PATIENCE, policy.horizon.backfill.starving or _PATIENCE)
-    if any(unserved_seconds(job, snapshot.taken_at) >= patience for job in waiting):
-        return False
-    rules, priority = policy.disruption, waiting[0].priority
-    return not any(
-        (job.request.mig or job.request.gpu_milli or job.gang.elastic)
-        or (rules.preempt and job.preemptible and job.priority + rules.priority_gap <= priority)
-        for job in snapshot.jobs
-        if job.running
-    )
-
-
-def _only_gpus_run_out(snapshot: Snapshot) -> bool:
-    """True if each job asks for no larger part of a node's CPU and memory than of its GPUs."""
-    nodes = {node.name: node for node in snapshot.cluster.nodes if node.gpus}
-    there = [job for job in snapshot.jobs if _is_on_any(job, nodes)]
-    jobs = [*there, *(job for job in snapshot.waiting if not job.withheld)]
-    if not all(job.request.needs_gpu for job in jobs):
-        return False
-    for model in {node.gpu_model for node in nodes.values()}:
-        asked = [job.request for job in jobs if not job.gpu_models or model in job.gpu_models]
-        cpus = max((each.cpu_milli / each.gpus for each in asked if each.gpus), default=0)
-        memory = max((each.memory_mib / each.gpus for each in asked if each.gpus), default=0)
-        for node in nodes.values():
-            count = len(node.gpus.by_index) if node.gpus and node.gpu_model == model else 0
-            if cpus * count > node.cpu_milli or memory * count > node.memory_mib:
-                return False
-    return True
-
-
-def _is_on_any(job: Job, nodes: Container[str]) -> bool:
-    return job.running is not None and any(each.node in nodes for each in job.running.replicas)
-
-
-def _is_simple_job(job: Job) -> bool:
-    """True if only whole GPUs of single nodes, and when it completes, matter to a waiting job."""
-    return (
-        job.request.gpus > 0
-        and job.weight_milli > 0
-        and not job.gang.elastic
-        and not job.request.disk_mib
-        and not job.request.resources
-        and not (job.locality.required or job.spread or job.anti_affinity or job.datasets or job.co_start)
-        and not (job.depends_on or job.begins_at or job.deadline or job.hard_deadline)
-        and not (job.preferred_nodes or job.locality.preferred)
-    )
-
-
 class _Queue:
     """The waiting jobs, and the GPUs that they may use over time."""
 
@@ -224,6 +154,7 @@ class _Queue:
         self._nodes = nodes
         self._free = _free_over_time(snapshot, durations, nodes)
         self._now = [free[0] for _, free in self._free]
+        self._first = [_first_free(*free) for free in self._free]
         doubling, self._shortest = policy.objective.doubling, policy.objective.shortest
         self.jobs: list[_Waiting] = []
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
@@ -240,7 +171,8 @@ class _Queue:
         if key not in self._suited:
             by_model: dict[str, list[int]] = {}
             for number, node in enumerate(self._nodes):
-                if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
+                enough = self._free[number][1][-1] >= job.request.gpus
+                if enough and node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
             self._suited[key] = {
                 model: tuple(found)
@@ -303,12 +235,13 @@ class _Queue:
     ) -> _Plan | None:
         """The schedule of a list; None if it does not cost less than `most`."""
         free: _Free = [(list(times), list(counts)) for times, counts in self._free]
-        starts: dict[int, _Start] = {}
-        cost = 0.0
+        first, starts, cost = list(self._first), dict[int, _Start](), 0.0
         for number in order:
             job = self.jobs[number]
-            find = _first_place if job.replicas == 1 else _first_places
-            start, places = find(job, choices[number], free)
+            if job.replicas == 1:
+                start, places = _first_place(job, choices[number], free, first)
+            else:
+                start, places = _first_places(job, choices[number], free)
             end = start.begins + start.choice.seconds
             cost += job.weight * end
             if cost >= most:
@@ -316,6 +249,7 @@ class _Queue:
             starts[number] = start
             for node in places:
                 _occupy(*free[node], start.begins, end, job.gpus)
+                first[node] = _first_free(*free[node])
         return _Plan(order, choices, cost, starts)
 
 
@@ -341,23 +275,41 @@ def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[No
     return found
 
 
+def _first_free(times: list[int], counts: list[int]) -> int:
+    """The first second at which a node has a free GPU, or its last change."""
+    position, last = 0, len(counts) - 1
+    while position < last and counts[position] <= 0:
+        position += 1
+    return times[position]
+
+
 def _places_now(job: _Waiting, choice: _Choice, free: Sequence[int]) -> list[int]:
     """Nodes for the replicas of a job, the fullest first; empty if they do not fit."""
     found: list[int] = []
-    for node in sorted(choice.nodes, key=lambda each: free[each]):
+    for node in sorted((node for node in choice.nodes if free[node] >= job.gpus), key=free.__getitem__):
         found += [node] * min(job.replicas - len(found), free[node] // job.gpus)
     return found if len(found) == job.replicas else []
 
 
-def _first_place(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tuple[_Start, list[int]]:
-    """Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs."""
+def _first_place(
+    job: _Waiting, choices: Iterable[_Choice], free: _Free, first: Sequence[int]
+) -> tuple[_Start, list[int]]:
+    """
+    Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs.
+
+    `first` is the first second at which each node has a free GPU. So most nodes are passed over: there the
+    job would complete later.
+    """
     gpus, left, found, place = job.gpus, 0, None, 0
     earliest: float = inf
     for choice in choices:
         seconds = choice.seconds
         if seconds >= earliest:
             break
+        latest = earliest - seconds
         for node in choice.nodes:
+            if first[node] > latest:
+                continue
             times, counts = free[node]
             last, position = len(times), 0
             while position < last:
@@ -371,7 +323,7 @@ def _first_place(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tupl
                 while further < last and times[further] < end and counts[further] >= gpus:
                     further += 1
                 if further == last or times[further] >= end:
-                    earliest, left, place = end, counts[position], node
+                    earliest, left, place, latest = end, counts[position], node, times[position]
                     found = _Start(times[position], choice)
                     break
                 position = further
@@ -393,6 +345,8 @@ def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tup
     for node in choice.nodes:
         room = _least_free(*free[node], begins, begins + choice.seconds) // job.gpus
         places += [node] * min(room, job.replicas - len(places))
+        if len(places) == job.replicas:
+            break
     return found, places
 
 

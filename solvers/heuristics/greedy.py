@@ -269,11 +269,11 @@ def _withdraw_early_starts(ledger: Ledger) -> int:
     ]
     withdrawn = 0
     for number in sorted(early, key=lambda each: problem.classes[ledger.placed[each].job_class].priority):
-        mark, placed = ledger.undo.mark(), ledger.placed[number]
-        ledger.remove(number)
-        if ledger.queues.quota.owed(problem.classes[placed.job_class].queue, placed.option.gpu_model):
-            ledger.undo.rollback(mark)
-        else:
+        placed = ledger.placed[number]
+        job_class = problem.classes[placed.job_class]
+        milli = job_class.shape.quota_milli * len(placed.sites)
+        if not ledger.queues.quota.owed(job_class.queue, placed.option.gpu_model, less=milli):
+            ledger.remove(number)
             withdrawn += 1
     return withdrawn
 

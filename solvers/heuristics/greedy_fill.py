@@ -35,6 +35,8 @@ def fill_free_capacity(ledger: Ledger) -> None:
     """
     classes = ledger.problem.classes
     growing = []
+    full: set[int] = set()
+    """Kinds of classes (`Ledger.alike`) without room; as filling frees nothing, they find none later."""
     party_of = coscheduled_groups.groups_by_class(ledger.problem)
 
     @cache
@@ -55,19 +57,29 @@ def fill_free_capacity(ledger: Ledger) -> None:
             elif placement.is_single_replica(ledger, index):
                 singles.append((index, most))
             else:
-                jobs = min(most, ledger.jobs_left(index))
-                if classes[index].scaled:
-                    # A scaled job gets its size before the next job starts.
-                    while jobs > 0 and _place_scaled(ledger, index):
-                        jobs -= 1
-                    continue
-                for option in classes[index].options if jobs > 0 else ():
-                    if _pays(ledger, index, option):
-                        jobs -= placement.place(ledger, index, option, jobs=jobs)
-        _place_interleaved(ledger, singles)
+                _place_jobs(ledger, index, most, full)
+        _place_interleaved(ledger, singles, full)
     grow_placed_jobs(ledger)
     move_scaled_jobs(ledger)
     grow_running_jobs(ledger, growing)
+
+
+def _place_jobs(ledger: Ledger, index: int, most: int, full: set[int]) -> None:
+    """Place up to `most` jobs of a class on its options, the best first, unless it is known to be full."""
+    job_class, jobs = ledger.problem.classes[index], min(most, ledger.jobs_left(index))
+    by_room = ledger.in_bulk[index] and ledger.problem.slots == 1
+    if jobs <= 0 or (by_room and ledger.alike[index] in full):
+        return
+    if job_class.scaled:
+        # A scaled job gets its size before the next job starts.
+        while jobs > 0 and _place_scaled(ledger, index):
+            jobs -= 1
+        return
+    for option in job_class.options:
+        if _pays(ledger, index, option):
+            jobs -= placement.place(ledger, index, option, jobs=jobs)
+    if by_room and jobs > 0 and ledger.jobs_left(index):
+        full.add(ledger.alike[index])
 
 
 def _place_scaled(ledger: Ledger, index: int) -> bool:
@@ -85,21 +97,22 @@ def _place_scaled(ledger: Ledger, index: int) -> bool:
     return chosen is not None and bool(placement.place(ledger, index, chosen, jobs=1))
 
 
-def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
-    """Place jobs of several (class, maximum jobs), each of one replica, in the ledger's order."""
+def _place_interleaved(ledger: Ledger, singles: Iterable[tuple[int, int]], full: set[int]) -> None:
+    """Place jobs of several (class, maximum jobs), each of one replica, in the order of `FillOrder`."""
     classes, order = ledger.problem.classes, ledger.params.greedy.fill_order
     turns = []
     for index, most in singles:
+        if ledger.alike[index] in full:
+            continue
         jobs = min(most, ledger.jobs_left(index))
         size = classes[index].shape.quota_milli
         first = _goes_first(classes[index]) or order is FillOrder.LARGEST_FIRST
         rank = _wasted(classes[index].shape) if order is FillOrder.LEAST_WASTE else 0
         turns += [(rank, 0.0 if first else (turn + 0.5) / jobs, -size, index) for turn in range(jobs)]
-    full: set[int] = set()
     for _, _, _, index in sorted(turns):
-        # Filling frees nothing: a class that finds no room now finds none later.
-        if index not in full and not placement.place_single(ledger, index):
-            full.add(index)
+        kind = ledger.alike[index]
+        if kind not in full and ledger.jobs_left(index) and not placement.place_single(ledger, index):
+            full.add(kind)
 
 
 def _goes_first(job_class: JobClass) -> bool:

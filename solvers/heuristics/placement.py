@@ -52,10 +52,8 @@ def is_single_replica(ledger: Ledger, index: int) -> bool:
 
 
 def place_single(ledger: Ledger, index: int) -> bool:
-    """Place a job of such a class where it fits best, best option first; False if there is no room."""
+    """Place a job left of such a class where it fits best, best option first; False if there is no room."""
     job_class = ledger.problem.classes[index]
-    if not ledger.jobs_left(index):
-        return False
     for as_one, options in job_class.choices:
         open_to = [option for option in options if ledger.queues.headroom(job_class, option, 1) > 0]
         if not open_to:

@@ -8,7 +8,6 @@ so no job is preempted unless another job gains by it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -72,10 +71,15 @@ class PreemptionSearch:
         """If hopeful, a preempted job counts as resumed at its best until that proves infeasible."""
         self.ledger = ledger
         self._hopes = resumption_points(ledger.problem) if hopeful else {}
-        self.victims = PreemptionCandidates(ledger, self._hopes)
-        self._hopeless: dict[tuple[object, ...], int] = {}
-        self._offers: dict[tuple[PlacementProfile, tuple[int, ...]], PreemptionCosts] = {}
+        if ledger.victims is None:
+            ledger.victims = PreemptionCandidates(ledger, {})
+        self.victims = PreemptionCandidates(ledger, self._hopes) if hopeful else ledger.victims
+        self._hopeless: dict[int, int] = {}
+        self._offers: dict[tuple[int, tuple[int, ...]], PreemptionCosts] = {}
         self._jointly_limited = bool(ledger.problem.jointly_limited)
+        fragmentation = ledger.problem.charges.fragmentation
+        self._only_jobs_and_guarantees = not (hopeful or fragmentation) and ledger.affinity.is_idle
+        """True if, apart from MIG layouts, nothing else than jobs and guarantees has points."""
         self._in_sight = self._sees_all()
         """True if only free amounts decide what fits on a node, apart from affinity rules and MIG layouts."""
 
@@ -89,8 +93,7 @@ class PreemptionSearch:
         if not ledger.params.preemption.enabled or not self.victims.has_any_for(ledger.tenants[index]):
             return False
         worth = self._worth(index)
-        groups = tuple(option.groups for option in job_class.options)
-        alike = (ledger.tenants[index], job_class.minimum, job_class.together, job_class.queue, groups)
+        alike = ledger.alike[index]
         if nodes is None and worth <= self._hopeless.get(alike, 0):
             return False
         for option in job_class.options:
@@ -160,7 +163,7 @@ class PreemptionSearch:
             return PreemptionCosts(
                 ledger, self.victims, tenant, ledger.feasibility.nodes_within(option, nodes)
             )
-        key = replace(tenant, ends=()), option.groups
+        key = id(ledger.endless[index]), option.groups
         if key not in self._offers:
             self._offers[key] = PreemptionCosts(
                 ledger, self.victims, tenant, ledger.feasibility.nodes_of(option)
@@ -260,6 +263,8 @@ class PreemptionSearch:
             offers.set_exact_loss(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
+        if best[2] and self._loses(index, best[2]) >= self._gain(index, before):
+            return []
         mark = ledger.undo.mark()
         for victim in best[2]:
             if not self._evict(victim):
@@ -269,6 +274,31 @@ class PreemptionSearch:
                 return best[2]
         ledger.undo.rollback(mark)
         return []
+
+    def _loses(self, index: int, gone: list[PreemptionCandidate]) -> float:
+        """
+        Points lost by preempting these for a job, with guarantees that are then unmet; 0 if more would change.
+
+        That is so too if they hold a part of a guarantee that the job helps to meet: it gives that part back.
+        """
+        ledger, incumbents = self.ledger, self.ledger.problem.incumbents
+        known = self._only_jobs_and_guarantees and not any(
+            victim.shrinks or incumbents[victim.incumbent].shape.mig for victim in gone
+        )
+        if not known or any(ledger.disruptions[victim.incumbent] for victim in gone):
+            return 0
+        stopped = [incumbents[victim.incumbent] for victim in gone]
+        quota, job_class = ledger.queues.quota, ledger.problem.classes[index]
+        met = {
+            each
+            for option in job_class.options
+            for each in quota.guarantees_of(job_class.queue, option.gpu_model)
+        }
+        if any(not met.isdisjoint(quota.guarantees_of(each.queue, each.gpu_model)) for each in stopped):
+            return 0
+        held = [(each.queue, each.gpu_model, -each.quota_milli) for each in stopped]
+        points = sum((each.stop_points or 0) + each.leave_reward for each in stopped)
+        return -points - quota.points_of(held)
 
     def _candidates(self, index: int, offers: PreemptionCosts) -> Iterator[tuple[float, int]]:
         """(lower bound on the loss, node), the cheapest first."""

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
-from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.list_scheduling import cancel_starts
 from gpuplan.solvers.state.assignment import ReplicaSite
@@ -172,18 +171,31 @@ def restore_by_eviction(ledger: Ledger, index: int, most: int | None = None) -> 
     New jobs on its own GPUs are removed before others, since without that nothing helps.
 
     Jobs that migrated there stay, since they would have to be restored too; jobs with a promised start stay
-    as well. Returns False as soon as the removed jobs are worth more than `most` points; the caller then
-    rolls back.
+    as well. Returns False as soon as the removed jobs are worth more than `most` points, with what unmet
+    guarantees gain and lose; the caller then rolls back.
     """
-    holds = ledger.problem.incumbents[index].holds
-    nodes = {hold.node for hold in holds if hold.node is not None}
+    incumbent, classes = ledger.problem.incumbents[index], ledger.problem.classes
+    nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
     for node in sorted(nodes & ledger.pools.closed.keys()):
         ledger.pools.cancel_close(node)
     there = {number: ledger.placed[number] for node in nodes for number in ledger.sites.numbers_on[node]}
     worths = {number: ledger.worth(placed) for number, placed in there.items()}
     in_the_way = _conflicting_jobs(ledger, index, there)
-    gone = sum(worths[number] for number in in_the_way)
-    if any(_is_pinned(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
+    disruption = ledger.disruptions[index]
+    back = incumbent.shape.quota_milli * (len(disruption.given_up) if disruption else 0)
+    held = [(incumbent.queue, incumbent.gpu_model, back)]
+    gone = 0
+
+    def costs_too_much(number: int) -> bool:
+        """Count one more job as removed; True if they are worth too much then."""
+        nonlocal gone
+        job_class, placed = classes[there[number].job_class], there[number]
+        gone += worths[number]
+        taken = job_class.shape.quota_milli * len(placed.sites)
+        held.append((job_class.queue, placed.option.gpu_model, -taken))
+        return most is not None and gone - ledger.queues.quota.points_of(held) > most
+
+    if any(_is_pinned(ledger, there[number]) or costs_too_much(number) for number in in_the_way):
         return False
     for number in sorted(in_the_way):
         ledger.remove(number)
@@ -192,8 +204,7 @@ def restore_by_eviction(ledger: Ledger, index: int, most: int | None = None) -> 
     for number in sorted(there.keys() - in_the_way, key=lambda number: (worths[number], number)):
         if _is_pinned(ledger, there[number]):
             continue
-        gone += worths[number]
-        if most is not None and gone > most:
+        if costs_too_much(number):
             return False
         ledger.remove(number)
         if restore_incumbent(ledger, index):
@@ -293,10 +304,12 @@ def restore_preempted(ledger: Ledger) -> None:
     for index in ledger.disruptions.having(DisruptionKind.STOP, DisruptionKind.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
         worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
-        if worths and min(worths) >= gained:
+        incumbent = problem.incumbents[index]
+        owed = ledger.queues.quota.points_of([(incumbent.queue, incumbent.gpu_model, incumbent.quota_milli)])
+        if worths and min(worths) >= gained + owed:
             continue  # no new job there is worth less
         mark, before = ledger.undo.mark(), ledger.objective
-        if not restore_by_eviction(ledger, index, gained) or ledger.objective <= before:
+        if not restore_by_eviction(ledger, index, gained - 1) or ledger.objective <= before:
             ledger.undo.rollback(mark)
 
 
@@ -314,13 +327,11 @@ def _undo_moves(ledger: Ledger) -> None:
 
 
 def _most_gained(ledger: Ledger, index: int) -> int:
-    """Upper bound on the points of restoring a running job, without the worth of new jobs it displaces."""
-    incumbent = ledger.problem.incumbents[index]
+    """Upper bound on the points of restoring a running job, without guarantees and new jobs it displaces."""
     gained = ledger.disruptions.loss(index) - min(0, ledger.affinity.points)
     if ledger.problem.charges.fragmentation or _shares_node_with_mig(ledger, index):
         gained -= min(0, ledger.capacity.points)
-    owed = ledger.queues.quota.owed(incumbent.queue, incumbent.gpu_model)
-    return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
+    return gained
 
 
 def _shares_node_with_mig(ledger: Ledger, index: int) -> bool:

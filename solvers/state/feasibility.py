@@ -20,7 +20,7 @@ from gpuplan.solvers.state.constraints.constraint import Constraint, methods
 from gpuplan.solvers.state.constraints.disruptions import Disruptions
 from gpuplan.solvers.state.constraints.power import PowerCaps
 from gpuplan.solvers.state.constraints.preemption_ranks import PreemptionRanks, VictimSets
-from gpuplan.solvers.state.placement_profile import NO_AFFINITY, PlacementProfile
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY, PlacementProfile, interned
 from gpuplan.solvers.state.resource_timeline import PLENTY, ResourceTimeline
 from gpuplan.solvers.state.stranded_gpus import COST_SCALE
 from gpuplan.solvers.state.topology import Topology
@@ -67,7 +67,7 @@ class Feasibility:
                 self.group_of[node] = index
         self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
         self._nodes_of: dict[tuple[int, ...], Ints] = {}
-        self.tenants = tuple(
+        self.tenants = interned(
             PlacementProfile.of(problem, each, traits)
             for each, traits in zip(problem.classes, self.affinity.traits, strict=True)
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from gpuplan.solvers.state.disruption_state import DisruptionKind
 from gpuplan.solvers.state.feasibility import Feasibility
 from gpuplan.solvers.state.feasible_nodes_cache import FeasibleNodesCache
 from gpuplan.solvers.state.node_scores import NodeScores
-from gpuplan.solvers.state.placement_profile import NO_AFFINITY
+from gpuplan.solvers.state.placement_profile import NO_AFFINITY, interned
 from gpuplan.solvers.state.sites import Sites
 from gpuplan.solvers.state.undo_log import UndoLog
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.placement_profile import PlacementProfile
+    from gpuplan.solvers.state.preemption_candidates import PreemptionCandidates
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -70,6 +71,8 @@ class Ledger:
         """Newly placed jobs, by number."""
         self.reserved: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
+        self.victims: PreemptionCandidates | None = None
+        """Victims of every node, which the searches for trades share."""
         self.in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         """By class: True if all sites are equivalent for its jobs; many are then taken at once."""
         self.served: dict[int, int] = defaultdict(int)
@@ -79,8 +82,10 @@ class Ledger:
         self._left = [len(job_class.jobs) for job_class in problem.classes]
         self._earned = 0
         self._next = 0
-        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
-        self._boards: OrderedDict[tuple[PlacementProfile, tuple[int, ...]], NodeScores] = OrderedDict()
+        self.endless = interned(replace(tenant, ends=()) for tenant in self.tenants)
+        """The tenants by class, however long their jobs run."""
+        self._boards: OrderedDict[tuple[int, tuple[int, ...]], NodeScores] = OrderedDict()
+        """By identity of a tenant, and the groups of an option."""
         self._reserve_firm()
 
     def _reserve_firm(self) -> None:
@@ -89,6 +94,22 @@ class Ledger:
             if firm.slot > 0:
                 self.reserve_at(firm_assignment(self.problem, firm))
         self.undo.clear()
+
+    @cached_property
+    def alike(self) -> list[int]:
+        """By class, a number that it shares with all classes that find room in the same places."""
+        known: dict[tuple[object, ...], int] = {}
+        keys = (
+            (
+                id(tenant),
+                each.minimum,
+                each.together,
+                each.queue,
+                tuple(option.groups for option in each.options),
+            )
+            for tenant, each in zip(self.tenants, self.problem.classes, strict=True)
+        )
+        return [known.setdefault(key, len(known)) for key in keys]
 
     # --- objective -----------------------------------------------------------------------------------------
 
@@ -101,8 +122,8 @@ class Ledger:
 
     def jobs_left(self, index: int, *, now: bool = True) -> int:
         """Jobs of a class that may still be placed or, without `now`, reserved."""
-        job_class = self.problem.classes[index]
-        if now and not job_class.startable:
+        job_class, left = self.problem.classes[index], self._left[index]
+        if not left or (now and not job_class.startable):
             return 0
         if (
             self.current_priority is not None
@@ -110,8 +131,8 @@ class Ledger:
             and not self._ignores_priority(index)
         ):
             return 0
-        if job_class.role is ClassRole.START or not self._left[index] or job_class.incumbent is None:
-            return self._left[index]
+        if job_class.role is ClassRole.START or job_class.incumbent is None:
+            return left
         disruption = self.disruptions[job_class.incumbent]
         if job_class.role is ClassRole.GROW:
             return int(disruption is None)
@@ -260,10 +281,10 @@ class Ledger:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
         # How long a job runs makes a difference only beside reservations.
         reserved = self.timeline is not None and self.timeline.reservations
-        tenant = self.tenants[index] if reserved else self._endless[index]
+        tenant = self.tenants[index] if reserved else self.endless[index]
         if nodes is not None:
             return NodeScores(self.feasibility, tenant, self.feasibility.nodes_within(option, nodes))
-        key = (tenant, option.groups)
+        key = id(tenant), option.groups
         if (board := self._boards.get(key)) is None:
             board = self._boards[key] = NodeScores(
                 self.feasibility, tenant, self.feasibility.nodes_of(option)

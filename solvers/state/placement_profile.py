@@ -9,6 +9,8 @@ from gpuplan.models.policy.policy import Profile
 from gpuplan.models.problem.jobs import ClassRole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuplan.models.cluster import Level
     from gpuplan.models.problem.jobs import JobClass, Shape
     from gpuplan.models.problem.problem import Problem
@@ -58,3 +60,9 @@ class PlacementProfile:
             if problem.slots > 1
             else (),
         )
+
+
+def interned(tenants: Iterable[PlacementProfile]) -> tuple[PlacementProfile, ...]:
+    """The same, with one object for all equal ones: these then have the same identity."""
+    known: dict[PlacementProfile, PlacementProfile] = {}
+    return tuple(known.setdefault(tenant, tenant) for tenant in tenants)

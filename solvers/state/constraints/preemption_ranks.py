@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Gone: TypeAlias = tuple[int, int]
     """Incumbent, position in its `holds`."""
+
+
+_NONE: Final = Counter["Gone"]()
 
 
 class _FreeForRank:
@@ -104,11 +107,13 @@ class PreemptionRanks(Constraint):
 
     def _gone(self, node: int) -> list[Incumbent]:
         """Running jobs that were preempted from a node."""
-        gone = self._left.get(node, Counter())
+        gone = self._left.get(node, _NONE)
         return [self._incumbents[index] for (index, _), count in gone.items() if count]
 
     def may_give_up(self, incumbent: int, positions: Collection[int]) -> bool:
         """See `Constraint`."""
+        if not self._moved:
+            return True
         one = self._incumbents[incumbent]
         nodes = {node for position in positions if (node := one.holds[position].node) is not None}
         return all(self.allows(node, one) for node in nodes)
@@ -119,7 +124,7 @@ class PreemptionRanks(Constraint):
 
         A job that came while it was there takes nothing of it, unless it took what migrated jobs left.
         """
-        if not any(self._moved.get(node, Counter()).values()):
+        if not any(self._moved.get(node, _NONE).values()):
             return True
         came = self._came.get(node, Counter()).items()
         order = incumbent.rank, frozenset(incumbent.claims)
@@ -127,7 +132,7 @@ class PreemptionRanks(Constraint):
 
     def freed(self, node: int) -> set[int]:
         """Indices of GPUs that preempted jobs gave up on a node."""
-        gone = self._left.get(node, Counter()).items()
+        gone = self._left.get(node, _NONE).items()
         return {
             gpu
             for (index, position), count in gone
@@ -221,7 +226,7 @@ class PreemptionRanks(Constraint):
                 for _ in range(count):
                     yield 1, self._classes[index].shape, held
         for gone, is_left_out in ((self._left, view.keeps), (self._moved, partial(self._moves_beside, view))):
-            for (index, position), count in gone.get(node, Counter()).items():
+            for (index, position), count in gone.get(node, _NONE).items():
                 if count and is_left_out(self._incumbents[index]):
                     hold = self._incumbents[index].holds[position]
                     held = {*hold.gpus, *(gpu for gpu, _ in hold.slices)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from gpuplan.models.queue import UNLIMITED, QuotaAmounts, amount_index, is_gpu_m
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -159,10 +160,27 @@ class QuotaLedger:
             ]
         return self._helped[key]
 
-    def owed(self, queue: int, gpu_model: str | None) -> list[tuple[int, int]]:
-        """(thousandths of GPUs missing, price) of each unmet guarantee that jobs of a queue help to meet."""
+    def points_of(self, changes: Iterable[tuple[int, str | None, int]]) -> int:
+        """Price of unmet guarantees that such changes would save: queue, GPU model, thousandths of GPUs."""
+        more = Counter[int]()
+        for queue, gpu_model, milli in changes:
+            for index in self.guarantees_of(queue, gpu_model):
+                more[index] += milli
+        return sum(
+            self._price[index] * (_gpus(self._missing[index]) - _gpus(self._missing[index] - milli))
+            for index, milli in more.items()
+        )
+
+    def owed(self, queue: int, gpu_model: str | None, less: int = 0) -> list[tuple[int, int]]:
+        """
+        (thousandths of GPUs missing, price) of each unmet guarantee that jobs of a queue help to meet.
+
+        It is what would be missing if the queue held so many thousandths `less`.
+        """
         helped = self.guarantees_of(queue, gpu_model)
-        return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
+        return [
+            (missing, self._price[index]) for index in helped if (missing := self._missing[index] + less) > 0
+        ]
 
     def points_owed_without(
         self, queue: int, gpu_model: str | None, milli: int, coming: Mapping[int, int]

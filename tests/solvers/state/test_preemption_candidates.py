@@ -23,11 +23,11 @@ FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
 """Such as change nothing but what jobs are worth and what is free."""
 
 
-def questions(*more):
+def questions(*more, guarantees=False):
     """A ledger, half full, with a class that would preempt and the jobs it may; many of them."""
     for seed in range(SEEDS):
         instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
-        prices = instance.policy.prices.model_copy(update={"nominal": 0})
+        prices = instance.policy.prices.model_copy(update={} if guarantees else {"nominal": 0})
         problem = build_problem(instance.snapshot, instance.policy.model_copy(update={"prices": prices}))
         draw, ledger = random.Random(seed), Ledger(problem)
         if draw.random() < 0.5:
@@ -46,6 +46,20 @@ def questions(*more):
                         index,
                         nodes[ledger.feasibility.rank_admits(ledger.tenants[index], nodes)],
                     )
+
+
+def test_what_a_trade_loses_with_guarantees_is_what_the_ledger_loses():
+    compared, unmet = 0, 0
+    for ledger, preemption, index, nodes in questions(guarantees=True):
+        for node in nodes.tolist():
+            _, gone = preemption.price(index, node)
+            expected, before, mark = preemption._loses(gone), ledger.objective, ledger.undo.mark()
+            if gone and expected and all(preemption._evict(victim) for victim in gone):
+                assert before - ledger.objective == expected
+                compared, unmet = compared + 1, unmet + (expected > sum(victim.loss for victim in gone))
+            ledger.undo.rollback(mark)
+    assert compared >= 100
+    assert unmet >= 10
 
 
 def test_room_made_on_paper_is_what_the_ledger_says():
