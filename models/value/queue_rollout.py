@@ -1,5 +1,5 @@
 """
-Rollout: waiting jobs that rather start later, because all jobs of the queue then complete sooner on average.
+Rollout: waiting jobs that rather start later, because the jobs of a priority then complete sooner on average.
 
 A job that fits now may fill GPUs for which a large gang waits, or run four times as long on the slow GPUs
 that are free as on the fast ones that soon will be. An order alone cannot say so: list scheduling starts
@@ -62,7 +62,11 @@ class RolloutStart(NamedTuple):
     gpu_model: str
     """GPU model on which it starts."""
     saved: int
-    """Seconds by which the schedule shortens the weighted mean completion time of the waiting jobs."""
+    """
+    Seconds by which the schedule shortens the weighted mean completion time of waiting jobs of a priority.
+
+    It is the lowest priority that gains by waits, and not lower than that of the job.
+    """
 
 
 class _Plan(NamedTuple):
