@@ -349,7 +349,7 @@ def tables(records: Iterable[Record]) -> str:
         (Cell(*(each[key] for key in Cell._fields)), each["seed"], each["entrant"]): each for each in records
     }
     found = dict.fromkeys(cell for cell, *_ in last)
-    return "\n".join(_table(policy, last, list(found)) for policy in RULES)
+    return "\n".join(filter(None, (_table(policy, last, list(found)) for policy in RULES)))
 
 
 def _table(policy: str, last: dict[tuple[Cell, int, str], Record], found: list[Cell]) -> str:
@@ -384,7 +384,7 @@ def _table(policy: str, last: dict[tuple[Cell, int, str], Record], found: list[C
     if rows:
         count = len(pooled["best"])
         rows.append(["all", "", "", str(count), *_shown(pooled, rules)])
-    return table(head, rows)
+    return table(head, rows) if rows else ""
 
 
 def _shown(ratios: dict[str, list[float]], rules: Sequence[str]) -> list[str]:
