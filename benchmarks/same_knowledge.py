@@ -4,7 +4,9 @@ The planner beside rules with the same knowledge: traces and generated mixes, lo
 A policy that stops no job of equal priority (the default) is compared with rules that stop nothing, a policy
 with turns with rules that stop jobs. Planner and rules get the same estimates: exact, wrong by up to a factor
 of 2, or none, so that both learn from finished jobs. Constants were chosen on seeds below `FIRST_JUDGED`; the
-others are for judging. The matrix is sparse: each trace has a few loads and kinds of estimates.
+others are for judging. The matrix is sparse: each trace has a few loads and kinds of estimates. Where jobs
+have priorities, the rules serve higher ones first, and the mean is weighted by 1 + priority. Quotas hold for
+planner and rules alike.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.policy.policy import Policy
+from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.simulate.replay import replay
 from gpuplan.planner.simulate.run_options import EpochClock
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.records import Record
+    from gpuplan.planner.simulate.scorecard import JobLife
     from gpuplan.planner.simulate.trace import Trace
 
 NAME: Final = "same knowledge"
@@ -71,6 +75,8 @@ class Source:
 
     draw: Callable[[int], tuple[Cluster, list[Arrival]]]
     settings: tuple[tuple[float, str], ...]
+    queues: tuple[Queue, ...] = ()
+    by_priority: bool = False
 
 
 # --- the traces ---------------------------------------------------------------------------------------------
@@ -82,6 +88,22 @@ PHILLY_DAYS: Final = (
 """By seed; the first five were used to choose constants."""
 _TRACE_JOBS: Final = 200
 _DRAWN_JOBS: Final = 150
+_PRIORITIES: Final = {0: 60, 1: 30, 2: 10}
+"""Priorities with their parts of the jobs, in per cent."""
+_TEAMS: Final = (
+    *(Queue(name=name) for name in ("research", "product")),
+    *(
+        Queue(name=name, parent=parent, quota=Quota(nominal=16, borrowing_limit=16))
+        for name, parent in (
+            ("vision", "research"),
+            ("language", "research"),
+            ("ranking", "product"),
+            ("speech", "product"),
+        )
+    ),
+)
+"""Four teams of 16 GPUs each, which borrow from the other team of their department."""
+_TEAM_PARTS: Final = {"vision": 40, "language": 30, "ranking": 20, "speech": 10}
 _MODELS: Final = (("T4", 3, 1.0), ("V100", 3, 2.0), ("A100", 2, 4.0))
 """GPU model, number of nodes, and speed."""
 
@@ -92,6 +114,21 @@ def sources(*, openb: Path | None, philly: Path | None) -> dict[str, Source]:
         "one GPU model": Source(_generated(gangs=False, mixed=False), ((0.7, "none"), (1.2, "exact"))),
         "large gangs": Source(_generated(gangs=True, mixed=False), ((1.2, "exact"), (1.8, "factor 2"))),
         "mixed GPUs": Source(_generated(gangs=False, mixed=True), ((1.2, "exact"), (1.8, "none"))),
+    }
+    gangs, mixed = (_generated(gangs=each, mixed=not each) for each in (True, False))
+    found |= {
+        "priorities, gangs": Source(
+            _with_priorities(gangs), ((1.2, "exact"), (1.8, "factor 2")), by_priority=True
+        ),
+        "priorities, mixed GPUs": Source(_with_priorities(mixed), ((1.2, "exact"),), by_priority=True),
+        "priorities and stops": Source(
+            _with_priorities(gangs, stops=True), ((1.2, "exact"),), by_priority=True
+        ),
+        "quotas, gangs": Source(_with_queues(gangs), ((1.2, "exact"), (1.8, "factor 2")), _TEAMS),
+        "quotas, mixed GPUs": Source(_with_queues(mixed), ((1.2, "exact"),), _TEAMS),
+        "priorities and quotas": Source(
+            _with_queues(_with_priorities(gangs)), ((1.2, "exact"),), _TEAMS, by_priority=True
+        ),
     }
     if philly is not None:
         every = ((1.2, "factor 2"), (1.8, "exact"), (1.8, "none"))
@@ -159,6 +196,40 @@ def _generated(*, gangs: bool, mixed: bool) -> Callable[[int], tuple[Cluster, li
     return draw
 
 
+def _with_priorities(
+    draw: Callable[[int], tuple[Cluster, list[Arrival]]], *, stops: bool = False
+) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
+    """The same jobs with three priorities; running ones may be stopped for higher ones, or not."""
+
+    def ranked(seed: int) -> tuple[Cluster, list[Arrival]]:
+        dice = random.Random(f"priorities {seed}")
+        cluster, arrivals = draw(seed)
+        priorities = dice.choices(list(_PRIORITIES), list(_PRIORITIES.values()), k=len(arrivals))
+        return cluster, [
+            replace(each, job=each.job.model_copy(update={"priority": priority, "preemptible": stops}))
+            for each, priority in zip(arrivals, priorities, strict=True)
+        ]
+
+    return ranked
+
+
+def _with_queues(
+    draw: Callable[[int], tuple[Cluster, list[Arrival]]],
+) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
+    """The same jobs, not to be stopped, in queues of teams of which some ask for more than their part."""
+
+    def queued(seed: int) -> tuple[Cluster, list[Arrival]]:
+        dice = random.Random(f"queues {seed}")
+        cluster, arrivals = draw(seed)
+        teams = dice.choices(list(_TEAM_PARTS), list(_TEAM_PARTS.values()), k=len(arrivals))
+        return cluster, [
+            replace(each, job=each.job.model_copy(update={"queue": team, "preemptible": False}))
+            for each, team in zip(arrivals, teams, strict=True)
+        ]
+
+    return queued
+
+
 def _cluster(*models: tuple[str, int]) -> Cluster:
     return Cluster(
         nodes=tuple(
@@ -195,7 +266,7 @@ def trace_of(source: Source, cell: Cell, seed: int) -> Trace:
     demand = sum(_gpus(each.job) * each.duration * _slowness(each.job, cluster) for each in arrivals)
     factor = demand / (gpus * span * cell.load)
     moved = [Arrival(round((each.after - first) * factor), each.job, each.duration) for each in arrivals]
-    empty = Snapshot(taken_at=_BEGIN, cluster=cluster, queues=())
+    empty = Snapshot(taken_at=_BEGIN, cluster=cluster, queues=source.queues)
     estimates = Estimates(ESTIMATES[cell.estimates], seed=seed)
     return make_trace(empty, moved, estimates=estimates, physics=Physics())
 
@@ -228,16 +299,20 @@ def measure(
         for seed in seeds:
             trace = trace_of(known[cell.trace], cell, seed)
             for policy_name, rules in RULES.items():
+                if policy_name not in _policies(known[cell.trace]):
+                    continue
                 policy = Policy.model_validate({**POLICIES[policy_name], "solvers": []})
                 for entrant in (policy_name, *rules):
                     baseline = None if entrant == policy_name else entrant
+                    if baseline and known[cell.trace].by_priority:
+                        baseline = f"priority-{baseline}"
                     found = replay(trace, policy, _CLOCK, seed=seed, baseline=baseline)
                     scores = found.scores
                     record = {
                         **cell._asdict(),
                         "seed": seed,
                         "entrant": entrant,
-                        "completion": scores.completion.mean.value,
+                        "completion": _weighted_mean(found.lives),
                         "p95": scores.completion.p95.value,
                         "makespan": scores.makespan.value if scores.makespan else 0.0,
                         "restarts": scores.restarts,
@@ -249,6 +324,22 @@ def measure(
     return records
 
 
+def _policies(source: Source) -> tuple[str, ...]:
+    """Rules that stop jobs know neither priorities nor quotas of others."""
+    return ("default",) if source.by_priority or source.queues else tuple(POLICIES)
+
+
+def _weighted_mean(lives: Iterable[JobLife]) -> float:
+    """Σ (1 + priority) · completion / Σ (1 + priority), in seconds, of jobs that have all ended."""
+    total = weights = 0.0
+    for life in lives:
+        if life.ended_at is None:
+            raise ValueError(f"expected all jobs to end, found that {life.job.name} did not")
+        weights += 1 + life.job.priority
+        total += (1 + life.job.priority) * (life.ended_at - life.job.submitted_at).total_seconds()
+    return total / weights
+
+
 # --- the tables ---------------------------------------------------------------------------------------------
 
 
@@ -258,7 +349,7 @@ def tables(records: Iterable[Record]) -> str:
         (Cell(*(each[key] for key in Cell._fields)), each["seed"], each["entrant"]): each for each in records
     }
     found = dict.fromkeys(cell for cell, *_ in last)
-    return "\n".join(_table(policy, last, list(found)) for policy in RULES)
+    return "\n".join(filter(None, (_table(policy, last, list(found)) for policy in RULES)))
 
 
 def _table(policy: str, last: dict[tuple[Cell, int, str], Record], found: list[Cell]) -> str:
@@ -293,7 +384,7 @@ def _table(policy: str, last: dict[tuple[Cell, int, str], Record], found: list[C
     if rows:
         count = len(pooled["best"])
         rows.append(["all", "", "", str(count), *_shown(pooled, rules)])
-    return table(head, rows)
+    return table(head, rows) if rows else ""
 
 
 def _shown(ratios: dict[str, list[float]], rules: Sequence[str]) -> list[str]:

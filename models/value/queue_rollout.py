@@ -1,5 +1,5 @@
 """
-Rollout: waiting jobs that rather start later, because all jobs of the queue then complete sooner on average.
+Rollout: waiting jobs that rather start later, because the jobs of a priority then complete sooner on average.
 
 A job that fits now may fill GPUs for which a large gang waits, or run four times as long on the slow GPUs
 that are free as on the fast ones that soon will be. An order alone cannot say so: list scheduling starts
@@ -11,13 +11,26 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
-from math import inf, log2
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpuplan.models.policy.policy import PriorityOrder
 from gpuplan.models.policy.settings import Goal
-from gpuplan.models.timing.progress import age_in_doublings
+from gpuplan.models.queue import ALL_MODELS, queue_and_above, queue_limits
+from gpuplan.models.timing.progress import age_in_doublings, unserved_seconds
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.rollout_scope import is_simple
+from gpuplan.models.value.list_schedule import (
+    Choice,
+    ListedJob,
+    ListedStart,
+    Profile,
+    copy_of,
+    first_free,
+    first_start,
+    start_now,
+    take,
+)
+from gpuplan.models.value.rollout_scope import held_gpus, is_simple
 from gpuplan.models.value.scaled_sizes import suits
 
 if TYPE_CHECKING:
@@ -29,9 +42,6 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
 
-    _Free: TypeAlias = list[tuple[list[int], list[int]]]
-    """By node: seconds at which its number of free GPUs changes, and that number from then on."""
-
 _SIZE_POWERS: Final = (0.0, 0.5, 1.0)
 """Orders by time left times GPUs to this power: the shortest job first, …, the least service first."""
 
@@ -40,6 +50,9 @@ _WORTHWHILE: Final = 0.01
 
 _MOST_WORK: Final = 3_000_000
 """Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""
+
+_PATIENCE: Final = 86_400
+"""Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
 
 
 class RolloutStart(NamedTuple):
@@ -50,48 +63,31 @@ class RolloutStart(NamedTuple):
     gpu_model: str
     """GPU model on which it starts."""
     saved: int
-    """Seconds by which the schedule shortens the weighted mean completion time of the waiting jobs."""
+    """
+    Seconds by which the schedule shortens the weighted mean completion time of waiting jobs of a priority.
 
-
-class _Choice(NamedTuple):
-    """A GPU model on which a job may run."""
-
-    seconds: int
-    gpu_model: str
-    nodes: tuple[int, ...]
-
-
-class _Start(NamedTuple):
-    begins: int
-    choice: _Choice
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A waiting job; jobs are numbered."""
-
-    name: str
-    gpus: int
-    """Of one replica."""
-    replicas: int
-    weight: float
-    choices: tuple[_Choice, ...]
-    """The fastest GPU model first."""
-
-    def index(self, power: float) -> float:
-        """Smith's index as a logarithm, for jobs that count their GPUs to a power; the least comes first."""
-        return log2(self.choices[0].seconds) + power * log2(self.gpus * self.replicas) - log2(self.weight)
+    It is the lowest priority that gains by waits, and not lower than that of the job.
+    """
 
 
 class _Plan(NamedTuple):
-    """A schedule of all jobs: how it was made, and what it costs."""
+    """A schedule of the jobs of a list: how it was made, and what it costs."""
 
     order: tuple[int, ...]
-    choices: tuple[tuple[_Choice, ...], ...]
-    """Allowed GPU models of each job."""
+    choices: dict[int, tuple[Choice, ...]]
+    """Allowed GPU models of jobs, where these are not all."""
     cost: float
-    """Σ weight · completion, in seconds from now."""
-    starts: dict[int, _Start]
+    """Σ weight · completion of the jobs of a tier, in seconds from now."""
+    starts: dict[int, ListedStart]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """Jobs of one priority, by number; of all priorities where these are weights."""
+
+    jobs: tuple[int, ...]
+    at_once: bool
+    """True if none of them waits for another: one could stop running jobs, or has waited too long."""
 
 
 def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> dict[str, RolloutStart]:
@@ -99,8 +95,8 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     The start of each waiting job in the best schedule; empty if all start as they fit, or not `is_simple`.
 
     A schedule is a list: each job in turn gets the places where it completes first, now or when running jobs
-    and jobs before it in the list are expected to end there, so that no job delays one before it. No further
-    jobs arrive. The cost of a schedule is
+    and jobs before it in the list are expected to end there, so that no job delays one before it. Quotas of
+    GPUs are kept throughout. No further jobs arrive. The cost of a schedule is
 
         Σ_j w_j · completion_j   with  w_j = weight · 2^(waiting time / `objective.doubling`)
 
@@ -112,6 +108,12 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     scheduling by earliest completion (Ibarra and Kim, Journal of the ACM 24, 1977): if the estimates are
     right and nothing else arrives, following the best list costs less than starting now what fits and
     following a list after that. The next plan decides again.
+
+    Each priority has a list of its own, after those of all higher ones; the first schedule of a priority also
+    contains what starts now of lower ones. So a job waits for jobs of its priority and of higher ones, and
+    the answer has the jobs of the highest priority in which one waits, and all of lower priority. Of a
+    priority for which running jobs may be stopped, none waits. With `priority.order: weights` there is one
+    list, and w_j is multiplied by 1 + priority.
     """
     if not _is_asked(policy):
         return {}
@@ -122,17 +124,10 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     passes = _MOST_WORK // max(1, work) - len(_SIZE_POWERS) - 1
     if not waiting or passes < 0 or not is_simple(snapshot, policy, waiting, durations):
         return {}
-    queue = _Queue(snapshot, policy, durations, nodes, waiting)
-    if queue.first is None:
+    starving = policy.horizon.backfill.starving
+    if starving and any(unserved_seconds(job, snapshot.taken_at) >= starving for job in waiting):
         return {}
-    first, best = queue.first, queue.best(min(passes, policy.objective.rollouts))
-    if best.cost > first.cost * (1 - _WORTHWHILE):
-        return {}
-    saved = round((first.cost - best.cost) / sum(job.weight for job in queue.jobs))
-    return {
-        queue.jobs[number].name: RolloutStart(start.begins, start.choice.gpu_model, saved)
-        for number, start in best.starts.items()
-    }
+    return _Queue(snapshot, policy, durations, nodes, waiting).starts(min(passes, policy.objective.rollouts))
 
 
 def _is_asked(policy: Policy) -> bool:
@@ -149,111 +144,205 @@ class _Queue:
     """The waiting jobs, and the GPUs that they may use over time."""
 
     def __init__(
-        self, snapshot: Snapshot, policy: Policy, durations: Durations, nodes: list[Node], waiting: list[Job]
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        durations: Durations,
+        nodes: list[Node],
+        waiting: Sequence[Job],
     ) -> None:
-        self._nodes = nodes
+        self._snapshot, self._policy, self._durations, self._nodes = snapshot, policy, durations, nodes
         self._free = _free_over_time(snapshot, durations, nodes)
-        self._now = [free[0] for _, free in self._free]
-        self._first = [_first_free(*free) for free in self._free]
-        doubling, self._shortest = policy.objective.doubling, policy.objective.shortest
-        self.jobs: list[_Waiting] = []
+        self._quotas: dict[str, dict[str, int]] = {}
+        """Profiles of quotas, by resource and queue."""
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
+        self._jobs: list[ListedJob] = []
+        self._aged: set[int] = set()
+        weighted = policy.priority.order is PriorityOrder.WEIGHTS
+        highest = max(job.priority for job in waiting)
+        by_priority: dict[int, list[int]] = {}
         for job in waiting:
-            if choices := self._choices(job, durations):
-                age = age_in_doublings(job, doubling, snapshot.taken_at)
-                size, weight = (job.request.gpus, job.gang.minimum), job.weight_milli / MILLI * 2**age
-                self.jobs.append(_Waiting(job.name, *size, weight, choices))
-        self.first = self._greedy()
+            if choices := self._choices(job):
+                age = age_in_doublings(job, policy.objective.doubling, snapshot.taken_at)
+                weight = job.weight_milli / MILLI * 2**age * (1 + job.priority if weighted else 1)
+                number, size = len(self._jobs), (job.request.gpus, job.gang.minimum)
+                if unserved_seconds(job, snapshot.taken_at) >= _PATIENCE:
+                    self._aged.add(number)
+                by_priority.setdefault(highest if weighted else job.priority, []).append(number)
+                self._jobs.append(ListedJob(job.name, *size, weight, choices))
+        running = [job for job in snapshot.jobs if job.running]
+        self._tiers = [
+            _Tier(tuple(jobs), not self._aged.isdisjoint(jobs) or self._may_stop(priority, running))
+            for priority, jobs in sorted(by_priority.items(), reverse=True)
+        ]
+        every = [*running, *waiting]
+        stops = self._may_stop(max(job.priority for job in every), every)
+        # A job that may stop others would take slow GPUs that are left free instead of fast ones in use.
+        self._is_simple = not (stops and any(len(job.choices) > 1 for job in self._jobs))
 
-    def _choices(self, job: Job, durations: Durations) -> tuple[_Choice, ...]:
+    def _may_stop(self, priority: int, jobs: Iterable[Job]) -> bool:
+        """True if some of these jobs may be stopped for jobs of a priority."""
+        rules = self._policy.disruption
+        return rules.preempt and any(
+            job.preemptible and job.priority + rules.priority_gap <= priority for job in jobs
+        )
+
+    def _choices(self, job: Job) -> tuple[Choice, ...]:
         """GPU models with enough GPUs for a job."""
         key = (job.requirements_key, job.gang)
         if key not in self._suited:
             by_model: dict[str, list[int]] = {}
             for number, node in enumerate(self._nodes):
-                enough = self._free[number][1][-1] >= job.request.gpus
-                if enough and node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
+                if node.gpus and not node.gpus.may_be_unhealthy and suits(job, node):
                     by_model.setdefault(node.gpu_model or "", []).append(number)
             self._suited[key] = {
                 model: tuple(found)
                 for model, found in by_model.items()
                 if sum(self._free[number][1][-1] // job.request.gpus for number in found) >= job.gang.minimum
             }
-        left = max(self._shortest, durations.until_completion(job))
-        return tuple(
-            sorted(
-                _Choice(max(1, left * MILLI // max(1, job.speed_milli(model))), model, nodes)
-                for model, nodes in self._suited[key].items()
-            )
-        )
+        left = max(self._policy.objective.shortest, self._durations.until_completion(job))
+        found = []
+        for model, nodes in self._suited[key].items():
+            seconds = max(1, left * MILLI // max(1, job.speed_milli(model)))
+            quotas = self._quotas_of(job, model)
+            needed = job.request.gpus * job.gang.minimum
+            if all(self._free[number][1][-1] >= needed for number in quotas):
+                found.append(Choice(seconds, model, nodes, quotas))
+        return tuple(sorted(found))
 
-    def _greedy(self) -> _Plan | None:
-        """The schedule that begins with what list scheduling starts now; None if nothing fits."""
-        order = self._sorted(0)
-        free, now, choices = list(self._now), [], [job.choices for job in self.jobs]
-        for number in order:
-            job = self.jobs[number]
-            for choice in job.choices:
-                if places := _places_now(job, choice, free):
-                    for node in places:
-                        free[node] -= job.gpus
-                    now.append(number)
-                    choices[number] = (choice,)
-                    break
-        started = set(now)
-        rest = [number for number in order if number not in started]
-        return self._plan((*now, *rest), tuple(choices), inf) if now else None
+    def _quotas_of(self, job: Job, model: str) -> tuple[int, ...]:
+        """Profiles of the quotas that limit a job on a GPU model."""
+        above = tuple(queue_and_above(job.queue, self._snapshot.parent_queues))
+        found = []
+        for resource in (ALL_MODELS, model):
+            if resource not in self._quotas:
+                self._quotas[resource] = self._add_quotas(resource)
+            numbers = self._quotas[resource]
+            found += [numbers[queue] for queue in above if queue in numbers]
+        return tuple(found)
 
-    def _sorted(self, power: float) -> list[int]:
-        return sorted(range(len(self.jobs)), key=lambda number: (self.jobs[number].index(power), number))
+    def _add_quotas(self, resource: str) -> dict[str, int]:
+        """Add a profile for each limit of a resource below the cluster's GPUs; its number, by queue."""
+        gpus = sum(node.gpu_count for node in self._snapshot.cluster.nodes)
+        limits = queue_limits(self._snapshot.queues, resource).limit
+        binding = {
+            name: limit for name, limit in limits.items() if limit is not None and limit < gpus * MILLI
+        }
+        ends: dict[str, Counter[int]] = {name: Counter() for name in binding}
+        for job in self._snapshot.jobs if binding else ():
+            if held := held_gpus(self._snapshot, job, resource):
+                for queue in queue_and_above(job.queue, self._snapshot.parent_queues):
+                    if queue in ends:
+                        ends[queue][self._durations.remaining(job)] += held
+        numbers = {}
+        for queue, ended in ends.items():
+            numbers[queue] = len(self._free)
+            self._free.append(_profile(binding[queue] // MILLI, ended))
+        return numbers
 
-    def best(self, changes: int) -> _Plan:
-        """The least costly of the lists, after so many small changes."""
-        assert self.first is not None  # noqa: S101 - for the type checker
-        best, all_choices = self.first, tuple(job.choices for job in self.jobs)
+    def starts(self, changes: int) -> dict[str, RolloutStart]:
+        """The start of each job of the tiers in which some rather wait, and of all tiers below."""
+        found: dict[str, RolloutStart] = {}
+        free = copy_of(self._free)
+        at_once = self._at_once(self._tiers, free)
+        began, saved = at_once, None
+        if not began or not self._is_simple:
+            return {}
+        for position, tier in enumerate(self._tiers):
+            own = set(tier.jobs)
+            chosen = self._first(tier, began, free)
+            if not tier.at_once:
+                best = self._best(tier, began, changes, free)
+                if best.cost <= chosen.cost * (1 - _WORTHWHILE):
+                    weight = sum(self._jobs[number].weight for number in tier.jobs)
+                    saved, chosen = round((chosen.cost - best.cost) / weight), best
+            for number in tier.jobs:
+                start = chosen.starts[number]
+                take(free, self._jobs[number], start)
+                if saved is not None:
+                    if start.begins and number in self._aged and number in at_once:
+                        return {}
+                    found[self._jobs[number].name] = RolloutStart(start.begins, start.choice.gpu_model, saved)
+            below = self._tiers[position + 1 :]
+            if saved is None:
+                began = {number: choice for number, choice in began.items() if number not in own}
+            else:
+                began = self._at_once(below, free)
+        return found
+
+    def _at_once(self, tiers: Sequence[_Tier], free: Sequence[Profile]) -> dict[int, Choice]:
+        """The jobs that list scheduling starts now."""
+        free, found = copy_of(free), {}
+        for tier in tiers:
+            for number in self._sorted(tier, 0):
+                job = self._jobs[number]
+                if start := start_now(job, free):
+                    take(free, job, start)
+                    found[number] = start.choice
+        return found
+
+    def _first(self, tier: _Tier, began: dict[int, Choice], free: Sequence[Profile]) -> _Plan:
+        """The schedule that begins with what list scheduling starts now, also of lower tiers."""
+        # Tiers come in order, so what starts now of this one is before what starts of lower ones.
+        rest = [number for number in self._sorted(tier, 0) if number not in began]
+        choices: dict[int, tuple[Choice, ...]] = {number: (choice,) for number, choice in began.items()}
+        plan = self._plan(tier, (*began, *rest), choices, inf, free)
+        assert plan is not None  # noqa: S101 - for the type checker
+        return plan
+
+    def _sorted(self, tier: _Tier, power: float) -> list[int]:
+        return sorted(tier.jobs, key=lambda number: (self._jobs[number].index(power), number))
+
+    def _best(self, tier: _Tier, began: dict[int, Choice], changes: int, free: Sequence[Profile]) -> _Plan:
+        """The least costly of the lists of a tier, after so many small changes."""
+        own = set(tier.jobs)
+        best = self._first(tier, {each: choice for each, choice in began.items() if each in own}, free)
         for power in _SIZE_POWERS:
-            best = self._plan(tuple(self._sorted(power)), all_choices, best.cost) or best
+            best = self._plan(tier, tuple(self._sorted(tier, power)), {}, best.cost, free) or best
         # A fixed seed gives the same changes on every machine.
         dice = random.Random("rollout")  # noqa: S311 - a search, no secret
-        jobs = len(self.jobs)
+        jobs = len(tier.jobs)
         for number in range(changes):
-            one, order, choices = int(dice.random() * jobs), list(best.order), list(best.choices)
-            moved, every = order[one], all_choices[order[one]]
+            one, order, choices = int(dice.random() * jobs), list(best.order), dict(best.choices)
+            moved = order[one]
+            every = self._jobs[moved].choices
             if number % 2 and len(every) > 1:
-                other = every[int(dice.random() * len(every))]
-                kept = tuple(each for each in every if (each in choices[moved]) != (each is other))
+                other, chosen = every[int(dice.random() * len(every))], choices.get(moved, every)
+                kept = tuple(each for each in every if (each in chosen) != (each is other))
                 if not kept:
                     continue
                 choices[moved] = kept
             else:
                 order.insert(int(dice.random() * jobs), order.pop(one))
-            best = self._plan(tuple(order), tuple(choices), best.cost) or best
+            best = self._plan(tier, tuple(order), choices, best.cost, free) or best
         return best
 
     def _plan(
-        self, order: tuple[int, ...], choices: tuple[tuple[_Choice, ...], ...], most: float
+        self,
+        tier: _Tier,
+        order: tuple[int, ...],
+        choices: dict[int, tuple[Choice, ...]],
+        most: float,
+        free: Sequence[Profile],
     ) -> _Plan | None:
         """The schedule of a list; None if it does not cost less than `most`."""
-        free: _Free = [(list(times), list(counts)) for times, counts in self._free]
-        first, starts, cost = list(self._first), dict[int, _Start](), 0.0
+        free, starts, cost = copy_of(free), {}, 0.0
+        first = [first_free(*each) for each in free]
+        counted = set(tier.jobs)
         for number in order:
-            job = self.jobs[number]
-            if job.replicas == 1:
-                start, places = _first_place(job, choices[number], free, first)
-            else:
-                start, places = _first_places(job, choices[number], free)
-            end = start.begins + start.choice.seconds
-            cost += job.weight * end
+            job = self._jobs[number]
+            starts[number] = start = first_start(job, choices.get(number, job.choices), free, first)
+            if number in counted:
+                cost += job.weight * (start.begins + start.choice.seconds)
             if cost >= most:
                 return None
-            starts[number] = start
-            for node in places:
-                _occupy(*free[node], start.begins, end, job.gpus)
-                first[node] = _first_free(*free[node])
+            take(free, job, start)
+            for node in start.places:
+                first[node] = first_free(*free[node])
         return _Plan(order, choices, cost, starts)
 
 
-def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> _Free:
+def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[Node]) -> list[Profile]:
     """Free GPUs of each node until all running jobs have ended, if nothing else starts."""
     number = {node.name: index for index, node in enumerate(nodes)}
     gpus = [node.gpus.by_index.values() if node.gpus else () for node in nodes]
@@ -265,135 +354,13 @@ def _free_over_time(snapshot: Snapshot, durations: Durations, nodes: Sequence[No
             if (index := number.get(replica.node)) is not None:
                 # A job may run on a GPU that no other job is given afterwards.
                 ends[index][left] += sum(gpu.index in usable[index] for gpu in replica.gpus)
-    found: _Free = []
-    for whole, ended in zip(usable, ends, strict=True):
-        times, free = [0], [len(whole) - ended.total()]
-        for second in sorted(+ended):  # without those that hold nothing here
-            times.append(second)
-            free.append(free[-1] + ended[second])
-        found.append((times, free))
-    return found
+    return [_profile(len(whole), ended) for whole, ended in zip(usable, ends, strict=True)]
 
 
-def _first_free(times: list[int], counts: list[int]) -> int:
-    """The first second at which a node has a free GPU, or its last change."""
-    position, last = 0, len(counts) - 1
-    while position < last and counts[position] <= 0:
-        position += 1
-    return times[position]
-
-
-def _places_now(job: _Waiting, choice: _Choice, free: Sequence[int]) -> list[int]:
-    """Nodes for the replicas of a job, the fullest first; empty if they do not fit."""
-    found: list[int] = []
-    for node in sorted((node for node in choice.nodes if free[node] >= job.gpus), key=free.__getitem__):
-        found += [node] * min(job.replicas - len(found), free[node] // job.gpus)
-    return found if len(found) == job.replicas else []
-
-
-def _first_place(
-    job: _Waiting, choices: Iterable[_Choice], free: _Free, first: Sequence[int]
-) -> tuple[_Start, list[int]]:
-    """
-    Where a job of one replica completes first; of equal nodes the one with the fewest free GPUs.
-
-    `first` is the first second at which each node has a free GPU. So most nodes are passed over: there the
-    job would complete later.
-    """
-    gpus, left, found, place = job.gpus, 0, None, 0
-    earliest: float = inf
-    for choice in choices:
-        seconds = choice.seconds
-        if seconds >= earliest:
-            break
-        latest = earliest - seconds
-        for node in choice.nodes:
-            if first[node] > latest:
-                continue
-            times, counts = free[node]
-            last, position = len(times), 0
-            while position < last:
-                if counts[position] < gpus:
-                    position += 1
-                    continue
-                end = times[position] + seconds
-                if end > earliest or (end == earliest and counts[position] >= left):
-                    break
-                further = position + 1
-                while further < last and times[further] < end and counts[further] >= gpus:
-                    further += 1
-                if further == last or times[further] >= end:
-                    earliest, left, place, latest = end, counts[position], node, times[position]
-                    found = _Start(times[position], choice)
-                    break
-                position = further
-    assert found is not None  # noqa: S101 - once all others have ended there is room
-    return found, [place]
-
-
-def _first_places(job: _Waiting, choices: Iterable[_Choice], free: _Free) -> tuple[_Start, list[int]]:
-    """The same for a gang, on the nodes of one GPU model."""
-    found: _Start | None = None
-    earliest: float = inf
-    for choice in choices:
-        begins = _first_begin(job, choice, free, earliest)
-        if begins is not None:
-            earliest, found = begins + choice.seconds, _Start(begins, choice)
-    assert found is not None  # noqa: S101 - once all others have ended there is room
-    begins, choice = found
-    places: list[int] = []
-    for node in choice.nodes:
-        room = _least_free(*free[node], begins, begins + choice.seconds) // job.gpus
-        places += [node] * min(room, job.replicas - len(places))
-        if len(places) == job.replicas:
-            break
-    return found, places
-
-
-def _first_begin(job: _Waiting, choice: _Choice, free: _Free, earliest: float) -> int | None:
-    """First second from which all replicas have room on a GPU model, if the job then completes earlier."""
-    seconds, steps = choice.seconds, list[tuple[int, int]]()
-    for node in choice.nodes:
-        times, counts = free[node]
-        for needed in range(job.gpus, min(max(counts), job.replicas * job.gpus) + 1, job.gpus):
-            # One more replica has room from the beginning of each long enough span with so many free GPUs.
-            since = None
-            for second, count in zip(times, counts, strict=True):
-                if count < needed:
-                    if since is not None and second - since >= seconds:
-                        steps += [(since, 1), (second - seconds + 1, -1)]
-                    since = None
-                elif since is None:
-                    since = second
-            if since is not None:
-                steps.append((since, 1))
-    room = 0
-    for second, step in sorted(steps):
-        room += step
-        if room >= job.replicas:
-            return second if second + seconds < earliest else None
-    return None
-
-
-def _least_free(times: list[int], counts: list[int], begins: int, ends: int) -> int:
-    """The fewest free GPUs of a node in a span."""
-    least = counts[0]
-    for second, count in zip(times, counts, strict=True):
-        if second >= ends:
-            break
-        least = count if second <= begins else min(least, count)
-    return least
-
-
-def _occupy(times: list[int], counts: list[int], begins: int, ends: int, gpus: int) -> None:
-    """Take GPUs of a node in a span."""
-    for second in (begins, ends):
-        position = len(times)
-        while times[position - 1] > second:
-            position -= 1
-        if times[position - 1] != second:
-            times.insert(position, second)
-            counts.insert(position, counts[position - 1])
-    for position, second in enumerate(times):
-        if begins <= second < ends:
-            counts[position] -= gpus
+def _profile(usable: int, ends: Counter[int]) -> Profile:
+    """What is free of so many GPUs, if jobs that hold some end at these seconds."""
+    times, free = [0], [usable - ends.total()]
+    for second in sorted(+ends):  # without those that hold nothing here
+        times.append(second)
+        free.append(free[-1] + ends[second])
+    return times, free

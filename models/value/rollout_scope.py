@@ -1,12 +1,21 @@
-"""Queues for which schedules are compared: those where only whole GPUs decide what may start when."""
+"""
+Where rollouts apply: nothing but GPUs, GPU models, expected ends and quotas of GPUs decides what starts when.
+
+What is held back for a start that another rule then forbids would stay idle for nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from gpuplan.models.queue import queue_and_above
+from gpuplan.models.queue import (
+    ALL_MODELS,
+    NOT_OF_GPUS,
+    queue_and_above,
+    root_queue,
+)
 from gpuplan.models.timing.durations import DurationSource
-from gpuplan.models.timing.progress import unserved_seconds
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -16,38 +25,63 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.durations import Durations
 
-_PATIENCE: Final = 86_400
-"""Seconds of waiting after which jobs start as they fit: estimates may be wrong for which they wait."""
-
 
 def is_simple(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job], durations: Durations) -> bool:
-    """
-    True if places are whole GPUs of nodes, and nothing else decides what may start when.
-
-    What is held back for a start that another rule then forbids would stay idle for nothing.
-    """
+    """True if only whole GPUs of nodes and of quotas decide when the waiting jobs may start."""
     cluster = snapshot.cluster
     if cluster.pools or cluster.reservations or cluster.rack_power or cluster.overcommit:
         return False
     if any(node.power_cap_watts for node in cluster.nodes) or not all(map(_is_simple_job, waiting)):
         return False
-    unknown = (durations.expected(job).source is DurationSource.DEFAULT for job in waiting)
-    if len({job.priority for job in waiting}) > 1 or any(unknown):
+    if any(durations.expected(job).source is DurationSource.DEFAULT for job in waiting):
         return False
-    limited = {queue.name for queue in snapshot.queues if queue.limited}
-    used = {each for job in waiting for each in queue_and_above(job.queue, snapshot.parent_queues)}
-    if limited & used or policy.prices.interference or not _only_gpus_run_out(snapshot):
+    if policy.prices.interference or not _only_gpus_run_out(snapshot):
         return False
-    patience = min(_PATIENCE, policy.horizon.backfill.starving or _PATIENCE)
-    if any(unserved_seconds(job, snapshot.taken_at) >= patience for job in waiting):
+    if not _are_simple_quotas(snapshot, policy, waiting):
         return False
-    rules, priority = policy.disruption, waiting[0].priority
     return not any(
-        (job.request.mig or job.request.gpu_milli or job.gang.elastic)
-        or (rules.preempt and job.preemptible and job.priority + rules.priority_gap <= priority)
-        for job in snapshot.jobs
-        if job.running
+        job.request.mig or job.request.gpu_milli or job.gang.elastic for job in snapshot.jobs if job.running
     )
+
+
+def held_gpus(snapshot: Snapshot, job: Job, resource: str) -> int:
+    """GPUs that a job holds, all or of one model; 0 if it waits."""
+    models = snapshot.cluster.gpu_model_by_node
+    return sum(
+        len(replica.gpus)
+        for replica in (job.running.replicas if job.running else ())
+        if resource in (ALL_MODELS, models.get(replica.node))
+    )
+
+
+def _are_simple_quotas(snapshot: Snapshot, policy: Policy, waiting: Sequence[Job]) -> bool:
+    """True if quotas of waiting jobs limit GPUs alone, are sums over the tree, and none can be reclaimed."""
+    parents = snapshot.parent_queues
+    above = {each for job in waiting for each in queue_and_above(job.queue, parents)}
+    trees = [queue for queue in snapshot.queues if root_queue(queue.name, parents) in above]
+    if any(queue.limits_for(each) for queue in trees if queue.name in above for each in NOT_OF_GPUS):
+        return False
+    quotas = [each for queue in trees for each in (queue.quota, *queue.gpu_models.values()) if each]
+    if any(quota.guarantee or quota.lending_limit is not None for quota in quotas):
+        return False
+    rules = policy.disruption
+    reclaims = bool(quotas) and rules.reclaim and (rules.preempt or rules.resize)
+    return not (reclaims and _may_borrow(snapshot))
+
+
+def _may_borrow(snapshot: Snapshot) -> bool:
+    """True if a job that may be stopped holds, or could get, more than its queue is entitled to."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    held: dict[str, int] = {}
+    for job in snapshot.jobs:
+        held[job.queue] = held.get(job.queue, 0) + MILLI * held_gpus(snapshot, job, ALL_MODELS)
+    for name in {job.queue for job in snapshot.jobs if job.preemptible and (job.running or not job.withheld)}:
+        queue = queues[name]
+        if not (quota := queue.quota) or queue.gpu_models or name in snapshot.child_queues:
+            return True
+        if held[name] > quota.nominal or (queue.parent is not None and quota.borrowing_limit != 0):
+            return True
+    return False
 
 
 def _only_gpus_run_out(snapshot: Snapshot) -> bool:

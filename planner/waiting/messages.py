@@ -175,7 +175,7 @@ def waits_for_better(model: str, best: str, until: datetime, now: datetime) -> R
 
 
 def starts_later(start: RolloutStart, now: datetime) -> Reason:
-    """The job would fit, but all waiting jobs together complete sooner if it starts later."""
+    """The job would fit, but those of its or of a higher priority complete sooner if it starts later."""
     begins = now + timedelta(seconds=start.begins)
     return make_reason(
         ReasonCode.NOT_CHOSEN,

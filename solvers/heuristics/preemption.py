@@ -277,7 +277,7 @@ class PreemptionSearch:
 
     def _loses(self, index: int, gone: list[PreemptionCandidate]) -> float:
         """
-        Points lost by preempting these for a job, with guarantees that are then unmet; 0 if more would change.
+        Points lost by preempting these for a job, with guarantees then unmet; 0 if more would change.
 
         That is so too if they hold a part of a guarantee that the job helps to meet: it gives that part back.
         """

@@ -2,8 +2,8 @@
 Baselines: scheduling rules of the literature, for comparison with plans.
 
 Each rule uses the planner's information: a snapshot, the expected durations, and the attained service of each
-job. It ignores priorities and weights. Placement rules hold as in a plan. The policy's preemption rules do
-not, since each baseline preempts as its paper says.
+job. It ignores weights, and priorities unless its name says otherwise. Placement rules hold as in a plan. The
+policy's preemption rules do not, since each baseline preempts as its paper says.
 """
 
 from __future__ import annotations
@@ -84,6 +84,17 @@ def _shortest_job(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
     start_in_order(places, sorted(jobs, key=orders.shortest), skipping=True)
 
 
+def _by_priority(
+    places: PlacedJobs,
+    jobs: Sequence[Contender],
+    *,
+    rule: Rule,
+    key: Callable[[Contender], orders.Key] | None = None,
+) -> None:
+    order = jobs if key is None else sorted(jobs, key=key)
+    rule(places, sorted(order, key=lambda each: -each.job.priority))
+
+
 def _preempting(
     places: PlacedJobs,
     jobs: Sequence[Contender],
@@ -99,14 +110,19 @@ def _dominant_share(places: PlacedJobs, jobs: Sequence[Contender]) -> None:
     start_in_order(places, orders.by_dominant_share(places, jobs, waiting), skipping=True)
 
 
+_WAITING: Final[Rule] = partial(_first_come, skipping=False)
+_EASY: Final[Rule] = partial(backfill, depth=1)
 _SKIPPING: Final[Rule] = partial(_first_come, skipping=True)
 
 BASELINES: Final[dict[str, Baseline]] = {
-    "fifo": Baseline(partial(_first_come, skipping=False)),
+    "fifo": Baseline(_WAITING),
     "fifo-skip": Baseline(_SKIPPING),
-    "easy": Baseline(partial(backfill, depth=1)),
+    "easy": Baseline(_EASY),
     "conservative": Baseline(partial(backfill, depth=None)),
     "sjf": Baseline(_shortest_job),
+    "priority-fifo": Baseline(partial(_by_priority, rule=_WAITING)),
+    "priority-easy": Baseline(partial(_by_priority, rule=_EASY)),
+    "priority-sjf": Baseline(partial(_by_priority, rule=_SKIPPING, key=orders.shortest)),
     "srpt": Baseline(partial(_preempting, key=orders.shortest_remaining)),
     "srsf": Baseline(partial(_preempting, key=orders.smallest_remaining_service)),
     "lrpt": Baseline(partial(_preempting, key=orders.longest_remaining, stops=may_yield_turn)),

@@ -10,66 +10,37 @@ import pytest
 
 from gpuplan.models.affinity import AntiAffinity, NodeMatch, PreferredNodes
 from gpuplan.models.cluster import Gpu, Level
-from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption
 from gpuplan.models.policy.settings import Goal, HorizonPolicy, Objective
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.value import queue_rollout
-from gpuplan.models.value.queue_rollout import later_starts
 from gpuplan.models.value.start_value import StartValue
 from gpuplan.planner.epoch import plan_epoch
 from tests.support.builders import build
-from tests.support.builders.time_builders import runs
-
-QUEUES = [build.queue(), build.queue("limited", nominal=8), build.queue("few-cores", cpus=10)]
-
-FAST, SLOW = "H100-80GB", "T4"
-SPEEDS = {FAST: 4000, SLOW: 1000}
-HOUR = 3600
-POLICY = Policy(solvers=())
-AT_ONCE = Policy(solvers=(), objective=Objective(rollouts=0))
-
-
-def waits(name, gpus=1, *, hours=1.0, **more):
-    return build.job(name, gpus=gpus, expected_duration=round(hours * HOUR), **more)
-
-
-def holds(name, node, gpus, *, hours, **more):
-    """A job that runs for so long from now on."""
-    return runs(name, build.replica(node, gpus=gpus), hours=hours, **{"preemptible": False, **more})
-
-
-def world(*jobs, nodes=1, gpus=8, **about):
-    cluster = [build.node(f"n{k}", gpus=gpus, model=FAST) for k in range(nodes)]
-    return build.snapshot(nodes=cluster, jobs=jobs, **about)
-
-
-def mixed(*jobs, gpus=1):
-    nodes = [build.node("fast", gpus=gpus, model=FAST), build.node("slow", gpus=gpus, model=SLOW)]
-    return build.snapshot(
-        nodes=nodes, jobs=[job.model_copy(update={"gpu_models": job.gpu_models or SPEEDS}) for job in jobs]
-    )
-
-
-def found(snapshot, policy=POLICY):
-    return later_starts(snapshot, policy, Durations(snapshot, policy))
-
-
-def planned(snapshot, policy=POLICY):
-    return plan_epoch(snapshot, policy, seed=0, created_at=build.NOW)
-
-
-def started(snapshot, policy=POLICY):
-    running = {job.name for job in snapshot.jobs if job.running}
-    return {each.job for each in planned(snapshot, policy).placements} - running
-
-
-SMALL = tuple(f"small-{k}" for k in range(2))
-GANG = (
-    holds("r", "n0", range(4), hours=0.5),
-    waits("gang", 8, hours=1, waited=timedelta(hours=12)),
-    *(waits(name, hours=3) for name in SMALL),
+from tests.support.builders.rollout_worlds import (
+    AT_ONCE,
+    FAST,
+    GANG,
+    HOUR,
+    POLICY,
+    SLOW,
+    SMALL,
+    SPEEDS,
+    found,
+    holds,
+    mixed,
+    planned,
+    started,
+    waits,
+    world,
 )
-"""Four GPUs are free, and four more are soon: for a gang that two small jobs would delay by hours."""
+
+QUEUES = [
+    build.queue(),
+    build.queue("guaranteed", nominal=2, guarantee=2),
+    build.queue("lends", nominal=2, lending=1),
+    build.queue("few-cores", cpus=10),
+]
 
 
 def test_small_jobs_leave_room_for_a_gang():
@@ -163,13 +134,13 @@ def test_other_goals_horizons_and_turns_have_no_later_starts(policy):
 @pytest.mark.parametrize(
     "change",
     [
-        {"priority": 1},
         {"expected_duration": None},
         {"anti_affinity": (AntiAffinity(labels={"a": "b"}, level=Level.NODE),)},
         {"not_before": build.NOW + timedelta(hours=1)},
         {"gang": build.job(replicas=(1, 2)).gang},
         {"request": build.job(milli=500).request},
-        {"queue": "limited"},
+        {"queue": "guaranteed"},
+        {"queue": "lends"},
         {"queue": "few-cores"},
         {"deadline": build.NOW + timedelta(hours=9)},
         {"preferred_nodes": (PreferredNodes(match=NodeMatch(key="zone", values=("a",)), points=10),)},
@@ -310,26 +281,3 @@ def test_schedules_never_hold_more_than_there_is(seed):
     spans.append((0, HOUR, 6))
     for at, _, _ in spans:
         assert sum(gpus for begins, ends, gpus in spans if begins <= at < ends) <= 24
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_gang_begins_when_all_its_replicas_have_room_to_their_end(seed):
-    """Against every second in turn, for free GPUs that fall and rise on three nodes."""
-    dice = random.Random(seed)
-    times = [0, 2, 3, 5, 7, 8, 10, 12]
-    free = [(times, [*(dice.choice((0, 4, 8)) for _ in times[1:]), 8]) for _ in range(3)]
-    choice = queue_rollout._Choice(dice.randint(1, 5), FAST, (0, 1, 2))
-    gpus, replicas = dice.choice(((4, 3), (4, 4), (8, 2)))
-    gang = queue_rollout._Waiting("gang", gpus, replicas, 1.0, (choice,))
-
-    def room(begins):
-        spans = (
-            [count for second, count in zip(*node, strict=True) if begins < second < begins + choice.seconds]
-            + [next(count for second, count in reversed(list(zip(*node, strict=True))) if second <= begins)]
-            for node in free
-        )
-        return sum(min(counts) // gpus for counts in spans)
-
-    first = next(second for second in range(13) if room(second) >= replicas)
-    assert queue_rollout._first_begin(gang, choice, free, 100) == first
-    assert queue_rollout._first_begin(gang, choice, free, first + choice.seconds) is None

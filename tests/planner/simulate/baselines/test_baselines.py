@@ -132,6 +132,25 @@ def test_sjf_starts_the_shortest_first_and_stops_none():
     assert starts("sjf", given) == {"a": [0], "c": [30], "b": [40]}
 
 
+@pytest.mark.parametrize(
+    ("baseline", "expected"),
+    [
+        ("priority-fifo", {"a": [0], "b": [30], "c": [60], "d": [50]}),
+        ("priority-sjf", {"a": [0], "b": [40], "c": [60], "d": [30]}),
+        ("priority-easy", {"a": [0], "b": [30], "c": [60], "d": [50]}),
+    ],
+)
+def test_higher_priorities_come_first_whatever_the_order_within_them(baseline, expected):
+    jobs = [
+        comes("a", 0, 30),
+        comes("c", 1, 5),
+        comes("b", 2, 20, priority=1),
+        comes("d", 3, 10, priority=1),
+    ]
+
+    assert starts(baseline, trace(*jobs)) == expected
+
+
 def test_sjf_is_the_best_order_of_jobs_that_are_there_at_once():
     minutes = {"a": 7, "b": 3, "c": 11, "d": 5}
     given = trace(*(comes(name, 0, each) for name, each in minutes.items()))

@@ -1,0 +1,78 @@
+"""List scheduling: where a job begins, against every second in turn."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gpuplan.models.value.list_schedule import Choice, ListedJob, first_begin, first_free, first_start, take
+
+MODEL = "H100-80GB"
+TIMES = [0, 2, 3, 5, 7, 8, 10, 12]
+END = 13
+
+
+def profile(dice, counts, most):
+    """Free GPUs that fall and rise, and are all free in the end."""
+    return TIMES, [*(dice.choice(counts) for _ in TIMES[1:]), most]
+
+
+def least(free, begins, seconds):
+    """The fewest free GPUs in a span, second by second."""
+    times, counts = free
+    at = [
+        max(k for k, time in enumerate(times) if time <= second) for second in range(begins, begins + seconds)
+    ]
+    return min(counts[k] for k in at)
+
+
+def fits(job, choice, free, begins):
+    room = sum(least(free[node], begins, choice.seconds) // job.gpus for node in choice.nodes)
+    allowed = all(
+        least(free[quota], begins, choice.seconds) >= job.gpus * job.replicas for quota in choice.quotas
+    )
+    return room >= job.replicas and allowed
+
+
+@pytest.mark.parametrize("quotas", [(), (3,), (3, 4)])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_gang_begins_when_all_its_replicas_have_room_and_quota_to_their_end(seed, quotas):
+    dice = random.Random(seed)
+    free = [profile(dice, (0, 4, 8), 8) for _ in range(3)]
+    free += [profile(dice, (0, 8, 16, 24), 24) for _ in range(2)]
+    choice = Choice(dice.randint(1, 5), MODEL, (0, 1, 2), quotas)
+    gpus, replicas = dice.choice(((4, 3), (4, 4), (8, 2), (4, 1)))
+    gang = ListedJob("gang", gpus, replicas, 1.0, (choice,))
+
+    first = next(second for second in range(END) if fits(gang, choice, free, second))
+
+    assert first_begin(gang, choice, free, 100, quotas) == first
+    assert first_begin(gang, choice, free, first + choice.seconds, quotas) is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_job_completes_first_on_one_of_its_models_and_takes_what_is_free(seed):
+    dice = random.Random(seed)
+    free = [profile(dice, (0, 1, 2, 4), 4) for _ in range(4)] + [profile(dice, (0, 2, 4, 8), 8)]
+    gpus, replicas = dice.choice(((1, 1), (2, 1), (2, 2)))
+    choices = tuple(
+        sorted(
+            Choice(dice.randint(1, 6), model, nodes, dice.choice(((), (4,))))
+            for model, nodes in (("A", (0, 1)), ("B", (2, 3)))
+        )
+    )
+    job = ListedJob("job", gpus, replicas, 1.0, choices)
+
+    start = first_start(job, choices, free, [first_free(*each) for each in free])
+
+    ends = [
+        next(second for second in range(END) if fits(job, choice, free, second)) + choice.seconds
+        for choice in choices
+    ]
+    assert start.begins + start.choice.seconds == min(ends)
+    assert len(start.places) == replicas
+    left = [(list(times), list(counts)) for times, counts in free]
+    take(left, job, start)
+    for number in (*start.choice.nodes, *start.choice.quotas):
+        assert least(left[number], start.begins, start.choice.seconds) >= 0
