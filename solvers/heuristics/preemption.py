@@ -71,9 +71,9 @@ class PreemptionSearch:
         """If hopeful, a preempted job counts as resumed at its best until that proves infeasible."""
         self.ledger = ledger
         self._hopes = resumption_points(ledger.problem) if hopeful else {}
-        if ledger.victims is None:
-            ledger.victims = PreemptionCandidates(ledger, {})
-        self.victims = PreemptionCandidates(ledger, self._hopes) if hopeful else ledger.victims
+        self.victims = (
+            PreemptionCandidates(ledger, self._hopes) if hopeful else PreemptionCandidates.shared(ledger)
+        )
         self._hopeless: dict[int, int] = {}
         self._offers: dict[tuple[int, tuple[int, ...]], PreemptionCosts] = {}
         self._jointly_limited = bool(ledger.problem.jointly_limited)

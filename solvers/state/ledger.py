@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import Option, Shape
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.state.assignment import ReplicaSite
-    from gpuplan.solvers.state.preemption_candidates import PreemptionCandidates
 
     Ints: TypeAlias = NDArray[np.int64]
 
@@ -71,8 +70,8 @@ class Ledger:
         """Newly placed jobs, by number."""
         self.reserved: dict[int, FutureAssignment] = {}
         """Reserved later starts, by number."""
-        self.victims: PreemptionCandidates | None = None
-        """Victims of every node, which the searches for trades share."""
+        self.shared: dict[type, object] = {}
+        """What searches for trades share and keep up to date with the ledger, by its class."""
         self.in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         """By class: True if all sites are equivalent for its jobs; many are then taken at once."""
         self.served: dict[int, int] = defaultdict(int)

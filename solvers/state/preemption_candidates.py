@@ -81,6 +81,14 @@ class PreemptionCandidates:
         """False once a victim has left."""
         self._seen = 0
 
+    @classmethod
+    def shared(cls, ledger: Ledger) -> PreemptionCandidates:
+        """The victims without hopes, built once for all searches on a ledger: each would find the same."""
+        found = ledger.shared.get(cls)
+        if not isinstance(found, cls):
+            found = ledger.shared[cls] = cls(ledger, {})
+        return found
+
     def has_any_for(self, tenant: PlacementProfile) -> bool:
         """True if a class may replace any victim."""
         return tenant.rank >= self._least or tenant.claim in self._claimed

@@ -118,10 +118,11 @@ class _Search:
                 self._extend(start, places, added, removed)
 
     def _try(self, target):
-        """Judge a target; False if it breaks a rule, which no further start repairs."""
+        """Judge a target; False if it breaks a rule that no further start repairs."""
         verification = self.judge(target)
         if verification.violations:
-            return False
+            # What a job may not start before may still start.
+            return all(each.rule is Rule.PRIORITY for each in verification.violations)
         self.legal.append((target, verification.objective))
         if verification.objective > self.objective:
             self.best, self.objective = target, verification.objective

@@ -44,7 +44,7 @@ def world_of_turns(seed):
     ]
     rules = policy.disruption.model_copy(update={"checkpoint": 7200, "max_preemptions": None})
     again = build.snapshot(nodes=list(snapshot.cluster.nodes), jobs=jobs, queues=list(snapshot.queues))
-    return again, policy.model_copy(update={"disruption": rules, "priority": build.BY_WEIGHT})
+    return again, policy.model_copy(update={"disruption": rules})
 
 
 def _queues(draw):
