@@ -53,7 +53,8 @@ def test_what_a_trade_loses_with_guarantees_is_what_the_ledger_loses():
     for ledger, preemption, index, nodes in questions(guarantees=True):
         for node in nodes.tolist():
             _, gone = preemption.price(index, node)
-            expected, before, mark = preemption._loses(gone), ledger.objective, ledger.undo.mark()
+            expected, before = preemption._loses(index, gone), ledger.objective
+            mark = ledger.undo.mark()
             if gone and expected and all(preemption._evict(victim) for victim in gone):
                 assert before - ledger.objective == expected
                 compared, unmet = compared + 1, unmet + (expected > sum(victim.loss for victim in gone))
