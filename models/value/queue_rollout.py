@@ -45,8 +45,13 @@ if TYPE_CHECKING:
 _SIZE_POWERS: Final = (0.0, 0.5, 1.0)
 """Orders by time left times GPUs to this power: the shortest job first, …, the least service first."""
 
-_WORTHWHILE: Final = 0.01
-"""Least part of the weighted completion times that later starts must save; chosen on benchmark jobs."""
+_WORTHWHILE: Final = 0.03
+"""
+Least part of the weighted completion times that later starts must save.
+
+Jobs that come later lose by each GPU that is left free. With 1 % the mean completion under a lasting overload
+was up to 38 % longer than without later starts (starvation, 14 days, seeds 0 to 7), with 3 % up to 16 %.
+"""
 
 _MOST_WORK: Final = 3_000_000
 """Replicas times (nodes + jobs) times schedules that are compared at most: about a tenth of a second."""

@@ -258,7 +258,7 @@ def test_no_list_is_better_than_the_best_found(seed):
     assert started(snapshot, thorough) == {name for name, start in starts.items() if not start.begins}
 
 
-@pytest.mark.parametrize("seed", [0, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("seed", [0, 4, 6, 8, 9, 11, 14, 15, 16, 17, 18, 20])
 def test_schedules_never_hold_more_than_there_is(seed):
     dice = random.Random(seed)
     jobs = [
