@@ -187,12 +187,16 @@ class PreemptionSearch:
             ):
                 return True
             gone = self._free_a_node(index, offers, before)
-            if not gone:
+            if gone and all(len(victim.positions) == len(self._holds(victim)) for victim in gone):
+                missing -= 1
+                continue
+            if not gone and missing <= 0:
                 return False
-            missing -= 1
-            if any(len(victim.positions) < len(self._holds(victim)) for victim in gone):
-                # A victim that leaves other nodes as well may make room there too.
-                missing = minimum - int(ledger.feasibility.room(index, offers.nodes, minimum).sum())
+            # Victims that leave other nodes as well may make room there too. If no more may leave, one node
+            # may take several replicas in the place of one victim.
+            missing = minimum - int(ledger.feasibility.room(index, offers.nodes, minimum).sum())
+            if not gone and missing > 0:
+                return False
         return False
 
     def _holds(self, victim: PreemptionCandidate) -> tuple[HeldResources, ...]:

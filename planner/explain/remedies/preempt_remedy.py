@@ -148,17 +148,22 @@ def priority_remedy(question: Hypothesis, judge: TrialVerifier, prices: dict[str
         chosen = _chosen(
             raised, ground, [name for name, each in required.items() if each <= priority], prices
         )
-        if chosen is None or (start := judge.start(chosen)) is None:
+        if chosen is None or (start := _by_plan(judge.start(chosen))) is None:
             continue
         worth = _worthwhile(chosen, start, ground)
         if worth is None or worth == job.priority or (best is not None and best[0] <= worth):
             continue
         if worth != priority:
             chosen = replace(chosen, job=job.model_copy(update={"priority": worth}))
-            if (start := judge.start(chosen)) is None:
+            if (start := _by_plan(judge.start(chosen))) is None:
                 continue
         best = worth, chosen, start
     return None if best is None else _remedy(question, *best[1:], ground)
+
+
+def _by_plan(start: TrialStart | None) -> TrialStart | None:
+    """The start if a plan may stop these jobs: what an operator alone may do follows from no priority."""
+    return None if start is None or start.by_hand else start
 
 
 def _required(question: Hypothesis, ground: PlanFeasibility) -> Iterator[tuple[str, int]]:

@@ -10,10 +10,12 @@ from gpuplan.models.policy.policy import Disruption, Policy, Prices
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics import placement
 from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.preemption import PreemptionSearch
 from gpuplan.solvers.heuristics.vacate import stop_incumbent
 from gpuplan.solvers.state.ledger import Ledger
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
+from tests.support.strategies import reclaim_worlds
 
 ONE = build.cluster(1)
 
@@ -99,6 +101,22 @@ def test_gang_gets_several_nodes_freed():
 
     assert len(planned.places) == 2
     assert len(set(planned.nodes("a"))) == 2
+
+
+def test_gang_starts_in_the_place_of_one_victim_that_holds_as_much():
+    """Also where victims are chosen one by one, without the market of bulk preemption."""
+    jobs = [runner("r", *range(8)), build.job("a", gpus=4, replicas=2, priority=5)]
+    ledger = Ledger(build_problem(build.snapshot(nodes=ONE, jobs=jobs), Policy()))
+
+    assert PreemptionSearch(ledger).make_room(0)
+    assert ledger.jobs_left(0) == 0
+
+
+def test_a_gang_that_is_owed_a_guarantee_starts_before_a_job_of_lower_priority():
+    """A plan with the lower job alone breaks the rule of priorities, and no other plan was left."""
+    snapshot, policy = reclaim_worlds.world_of_turns(115)
+
+    assert set(plan(snapshot, policy).places) == {"r0", "w2"}
 
 
 def test_gang_gets_one_rack_freed():

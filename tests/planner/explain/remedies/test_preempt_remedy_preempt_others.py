@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuplan.models.affinity import AntiAffinity
 from gpuplan.models.cluster import Level
 from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.policy.settings import DisruptionBudget
 from gpuplan.planner.explain.explanation import RemedyKind
 from tests.support.builders.build import by_value, job, node, queue, replica, snapshot
 from tests.support.harness.explain_helpers import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
@@ -37,6 +38,17 @@ def test_no_priority_where_no_job_may_be_stopped():
 
     assert RemedyKind.PRIORITY not in found(world)
     assert RemedyKind.PRIORITY not in found(world, policy=spared)
+
+
+def test_no_priority_where_a_disruption_budget_lets_only_an_operator_stop_jobs():
+    world = snapshot(jobs=[*FULL, job("a", gpus=8, queue="p")], queues=[queue(), queue("p")])
+    budget = DisruptionBudget(name="all", queue="q", max_unavailable=0)
+    bound = Policy(disruption=Disruption(budgets=(budget,)))
+
+    assert RemedyKind.PRIORITY in found(world, policy=Policy())
+    offered = found(world, policy=bound)
+    assert RemedyKind.PRIORITY not in offered
+    assert offered[RemedyKind.STOP].by_hand
 
 
 def test_the_running_job_that_loses_least():
