@@ -136,10 +136,13 @@ class QuotaLedger:
         if (path := self._paths.get((index, queue))) is None:
             path = self._paths[index, queue] = budget.path_to_root(queue)[::-1]
         available = UNLIMITED
+        # What returns to a queue may push what came there out of what it keeps, and so up the tree.
+        new = (
+            max((level for level, each in enumerate(path) if newcomers[each] > 0), default=-1) if known else 0
+        )
         # From the root down: trees may be deeper than the recursion limit.
-        for each in path:
-            settled = known and newcomers[each] <= 0
-            limit = (budget.limit if settled else budget.firm)[each]
+        for level, each in enumerate(path):
+            limit = (budget.limit if known and level > new else budget.firm)[each]
             own = UNLIMITED if limit is None else limit - usage[each]
             unspilled = max(0, budget.kept[each] - usage[each])
             # What a queue keeps is its own, however far the usage above it is over the limit.

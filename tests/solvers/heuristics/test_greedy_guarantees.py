@@ -20,7 +20,7 @@ from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
 from tests.support.harness.greedy_plans import plan
-from tests.support.strategies import instances
+from tests.support.strategies import instances, reclaim_worlds
 from tests.support.strategies.random_targets import judged
 
 TIERS: Final = PriorityPolicy(order=PriorityOrder.TIERS)
@@ -197,3 +197,12 @@ def test_a_start_gives_its_quota_back_to_a_preempted_job_that_a_guarantee_is_owe
     assert exchange_for_guarantees(ledger)
 
     assert {each.job for each in target_of(ledger, snapshot.running_placements).placements} == {"runs"}
+
+
+@pytest.mark.parametrize(
+    "world",
+    [reclaim_worlds.world(2467, waiting=6), reclaim_worlds.world_of_turns(2467)],
+    ids=["plain", "turns"],
+)
+def test_a_job_that_returns_does_not_push_a_start_out_of_what_its_queue_keeps(world):
+    plan(*world)  # the queue above is over its limit, which only what stayed may exceed
