@@ -164,17 +164,27 @@ def _openb(folder: Path) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
         cluster = whole.cluster.model_copy(update={"nodes": whole.cluster.nodes[seed::200]})
         every = [each for each in read_arrivals(pods, cluster, seed=seed) if each.job.request.needs_gpu]
         skip = (100 + 5 * seed) * _DAY
-        models = {node.gpu_model for node in cluster.nodes}
         jobs = [
             replace(each, job=each.job.model_copy(update={"priority": 0}))
             for each in every
             if each.after >= skip
             and each.duration <= 8 * _HOUR
-            and (not each.job.gpu_models or models & each.job.gpu_models.keys())
+            and any(_has_room(node, each.job) for node in cluster.nodes)
         ]
         return cluster, jobs[:_TRACE_JOBS]
 
     return draw
+
+
+def _has_room(node: Node, job: Job) -> bool:
+    """True if a pod may run on a node that is empty: some ask for more cores than any of a sample has."""
+    asked = job.request
+    return (
+        (not job.gpu_models or node.gpu_model in job.gpu_models)
+        and asked.gpus <= node.gpu_count
+        and asked.cpu_milli <= node.cpu_milli
+        and asked.memory_mib <= node.memory_mib
+    )
 
 
 def _generated(*, gangs: bool, mixed: bool) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
