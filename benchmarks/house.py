@@ -50,13 +50,11 @@ EXACT: Final = frozenset(
         # Arithmetic: units of fixed-point numbers, and errors of floating-point ones.
         "solvers/dual_bound.py _MAX_SUM",
         "solvers/dual_bound.py _MOST_BITS",
-        "solvers/exact/cbc.py _RELATIVE_ERROR",
-        "solvers/exact/milp.py _RELATIVE_ERROR",
         "solvers/exact/milp.py _TOLERANCE",
         "solvers/improve/column_generation/master.py _TOLERANCE",
         "solvers/improve/column_generation/pricing_problem.py PRICE_SCALE",
         "solvers/improve/column_generation/pricing_loop.py _LEAST_GAIN",
-        "solvers/improve/column_generation/pricing_loop.py _RELATIVE_ERROR",
+        "solvers/interface.py RELATIVE_ERROR",
         "solvers/state/stranded_gpus.py COST_SCALE",
         # Facts of hardware and of the operating system.
         "models/formulation/structure/node_classes.py _MIG_SLICES",

@@ -33,7 +33,7 @@ from gpuplan.planner.sources.traces.arrivals import Arrival, read_arrivals
 from gpuplan.planner.sources.traces.openb import read_openb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.records import Record
@@ -210,34 +210,36 @@ def _with_priorities(
     draw: Callable[[int], tuple[Cluster, list[Arrival]]], *, stops: bool = False
 ) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
     """The same jobs with three priorities; running ones may be stopped for higher ones, or not."""
-
-    def ranked(seed: int) -> tuple[Cluster, list[Arrival]]:
-        dice = random.Random(f"priorities {seed}")
-        cluster, arrivals = draw(seed)
-        priorities = dice.choices(list(_PRIORITIES), list(_PRIORITIES.values()), k=len(arrivals))
-        return cluster, [
-            replace(each, job=each.job.model_copy(update={"priority": priority, "preemptible": stops}))
-            for each, priority in zip(arrivals, priorities, strict=True)
-        ]
-
-    return ranked
+    return _with_drawn(draw, "priority", _PRIORITIES, name="priorities", stops=stops)
 
 
 def _with_queues(
     draw: Callable[[int], tuple[Cluster, list[Arrival]]],
 ) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
     """The same jobs, not to be stopped, in queues of teams of which some ask for more than their part."""
+    return _with_drawn(draw, "queue", _TEAM_PARTS, name="queues", stops=False)
 
-    def queued(seed: int) -> tuple[Cluster, list[Arrival]]:
-        dice = random.Random(f"queues {seed}")
+
+def _with_drawn(
+    draw: Callable[[int], tuple[Cluster, list[Arrival]]],
+    field: str,
+    parts: Mapping[Any, int],
+    *,
+    name: str,
+    stops: bool,
+) -> Callable[[int], tuple[Cluster, list[Arrival]]]:
+    """The same jobs with a field drawn from values with their parts, in per cent."""
+
+    def drawn(seed: int) -> tuple[Cluster, list[Arrival]]:
+        dice = random.Random(f"{name} {seed}")
         cluster, arrivals = draw(seed)
-        teams = dice.choices(list(_TEAM_PARTS), list(_TEAM_PARTS.values()), k=len(arrivals))
+        values = dice.choices(list(parts), list(parts.values()), k=len(arrivals))
         return cluster, [
-            replace(each, job=each.job.model_copy(update={"queue": team, "preemptible": False}))
-            for each, team in zip(arrivals, teams, strict=True)
+            replace(each, job=each.job.model_copy(update={field: value, "preemptible": stops}))
+            for each, value in zip(arrivals, values, strict=True)
         ]
 
-    return queued
+    return drawn
 
 
 def _cluster(*models: tuple[str, int]) -> Cluster:

@@ -114,6 +114,10 @@ class Solver(Protocol):
         ...
 
 
+RELATIVE_ERROR: Final = 1e-9
+"""Relative error of an objective or bound that was computed in floating point."""
+
+
 def integer_bound(bound: float, *, relative_error: float = 0.0) -> int:
     """Largest integer objective that a bound allows, the rounding error of floating-point sums included."""
     return math.floor(bound + max(1e-6, relative_error * abs(bound)))

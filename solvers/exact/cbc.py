@@ -10,7 +10,7 @@ import numpy as np
 import pulp
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.interface import SolverAnswer, integer_bound
+from gpuplan.solvers.interface import RELATIVE_ERROR, SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation, Ints
     from gpuplan.solvers.interface import Budget, Report
 
-_RELATIVE_ERROR: Final = 1e-9
-"""Relative error of an objective that was computed in floating point."""
 
 # PuLP reports "Optimal" in `status` for a run that hit its time limit; only `sol_status` tells a proof.
 _STATUS: Final = {
@@ -45,7 +43,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
         return SolverAnswer(status, detail=detail)
     values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
     proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
-    bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
+    bound = integer_bound(pulp.value(problem.objective), relative_error=RELATIVE_ERROR) if proven else None
     return SolverAnswer(status, values, bound, detail=detail)
 
 

@@ -10,7 +10,7 @@ import highspy
 import numpy as np
 
 from gpuplan.models.plan.solution import SolveStatus
-from gpuplan.solvers.interface import SolverAnswer, integer_bound
+from gpuplan.solvers.interface import RELATIVE_ERROR, SolverAnswer, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +27,6 @@ _TOLERANCE: Final = 1e-6
 """Tolerance for column values of the linear relaxation."""
 
 _NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
-
-_RELATIVE_ERROR: Final = 1e-9
-"""Relative error of an objective or bound that was computed in floating point."""
 
 
 def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> SolverAnswer:
@@ -210,7 +207,7 @@ class _Highs:
         solved = highs.getModelStatus() in (ended.kOptimal, ended.kModelEmpty)
         if solved:
             value = -highs.getInfo().objective_function_value
-            self.bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
+            self.bound = integer_bound(value, relative_error=RELATIVE_ERROR)
         return solved
 
     def _relaxed(self, values: Floats | None) -> SolverAnswer:
@@ -265,7 +262,7 @@ class _Highs:
         highs.run()
         info = highs.getInfo()
         if fixed is None and np.isfinite(info.mip_dual_bound):
-            bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+            bound = integer_bound(-info.mip_dual_bound, relative_error=RELATIVE_ERROR)
             self.bound = bound if self.bound is None else min(bound, self.bound)
         answer = self._answer(info, whole=fixed is None)
         if fixed is not None:  # HiGHS drops its final status as soon as the model changes
@@ -326,7 +323,7 @@ class _Watch:
             self._values = np.rint(np.array(out.mip_solution)).astype(np.int64)
             news = True
         if self._whole and np.isfinite(out.mip_dual_bound):
-            bound = integer_bound(-out.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+            bound = integer_bound(-out.mip_dual_bound, relative_error=RELATIVE_ERROR)
             news |= self._bound is None or bound < self._bound
             self._bound = bound if self._bound is None else min(bound, self._bound)
         if news:

@@ -22,8 +22,10 @@ LONGEST_NUMBER: Final = 400
 """Digits of a number that are parsed; the range check comes later."""
 
 MOST_VALUES: Final = 5_000_000
-SPLIT_IT: Final = "  Of a larger snapshot put the jobs into several files of one folder, and read the folder."
 """Values per text; each may have a problem, and all problems are in memory at once."""
+
+SPLIT_IT: Final = "  Of a larger snapshot put the jobs into several files of one folder, and read the folder."
+"""What to do where a text is too large."""
 
 
 class RefusedError(Exception):

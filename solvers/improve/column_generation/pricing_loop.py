@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.solvers.improve.column_generation.bin_packing import pack_shares
 from gpuplan.solvers.improve.column_generation.master import Configuration
 from gpuplan.solvers.improve.column_generation.pricing_problem import PRICE_SCALE, Pricer
-from gpuplan.solvers.interface import integer_bound
+from gpuplan.solvers.interface import RELATIVE_ERROR, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpuplan.solvers.improve.column_generation.pricing_problem import PricedPattern
     from gpuplan.solvers.improve.column_generation.subproblem import Contents, RepackProblem
 
-_RELATIVE_ERROR: Final = 1e-9
-"""Relative error of a bound that was computed in floating point."""
 
 _LEAST_GAIN: Final = 1
 """Parts of a point by which contents must be better, so that rounding errors do not count as gains."""
@@ -108,7 +106,7 @@ class _PricingLoop:
 
 
 def _whole(bound: float) -> int:
-    return integer_bound(bound, relative_error=_RELATIVE_ERROR)
+    return integer_bound(bound, relative_error=RELATIVE_ERROR)
 
 
 def _previous_contents(question: RepackProblem) -> Iterator[tuple[int, Contents]]:
