@@ -30,7 +30,7 @@ from gpuplan.models.units import MILLI
 from gpuplan.solvers.state.constraints.constraint import Constraint, Shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,6 +75,8 @@ class PreemptionRanks(Constraint):
         self._left: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._moved: dict[int, Counter[Gone]] = defaultdict(Counter)
         self._came: dict[int, Counter[tuple[int, ReplicaSite]]] = defaultdict(Counter)
+        """By node; a class stands for all that take the same in the same order."""
+        self._stands_for = _representatives(problem.classes)
         self._free_for: dict[tuple[int, int], _FreeForRank] = {}
         """By rank and claim."""
 
@@ -99,7 +101,8 @@ class PreemptionRanks(Constraint):
     def take(self, index: int, site: ReplicaSite, span: Span, times: int) -> None:
         """See `Constraint`."""
         if span[0] == 0:
-            self._came[site.node][index, site] += times
+            # Sites taken for one class may be settled, and given back, by another that takes the same.
+            self._came[site.node][self._stands_for[index], site] += times
 
     def had_preemption(self, node: int) -> bool:
         """True if a job was preempted from a node."""
@@ -235,6 +238,14 @@ class PreemptionRanks(Constraint):
     def _moves_beside(self, view: VictimView, incumbent: Incumbent) -> bool:
         """True if a running job migrates as a class that a view does not bind."""
         return incumbent.move is not None and not view.binds(self._classes[incumbent.move])
+
+
+def _representatives(classes: Sequence[JobClass]) -> list[int]:
+    """By class, the first class with the same shape, rank and claim."""
+    first: dict[tuple[Shape, int, int], int] = {}
+    return [
+        first.setdefault((each.shape, each.rank, each.claim), index) for index, each in enumerate(classes)
+    ]
 
 
 class VictimSets:
