@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from operator import truediv
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.eligibility.preemption_order import may_use_freed
 from gpuplan.models.problem.jobs import ClassRole, LocalityRule
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
@@ -196,7 +198,7 @@ class _Rounding:
             places = {(instance.profile, instance.start) for instance in instances}
             ledger.capacity.reserve(node, gpu, places)
 
-    def _order(self, batch: Batch) -> tuple[bool, int, float, int]:
+    def _order(self, batch: Batch) -> tuple[bool, int, int, float, int]:
         """
         Sort key: jobs with locality rules, then the largest replicas, then the most points.
 
@@ -207,7 +209,9 @@ class _Rounding:
         shape, bound = job_class.shape, job_class.together != LocalityRule()
         size = shape.quota_milli if self._patient else max(1, shape.gpus)
         share = max(map(truediv, shape.amounts, self._totals), default=0.0) if self._patient else 0.0
-        return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
+        # Of equal sizes, those that may follow few of the stopped jobs have the fewest places.
+        followed = self._followed[job_class.rank, job_class.claim]
+        return not bound, -size, followed, -share, min(self._rank[index] for index, _ in batch.jobs)
 
     def _realize(self, batch: Batch) -> None:
         """Place the jobs of a batch on the nodes of the answer."""
@@ -255,6 +259,17 @@ class _Rounding:
                 if node is None or not self._placed_on(batch, index, node):
                     over.append(index)
         return over
+
+    @cached_property
+    def _followed(self) -> dict[tuple[int, int], int]:
+        """Stopped jobs that each class, by rank and claim, may follow."""
+        gone = [self._problem.incumbents[index] for index in self._aggregate.stopped]
+        kinds = Counter((each.rank, frozenset(each.claims)) for each in gone)
+        takers = {(each.rank, each.claim): each for each in self._problem.classes}
+        return {
+            key: sum(number for order, number in kinds.items() if may_use_freed(taker, order))
+            for key, taker in takers.items()
+        }
 
     @cached_property
     def _movable(self) -> frozenset[int]:

@@ -392,3 +392,19 @@ def test_gang_that_starts_later_keeps_the_rack_that_comes_free_for_it(once, foun
     reserved = [[site.node for site in one.sites] for one in ledger.reserved.values()]
     assert reserved == ([found] if found else [])
     assert (missed, len(ledger.placed)) == (found is None, 1)
+
+
+def test_job_that_may_not_follow_the_victim_gets_the_node_that_was_free():
+    """In the order of points the other job would take it, and this one would find none."""
+    jobs = [
+        build.job("held", gpus=8, priority=4, at=[build.replica("n1", gpus=range(8))]),
+        build.job("high", gpus=8, priority=5, weight=9),
+        build.job("low", gpus=8, priority=1),
+    ]
+    question = Question(build.snapshot(nodes=build.cluster(2), jobs=jobs))
+    batches = (question.batch(("high", 1), n0_n1=1), question.batch(("low", 1), n0_n1=1))
+    answer = Aggregate(stopped=(question.incumbent("held"),), batches=batches)
+
+    planned = question.answer(answer)
+
+    assert (planned.nodes("low"), planned.nodes("high")) == (["n0"], ["n1"])
