@@ -154,6 +154,8 @@ class ColumnsNow:
         for tier, groups in enumerate(kind.groups):
             room = {
                 cell: self.cells.room(cell, kind.shape)
+                if kind.ignores_domains
+                else self.cells.room_for(cell, kind)
                 for group in groups
                 for cell in self.cells.of_group[group]
             }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.formulation.columns import Columns
-    from gpuplan.models.formulation.columns_now import CountedUsage
+    from gpuplan.models.formulation.columns_now import CountedUsage, ReplicaColumns
     from gpuplan.models.formulation.rows import Ints, Term
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import PowerCap, Problem, QueueBudget
@@ -34,6 +34,7 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
         Σ_{i bound by ρ} ⌊g_i/s⌋ · replicas[i,t]  ≤  Σ_{n ∈ t} blocks_ρ[n,s]    ∀ t, s, ρ
         Σ_{i bound by ρ} milli_i · replicas[i,t]  ≤  Σ_{n ∈ t} milli_ρ[n]    ∀ t, ρ, shares and GPUs
         Σ_{i bound by ρ} a_i · replicas[i,t]  ≤  Σ_{n ∈ t} free_ρ[n]    ∀ t, resources, ρ
+        Σ_{i bound by ρ} ⌊g_i/s⌋ · located[i,c]  ≤  Σ_{n ∈ c} blocks_ρ[n,s]    ∀ c, s, ρ
         usage_ρ[r,q] = own_rq + placed_ρ[r,q] − left_ρ[r,q] + Σ_{children c} ( usage_ρ[r,c] − kept_rc )
         usage_ρ[r,q]  ≤  limit_rq    ∀ r, q, ρ
         Σ_{c in the rack} watts_c · ( Σ_{i bound by ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
@@ -48,8 +49,14 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
     the sum of a rack as if all of the node group were in it. Rows of a group or queue that others imply are
     left out (`undominated`): many sets of victims have the same part there.
     """
-    for group in range(len(problem.groups)):
-        yield from _nodes(problem, x, group)
+    for group, cells in x.cells.of_group.items():
+        nodes, members = problem.groups[group].nodes, x.members(group)
+        for cell in cells:
+            located = x.columns_of_node_class(cell)
+            members += located
+            if len(cells) > 1 and len(located.columns):
+                yield from _nodes(problem, x, ("cell", cell), x.cells.all[cell].nodes, located)
+        yield from _nodes(problem, x, ("group", group), nodes, members)
     for budget in problem.budgets:
         yield from _queues(problem, x, budget)
     for number, cap in enumerate(problem.power_caps):
@@ -66,13 +73,17 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
                 yield row("preemption", ("rack", number, at), terms, upper=max(0, cap.left))
 
 
-def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
-    """Rows for classes that may not follow victims on the nodes of a node group."""
-    holds, nodes = x.eviction_patterns.holds, problem.groups[group].nodes
+def _nodes(
+    problem: Problem, x: Columns, key: tuple[str, int], nodes: tuple[int, ...], members: ReplicaColumns
+) -> Iterator[Row]:
+    """
+    Rows for replicas of classes that may not follow victims on these nodes.
+
+    On the nodes of one node class only whole GPUs are counted: of its replicas those with a locality rule are
+    known, and these are gangs of whole GPUs nearly always.
+    """
+    holds = x.eviction_patterns.holds
     present = sorted({v for node in nodes for v in holds.get(node, ())})
-    members = x.members(group)
-    for cell in x.cells.of_group[group]:
-        members += x.columns_of_node_class(cell)
     kinds = [x.kind_of[column] for column in members.columns.tolist()]
     found: dict[tuple[str | int, ...], list[Row]] = defaultdict(list)
     known: dict[tuple[int, tuple[tuple[int, int], ...]], State] = {}
@@ -83,18 +94,18 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
         free = _Free(problem, x, nodes, view, known)
         gpus, milli = members.gpus[below], members.milli[below]
         takes = {("gpus", size): (gpus // size, _blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})}
-        if milli.any():
+        if milli.any() and key[0] == "group":
             takes["gpus", "milli"] = gpus * MILLI + milli, _milli
-        for resource, name in enumerate(problem.resources):
+        for resource, name in enumerate(problem.resources if key[0] == "group" else ()):
             takes["amount", name] = members.amounts[below, resource], _amount(resource)
-        for key, (coefficients, offer) in takes.items():
+        for what, (coefficients, offer) in takes.items():
             if coefficients.any():
                 upper, given = free.supply(offer)
                 columns = np.append(members.columns[below], free.columns)
-                found[key].append(
+                found[what].append(
                     row_of_arrays(
                         "preemption",
-                        ("group", group, at, *key),
+                        (*key, at, *what),
                         columns,
                         np.append(coefficients, -given),
                         upper=upper,

@@ -19,7 +19,7 @@ from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from gpuplan.models.eligibility.preemption_order import VictimView
     from gpuplan.models.problem.jobs import Incumbent
@@ -210,7 +210,7 @@ class EvictionPatterns:
 
         With `below`, without stopped and shrunk jobs that are among its victims.
         """
-        here = self.holds[departure.node]
+        here = self.holds.get(departure.node, {})
         gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
         gone += [(index, here[index][:replicas]) for index, replicas in departure.shrunk]
         for index, positions in gone:
@@ -219,10 +219,10 @@ class EvictionPatterns:
                 for position in positions:
                     yield index, position
 
-    def all_leave(self, node: int) -> EvictionPattern:
-        """The pattern in which all running jobs that may leave a node have left."""
+    def all_leave(self, node: int, staying: Container[int] = ()) -> EvictionPattern:
+        """The pattern in which all running jobs that may leave a node have left, but for those `staying`."""
         # As migrations, because these free capacity for every class; preemption does not (C16).
-        return EvictionPattern(node, moved=tuple(self.holds[node]))
+        return EvictionPattern(node, moved=tuple(v for v in self.holds.get(node, ()) if v not in staying))
 
     def empties(self, departure: EvictionPattern) -> bool:
         """True if every running job of the node migrates."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpuplan.models.eligibility.preemption_order import may_use_freed
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.units import MILLI
 
@@ -329,6 +330,30 @@ class NodeClasses:
         most = np.zeros(len(found.nodes), dtype=np.int64)
         np.maximum.at(most, found.reachable[:, 0], room[found.reachable[:, 1]])
         return int(most.sum())
+
+    def room_for(self, cell: int, kind: ReplicaType) -> int:
+        """
+        Upper bound on the replicas of a type that fit a node class, as what preemption frees has its takers.
+
+        Jobs that it may not follow stay unless they can move, since their places are then free for any job.
+        """
+        room = self.room(cell, kind.shape)
+        if kind.shape.mig or not room:
+            return room
+        departures = self._departures
+        staying = {
+            v
+            for node in self.all[cell].nodes
+            for v in departures.holds.get(node, ())
+            for each in (self.problem.incumbents[v],)
+            if each.move is None and not may_use_freed(kind, (each.rank, frozenset(each.claims)))
+        }
+        if not staying:
+            return room
+        nodes = self.all[cell].nodes
+        free = [(*departures.free(departures.all_leave(node, staying)), False) for node in nodes]
+        beside = NodeStates(self.problem, self.all[cell].group, free).room(kind.shape)
+        return min(room, int(beside[: len(nodes)].sum()))
 
 
 def _levels_by_group(problem: Problem, kinds: Sequence[ReplicaType]) -> list[set[Level]]:

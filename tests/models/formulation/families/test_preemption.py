@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuplan.models.affinity import LocalityPreference
+from gpuplan.models.cluster import Level
 from tests.support.builders import build
 from tests.support.harness.solved_model import solved
 
@@ -73,3 +75,40 @@ def test_gpus_that_were_free_beside_a_victim_are_for_any():
     assert (answer.stopped, dict(answer.placed)) == ({"running"}, {"four": 1})
     answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[held, rich, poor]))
     assert answer.stopped == set()
+
+
+def racks(*sizes):
+    return [
+        build.node(f"r{rack}-{number}", gpus=8, region="eu", zone="a", rack=f"r{rack}")
+        for rack, size in enumerate(sizes)
+        for number in range(size)
+    ]
+
+
+def gang(name, replicas, priority):
+    rack = LocalityPreference(required=Level.RACK)
+    return build.job(name, gpus=8, replicas=replicas, priority=priority, weight=100, locality=rack)
+
+
+HELD = build.job("held", gpus=8, priority=4, at=[build.replica("r0-0", gpus=range(8))])
+OUTRANKS = build.job("outranks", gpus=8, priority=5)
+"""The running job may be stopped for it."""
+
+
+@pytest.mark.parametrize("priority", [1, 5])
+def test_gang_finds_no_domain_that_only_preemption_for_others_clears(priority):
+    """With a free node in another rack there would be enough for it in total."""
+    nodes = racks(2, 1)
+
+    answer = solved(build.snapshot(nodes=nodes, jobs=[HELD, OUTRANKS, gang("gang", 2, priority)]))
+
+    assert answer.placed["gang"] == (priority == 5)
+
+
+def test_gangs_of_a_domain_share_what_was_free_there():
+    """Each of them alone has room in the rack."""
+    nodes, gangs = racks(5, 1), [gang("small", 2, 1), gang("large", 3, 1)]
+
+    answer = solved(build.snapshot(nodes=nodes, jobs=[HELD, OUTRANKS, *gangs]))
+
+    assert answer.placed["small"] + answer.placed["large"] == 1
