@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.improve.pop_partition import partition_count
+from gpuplan.solvers.interface import PlacedAnswer, RepairedAnswer
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
 from gpuplan.solvers.targets.to_target import target_of
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.formulation.decode import Aggregate
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.solvers.incumbent import EpochSearch
     from gpuplan.solvers.interface import Budget
     from gpuplan.solvers.worker import ChildProcess
 
 SOLVE_ENTRY: Final = "gpuplan.solvers.solver_child:solve_block_model"
+REPAIR_ENTRY: Final = "gpuplan.solvers.improve.answer_repair:repair_answer"
 
 
 class TargetGapReachedError(Exception):
@@ -49,6 +52,10 @@ class ExactRun:
         self._placed_vertex = False
         self._longest_placing = 0.0
         """Longest time so far to place an answer on nodes."""
+        self._plan: DesiredState | None = None
+        """The last answer as it was placed on nodes …"""
+        self._missed = 0
+        """… and the number of its jobs that found no place."""
         self.relaxed = not relax
         """True once the linear relaxation has run."""
         self._last: SolverFinding | None = None
@@ -206,6 +213,7 @@ class ExactRun:
         if not self._place(solver, finding.aggregate):
             search.failures.append((solver, "its plan broke a rule"))
             return False
+        self._repair(solver, finding)
         if search.best.solver != solver:
             search.failures.append((solver, "its plan, once placed on nodes, scored less"))
         # With ticks too: a run that the clock has ended may not be reproducible.
@@ -254,4 +262,36 @@ class ExactRun:
             )
             target = target_of(placed, search.running)
         self._longest_placing = max(self._longest_placing, time.monotonic() - began)
+        self._plan, self._missed = target, missed
         return search.submit_plan(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)
+
+    def _repair(self, solver: str, finding: SolverFinding) -> None:
+        """Ask again, node by node, for what the plan just placed lacks of the answer."""
+        search, params = self._search, self._search.limits.params.repair
+        aggregate, found = finding.aggregate, finding.found
+        if not params.enabled or search.problem.slots > 1 or aggregate is None or found is None:
+            return
+        if search.judged >= found or search.proven or self._plan is None:
+            return
+        left = search.left - search.verify_seconds
+        if left <= 0 and not search.limits.deterministic:
+            return
+        deadline = search.deadline
+        if not search.limits.deterministic:
+            deadline = time.monotonic() + params.share_of_time * left
+        budget = search.limits.budget(deadline)
+        placed = PlacedAnswer(aggregate, found - search.unchanged_objective, self._plan)
+        better = list[RepairedAnswer]()
+
+        def listen(message: object) -> None:
+            if isinstance(message, RepairedAnswer):
+                better[:] = [message]
+
+        with search.phase("repair"):
+            arguments = search.problem, search.running, placed, budget
+            outcome = run_in_child(REPAIR_ENTRY, arguments, budget.seconds, listen)
+        if outcome.failure:
+            search.failures.append((solver, f"repair: {outcome.failure}"))
+        if better:
+            missed = min(self._missed, better[0].lacking)
+            search.submit_plan(solver, better[0].target, missed=missed, stage="repair", exact=True)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpuplan.models.formulation.decode import Aggregate
     from gpuplan.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.solvers.params.exact import HighsParams
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -72,6 +74,25 @@ class Headroom:
     """Maximum points by which any plan can be better than the one that is being refined."""
 
     points: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedAnswer:
+    """An answer of the block model, and the plan that placement made of it."""
+
+    aggregate: Aggregate
+    points: int
+    """Points of the answer, relative to changing nothing."""
+    target: DesiredState
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedAnswer:
+    """A better plan for an answer of the block model."""
+
+    target: DesiredState
+    lacking: int
+    """Jobs of the answer that have no place in it."""
 
 
 def begins_with_relaxation(solver: str, formulation: Formulation, params: HighsParams) -> bool:

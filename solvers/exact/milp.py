@@ -56,6 +56,17 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     return replace(last, status=SolveStatus.FEASIBLE, values=known)
 
 
+def improve(formulation: Formulation, budget: Budget, hint: Ints, *, enough: int) -> SolverAnswer:
+    """
+    Search from a known answer for a better one, with presolve and so without a bound.
+
+    The search ends as soon as an answer has `enough` points.
+    """
+    run = _Highs(formulation, budget, lambda _: None)
+    run.stop_at(enough)
+    return run.maximize(hint, 1.0, fixed=(_NO_COLUMNS, np.zeros(0)))
+
+
 def _dive_and_search(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """
     Best answer near the linear relaxation for a problem with many later starts.
@@ -161,6 +172,10 @@ class _Highs:
         if self._highs.passModel(highs_model(formulation)) == highspy.HighsStatus.kError:
             raise ValueError("HiGHS does not take the model")
         self._set_integrality(highspy.HighsVarType.kInteger)
+
+    def stop_at(self, points: int) -> None:
+        """End every search as soon as it has an answer with so many points."""
+        self._highs.setOptionValue("objective_target", float(self._formulation.constant - points))
 
     def relax(self) -> Floats | None:
         """

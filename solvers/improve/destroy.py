@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.improve.subproblem import incumbents_on, is_freely_placed, is_inside
@@ -25,7 +26,6 @@ from gpuplan.solvers.targets.to_target import target_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.jobs import Incumbent
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.subproblem import Neighbourhood
@@ -110,7 +110,12 @@ def incumbent_target(
         sites = [replace(site, node=position[site.node]) for site in placed.sites]
         if at is None or not place_on_sites(ledger, at, sites):
             return None
-    return target_of(ledger, tuple(_running(problem, incumbent) for incumbent in problem.incumbents))
+    return target_of(ledger, unchanged_target(problem).placements)
+
+
+def unchanged_target(problem: Problem) -> DesiredState:
+    """The plan that changes nothing in a neighbourhood."""
+    return DesiredState(tuple(_running(problem, incumbent) for incumbent in problem.incumbents))
 
 
 def _running(problem: Problem, incumbent: Incumbent) -> Placement:

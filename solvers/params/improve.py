@@ -64,6 +64,36 @@ class LnsParams:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRepairParams:
+    """Repair of a placed answer of the block model, some nodes at a time."""
+
+    enabled: bool = True
+    """
+    Without it, jobs of an answer that found no place are left to neighbourhoods (decision 0032).
+    """
+
+    nodes: int = 32
+    """
+    Nodes of one round. M, seed 1: every job has its place after 0.9 s of CPU time with 32 nodes, after 7 s
+    with 48 and after 10 s with 60; L, seed 1: most points per second with 32 to 48 (decision 0032).
+    """
+
+    seconds: float = 2.0
+    """
+    Maximum of one round, if the clock limits the work: twice what most rounds of M and L take (decision
+    0032).
+    """
+
+    max_failures: int = 4
+    """Rounds in a row without a better plan that end the repair. No record of the case that set it."""
+
+    share_of_time: float = 0.6
+    """
+    Maximum fraction of the time left; neighbourhoods get the rest. No record of the case that set it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionParams:
     """Parts of a large cluster that are improved in parallel (POP)."""
 
