@@ -47,8 +47,11 @@ _STDERR_CHARACTERS: Final = 200
 _SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
 
-_LENGTH_BYTES: Final = 4
-"""Bytes before an entry point that give its length."""
+_LENGTH_BYTES: Final = 8
+"""Bytes before an entry point, and before a question, that give its length."""
+
+_KILL_SECONDS: Final = 0.2
+"""Time for a killed child to be gone; with one that takes longer, its server is given up."""
 
 _PR_SET_PDEATHSIG: Final = 1
 """Option of prctl(2)."""
@@ -123,7 +126,8 @@ def kept_server() -> Iterator[None]:
     """
     Let all children that this thread starts meanwhile come from one server, one after the other.
 
-    The libraries are then loaded once: this takes longer than many a question.
+    The libraries are then loaded once: this takes longer than many a question. A child that is killed leaves
+    its server behind.
     """
     if hasattr(_kept, "servers"):
         yield
@@ -138,6 +142,21 @@ def kept_server() -> Iterator[None]:
             server.close()
 
 
+def load_ahead(*entries: str) -> None:
+    """
+    Let the kept server load what these entry points need, while this process does other work.
+
+    It is started if there is none. Nothing happens outside of `kept_server`.
+    """
+    if not hasattr(_kept, "servers"):
+        return
+    if not _kept.servers:
+        _kept.servers.append(_Server())
+    with suppress(OSError, ValueError):  # a server that is gone is found out by the next question
+        for entry in entries:
+            _kept.servers[-1].write(_LOAD_ONLY + entry)
+
+
 @contextmanager
 def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[ChildProcess]:
     """A running child process that is gone at the end; the caller may follow it meanwhile."""
@@ -149,11 +168,15 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
         child.send(entry, (arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
         yield child
     finally:
+        child.stop()
         if child.ended_well and hasattr(_kept, "servers"):
             _kept.servers.append(server)
         else:
             server.close()
 
+
+_LOAD_ONLY: Final = "+"
+"""Before an entry point that is loaded but not called: no question follows."""
 
 _kept: Final = threading.local()
 """Servers of a thread that wait for the next question. (The kernel ends them with their thread.)"""
@@ -178,6 +201,14 @@ class _Server:
             # own would be scheduled as one more user: `nice` counts only within a session.
             process_group=0,
         )
+
+    def write(self, entry: str, question: bytes | None = None) -> None:
+        """Send the name of an entry point, and a pickled question if there is one."""
+        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
+        for part in (entry.encode(), *([] if question is None else [question])):
+            self.process.stdin.write(len(part).to_bytes(_LENGTH_BYTES, "big"))
+            self.process.stdin.write(part)
+        self.process.stdin.flush()
 
     def last_words(self) -> str:
         """The last line that the processes wrote to standard error."""
@@ -204,18 +235,24 @@ class ChildProcess:
     """A running child process that sends reports."""
 
     def __init__(self, server: _Server, deadline: float) -> None:
-        """It is killed, with its server, at the deadline, an instant of `time.monotonic`."""
+        """It is killed at the deadline, an instant of `time.monotonic`."""
         self._server, self._deadline = server, deadline
         self.reports: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that are not read yet."""
+        self._begun = list[int]()
+        """Its process id, which is that of its group too, once it has begun."""
         self.ended_well = False
+        """True if its server can be asked again."""
+        self._ended = False
 
     def send(self, entry: str, question: object) -> None:
         """Send the question, and collect reports from now on."""
         # In a list, from which it is taken: no other reference keeps it in memory while the child works.
         pickled = [pickle.dumps(question)]
         threading.Thread(
-            target=_exchange_messages, args=(self._server.process, entry, pickled, self.reports), daemon=True
+            target=_exchange_messages,
+            args=(self._server, entry, pickled, self.reports, self._begun),
+            daemon=True,
         ).start()
 
     def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
@@ -230,13 +267,35 @@ class ChildProcess:
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
-                return ChildOutcome(_last_report(self.reports, last), killed=True)
+                return ChildOutcome(self.stop(last), killed=True)
+        self._ended = message.code is not None
         if message.code == 0:
             self.ended_well = True
             return ChildOutcome(last)
         # Without a code the server has ended too, or will now.
         code = self._server.end() if message.code is None else message.code
         return ChildOutcome(last, failure=f"ended with code {code}: {self._server.last_words()}")
+
+    def stop(self, last: object = None) -> object:
+        """
+        Kill it, with all that it started, unless it has ended; the last of its unread reports, or `last`.
+
+        Its server is of use again once it confirms the end of its child.
+        """
+        if self._ended:
+            return last
+        for group in self._begun:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        until = time.monotonic() + (_KILL_SECONDS if self._begun else 0.0)
+        with suppress(queue.Empty):
+            while True:
+                message = self.reports.get(timeout=max(0.0, until - time.monotonic()))
+                if isinstance(message, _Ended):
+                    self._ended = self.ended_well = message.code is not None
+                    break
+                last = message
+        return last
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +306,13 @@ class _Ended:
     """As `subprocess` has it; None if the server gave none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The first message of each child."""
+
+    process: int
+
+
 def _next(news: queue.SimpleQueue[object]) -> object:
     """The next report; None if none comes within a heartbeat."""
     try:
@@ -255,25 +321,21 @@ def _next(news: queue.SimpleQueue[object]) -> object:
         return None
 
 
-def _last_report(news: queue.SimpleQueue[object], last: object) -> object:
-    """The last of the unread reports, or `last` if there are none."""
-    while not news.empty():
-        message = news.get()
-        last = last if isinstance(message, _Ended) else message
-    return last
-
-
 def _exchange_messages(
-    server: subprocess.Popen[bytes], entry: str, question: list[bytes], news: queue.SimpleQueue[object]
+    server: _Server,
+    entry: str,
+    question: list[bytes],
+    news: queue.SimpleQueue[object],
+    begun: list[int],
 ) -> None:
     """Send the question in the list; pass on every report, so that the child never waits for its parent."""
-    assert server.stdin is not None  # noqa: S101 - both are pipes
-    assert server.stdout is not None  # noqa: S101
+    assert server.process.stdout is not None  # noqa: S101 - it is a pipe
     with suppress(OSError, ValueError):
-        server.stdin.write(len(entry.encode()).to_bytes(_LENGTH_BYTES, "big") + entry.encode())
-        server.stdin.write(question.pop())
-        server.stdin.flush()
-    for message in read_messages(server.stdout):
+        server.write(entry, question.pop())
+    for message in read_messages(server.process.stdout):
+        if isinstance(message, _Begun):
+            begun.append(message.process)
+            continue
         news.put(message)
         if isinstance(message, _Ended):
             return
@@ -312,31 +374,52 @@ def serve() -> None:
     # The parent decides what an interruption means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(_GC_THRESHOLD)
-    while entry := _read(int.from_bytes(_read(_LENGTH_BYTES), "big")).decode():
+    while entry := _read_part().decode():
+        if entry.startswith(_LOAD_ONLY):
+            with suppress(Exception):  # whatever is wrong, the child that needs it reports it
+                pkgutil.resolve_name(entry.removeprefix(_LOAD_ONLY))
+            continue
         # Before the fork, for all questions to come, and while the parent still writes this one.
         answer = pkgutil.resolve_name(entry)
+        # In a list, from which the child takes it. Read whole, so that a killed child leaves nothing of it.
+        question = [_read_part()]
         gc.freeze()
         server = os.getpid()
         if not (child := os.fork()):
             kill_on_parent_exit(server)
-            _answer_question(answer, reports)
+            # A group of its own, so that all that it starts can be killed without its server.
+            os.setpgid(0, 0)
+            _send(_Begun(os.getpid()), reports)
+            _answer_question(answer, question, reports)
+        question.clear()
+        # What the child started and left ends with it; until it is waited for, no other group has its id.
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        with suppress(OSError):
+            os.killpg(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         _send(_Ended(code), reports)
 
 
+def _read_part() -> bytes:
+    """The next part of standard input, which begins with its length; empty at the end."""
+    return _read(int.from_bytes(_read(_LENGTH_BYTES), "big"))
+
+
 def _read(size: int) -> bytes:
-    """So many bytes of standard input and not one more, which would be the child's; fewer at its end."""
-    found = b""
-    while len(found) < size and (more := os.read(0, size - len(found))):
-        found += more
-    return found
+    """So many bytes of standard input; fewer at its end."""
+    parts = list[bytes]()
+    while size > 0 and (more := os.read(0, size)):
+        parts.append(more)
+        size -= len(more)
+    return b"".join(parts)
 
 
-def _answer_question(answer: Callable[..., object], reports: IO[bytes]) -> NoReturn:
-    """Read a question, answer it, reporting on the way, and end this process."""
+def _answer_question(
+    answer: Callable[..., object], question: list[bytes], reports: IO[bytes]
+) -> NoReturn:
+    """Answer a pickled question, reporting on the way, and end this process."""
     try:
-        with os.fdopen(0, "rb", closefd=False) as questions:
-            arguments, seconds = pickle.load(questions)  # noqa: S301 - written by our own parent
+        arguments, seconds = pickle.loads(question.pop())  # noqa: S301 - written by our own parent
         signal.setitimer(signal.ITIMER_REAL, seconds)
         # The question stays to the end: it need not be searched for garbage again and again.
         gc.freeze()

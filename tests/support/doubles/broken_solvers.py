@@ -302,3 +302,7 @@ def ids_of_process(report):
 def end_at_once(report):
     print("out of ideas", file=sys.stderr, flush=True)
     os._exit(3)
+
+
+def loaded_modules(report):
+    return frozenset(sys.modules)
