@@ -228,6 +228,11 @@ class EpochSearch:
             self._watch(now)
 
     @property
+    def milestones(self) -> tuple[Milestone, ...]:
+        """All recorded progress so far."""
+        return tuple(self._milestones)
+
+    @property
     def bound(self) -> int:
         """Upper bound on all plans, from claims that were not disproved."""
         return min(self._bounds.values())
@@ -277,5 +282,5 @@ class EpochSearch:
             not_disaggregated=0 if optimal else best.not_disaggregated,
             bound_note=self.bound_note,
             ended=ended,
-            milestones=tuple(self._milestones),
+            milestones=self.milestones,
         )

@@ -200,13 +200,16 @@ def _run_improvers(search: EpochSearch) -> None:
 
 
 def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
-    """Run solvers in turn until one answers."""
+    """Run solvers in turn until one answers; none that has little time beside the one before it."""
+    limits, least = search.limits, 0.0
     for solver in solvers:
-        if search.left <= 0:
+        if search.left <= least:
             return
-        inquiry = ExactRun(search, solver, relax=relax)
+        began, inquiry = time.monotonic(), ExactRun(search, solver, relax=relax)
         if inquiry.run() or search.proven:
             return
+        if not limits.deterministic:
+            least = limits.params.portfolio.share_of_next_solver * (time.monotonic() - began)
         relax = not inquiry.relaxed
 
 

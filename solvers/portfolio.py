@@ -13,17 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.solution import SolveStatus, Stage, StopReason
+from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
 from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
+from gpuplan.solvers.solver_child import RELAXATION_ENTRY, starts_to_choose
 from gpuplan.solvers.targets.to_target import target_of
-from gpuplan.solvers.worker import kept_server
+from gpuplan.solvers.worker import kept_server, load_ahead
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.solution import DesiredState, Solution
+    from gpuplan.models.plan.solution import DesiredState, Milestone, Solution
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Check, Watch
 
@@ -58,6 +60,8 @@ def solve(
     stays as it is, and only the bound is computed.
     """
     began = time.monotonic() if began is None else began
+    if limits.solvers and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead:
+        load_ahead(SOLVE_ENTRY, RELAXATION_ENTRY)
     if settled or len(problem.priorities) < 2:
         return solve_stage(
             problem,
@@ -106,6 +110,9 @@ class _TieredSolve:
         self._stages: list[Stage] = []
         self._fruitless = False
         """True once the time of a stage was up before anything better than greedy's plan was found."""
+        self._interrupted = False
+        self._milestones: tuple[Milestone, ...] = ()
+        """Progress before the first stage."""
 
     def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order of priorities."""
@@ -115,6 +122,61 @@ class _TieredSolve:
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         if foreseen is None:
             self._greedy = self._by_turns()
+        try:
+            self._announce()
+            self._take_all(foreseen)
+        except KeyboardInterrupt:
+            self._interrupted = True
+        problem, limits = replace(self._problem, floors=tuple(self._floors.items())), self._limits
+        if self._interrupted:
+            # What is known is completed by jobs of lower priority, and nothing is looked for any more.
+            limits = replace(limits, seconds=time.monotonic() - self._began, reserved=0.0)
+        solution = solve_stage(
+            problem,
+            self._running,
+            limits,
+            self._check,
+            self._watch,
+            keeps=partial(self._served.keeps, problem=problem),
+            began=self._began,
+            first=self._first,
+            start=self._greedy.get(priorities[-1]),
+            kept=self._kept,
+            last=warm,
+            newcomers=newcomers,
+            exact=not self._interrupted,
+        )
+        return self._of_all_stages(solution)
+
+    def _of_all_stages(self, solution: Solution) -> Solution:
+        """The result of the last stage as that of the whole search."""
+        # The last stage counts its time from the beginning of the epoch.
+        before = solution.phases["pose"] - self._posed
+        phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
+        milestones, stages = (*self._milestones, *solution.milestones), tuple(self._stages)
+        solution = replace(solution, phases=phases, milestones=milestones, stages=stages)
+        if self._interrupted:
+            return replace(solution, status=SolveStatus.FEASIBLE, ended=StopReason.INTERRUPTED)
+        if all(each.proven for each in stages):
+            return solution
+        ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
+        return replace(solution, status=SolveStatus.FEASIBLE, ended=ended)
+
+    def _announce(self) -> None:
+        """Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be."""
+        lowest = self._greedy.get(self._problem.priorities[-1])
+        plan = self._first[1] if self._first else lowest
+        if plan is None:
+            return
+        search = EpochSearch(
+            self._problem, self._running, self._limits, self._check, self._watch, self._began
+        )
+        search.submit_plan(GREEDY, plan)
+        self._milestones = search.milestones
+
+    def _take_all(self, foreseen: dict[int, int] | None) -> None:
+        """Plan all stages but the last."""
+        priorities = self._problem.priorities
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.search_seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
@@ -128,29 +190,8 @@ class _TieredSolve:
                 number < self._limits.params.portfolio.max_stages and not self._fruitless,
             )
             self._take(priority, seconds, foreseen, exact=exact)
-        problem = replace(self._problem, floors=tuple(self._floors.items()))
-        solution = solve_stage(
-            problem,
-            self._running,
-            self._limits,
-            self._check,
-            self._watch,
-            keeps=partial(self._served.keeps, problem=problem),
-            began=self._began,
-            first=self._first,
-            start=self._greedy.get(priorities[-1]),
-            kept=self._kept,
-            last=warm,
-            newcomers=newcomers,
-        )
-        # The last stage counts its time from the beginning of the epoch.
-        before = solution.phases["pose"] - self._posed
-        phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
-        solution, stages = replace(solution, phases=phases), tuple(self._stages)
-        if all(each.proven for each in stages):
-            return replace(solution, stages=stages)
-        ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
-        return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
+            if self._interrupted:
+                break
 
     @property
     def _deadline(self) -> float | None:
@@ -217,6 +258,7 @@ class _TieredSolve:
         )
         if solution.solver != NO_SOLVER:
             self._kept = solution.solver, solution.target
+        self._interrupted = solution.ended is StopReason.INTERRUPTED
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
         better = solution.objective > solution.greedy_objective

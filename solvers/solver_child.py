@@ -109,9 +109,13 @@ def solve_block_model(
 
 def is_small(problem: Problem, params: SolverChildParams) -> bool:
     """True if the model of a problem can be built and relaxed in a fraction of a second."""
+    return starts_to_choose(problem) <= params.few_choices and len(problem.nodes) <= params.few_nodes
+
+
+def starts_to_choose(problem: Problem) -> int:
+    """Possible starts (class, group, slot) plus running jobs that may leave: what the model grows with."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
-    choices = starts * problem.slots + len(problem.incumbents)
-    return choices <= params.few_choices and len(problem.nodes) <= params.few_nodes
+    return starts * problem.slots + len(problem.incumbents)
 
 
 def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFinding]:
