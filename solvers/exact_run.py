@@ -110,7 +110,9 @@ class ExactRun:
     def _arguments(self) -> tuple[SolverTask, Budget]:
         search = self._search
         entry = None if self._solver is None else SOLVERS[self._solver]
-        question = SolverTask(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
+        question = SolverTask(
+            search.problem, search.idle, search.best.target, entry, self._asks_relaxation, search.part
+        )
         return question, search.limits.budget(self._deadline)
 
     def _time_to_place(self) -> float:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification
+    from gpuplan.solvers.shared_model import ModelPart
 
     Check = Callable[[DesiredState], Verification]
     Watch = Callable[[Milestone], None]
@@ -98,11 +99,13 @@ class EpochSearch:
         watch: Watch | None = None,
         began: float | None = None,
         keeps: Callable[[DesiredState], bool] | None = None,
+        part: ModelPart | None = None,
     ) -> None:
         """
         `began` is the start of the epoch, an instant of `time.monotonic`; without it time counts from now.
 
-        `keeps` is False for plans that the question does not allow although they break no rule.
+        `keeps` is False for plans that the question does not allow although they break no rule. `part` is
+        the part of a whole model that the problem is.
         """
         self.problem = problem
         self.running = running
@@ -121,6 +124,7 @@ class EpochSearch:
         """Objective of the last plan that was offered."""
         self._check = check
         self.keeps = keeps or (lambda _: True)
+        self.part = part
         self._watch = watch
         self._rejected: list[RejectedAnswer] = []
         self._milestones: list[Milestone] = []

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Solution
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Check, Watch
+    from gpuplan.solvers.shared_model import ModelPart
 
 GREEDY: Final = "greedy"
 LNS: Final = "neighbourhoods"
@@ -55,6 +56,7 @@ def solve_stage(
     settled: bool = False,
     exact: bool = True,
     enough: bool = False,
+    part: ModelPart | None = None,
 ) -> Solution:
     """
     Solve one problem; unless `exact`, by greedy alone.
@@ -62,9 +64,10 @@ def solve_stage(
     `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
     to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
     offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
-    the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered.
+    the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered. `part` is
+    the part of a whole model that the problem is, if it is one.
     """
-    search = EpochSearch(problem, running, limits, check, watch, began, keeps)
+    search = EpochSearch(problem, running, limits, check, watch, began, keeps, part)
     if settled:
         search.rest()
     elif last is not None:

@@ -18,7 +18,8 @@ from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
-from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
+from gpuplan.solvers.priority_stages import PriorityResults, stage_part, stage_problem, verifier_of_stage
+from gpuplan.solvers.shared_model import HOLD_ENTRY, WholeModel
 from gpuplan.solvers.solver_child import RELAXATION_ENTRY, starts_to_choose
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.worker import kept_server, load_ahead
@@ -60,8 +61,6 @@ def solve(
     stays as it is, and only the bound is computed.
     """
     began = time.monotonic() if began is None else began
-    if limits.solvers and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead:
-        load_ahead(SOLVE_ENTRY, RELAXATION_ENTRY)
     if settled or len(problem.priorities) < 2:
         return solve_stage(
             problem,
@@ -113,11 +112,26 @@ class _TieredSolve:
         self._interrupted = False
         self._milestones: tuple[Milestone, ...] = ()
         """Progress before the first stage."""
+        self._whole = WholeModel(self._problem, limits.params.formulation)
+        self._few_choices = limits.params.exact.child.few_choices
+        """Limit of stages that are first tried in this process."""
+
+    def _prepare(self) -> None:
+        """Let the worker load its libraries and build the model while greedy plans."""
+        params, choices = self._limits.params.portfolio, starts_to_choose(self._problem)
+        if not self._limits.solvers or choices <= params.choices_to_load_ahead:
+            return
+        self._few_choices = min(self._few_choices, params.choices_in_process)
+        load_ahead(SOLVE_ENTRY)
+        if choices <= params.choices_to_share:
+            load_ahead(HOLD_ENTRY, self._whole.name, self._problem, self._limits.params.formulation)
+        load_ahead(RELAXATION_ENTRY)
 
     def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order of priorities."""
         if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
             return hurried
+        self._prepare()
         priorities = self._problem.priorities
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         if foreseen is None:
@@ -134,7 +148,7 @@ class _TieredSolve:
         solution = solve_stage(
             problem,
             self._running,
-            limits,
+            self._limits_of_stage(limits),
             self._check,
             self._watch,
             keeps=partial(self._served.keeps, problem=problem),
@@ -145,6 +159,7 @@ class _TieredSolve:
             last=warm,
             newcomers=newcomers,
             exact=not self._interrupted,
+            part=stage_part(self._whole, problem, priorities[-1]),
         )
         return self._of_all_stages(solution)
 
@@ -192,6 +207,11 @@ class _TieredSolve:
             self._take(priority, seconds, foreseen, exact=exact)
             if self._interrupted:
                 break
+
+    def _limits_of_stage(self, limits: Limits) -> Limits:
+        params = limits.params
+        child = replace(params.exact.child, few_choices=self._few_choices)
+        return replace(limits, params=replace(params, exact=replace(params.exact, child=child)))
 
     @property
     def _deadline(self) -> float | None:
@@ -245,7 +265,9 @@ class _TieredSolve:
         solution = solve_stage(
             asked,
             self._running,
-            replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0),
+            self._limits_of_stage(
+                replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0)
+            ),
             verifier_of_stage(self._check, self._served, asked),
             None,
             keeps=partial(self._served.keeps, problem=asked),
@@ -255,12 +277,16 @@ class _TieredSolve:
             kept=self._kept,
             exact=exact,
             enough=True,
+            part=stage_part(self._whole, problem, priority),
         )
         if solution.solver != NO_SOLVER:
             self._kept = solution.solver, solution.target
         self._interrupted = solution.ended is StopReason.INTERRUPTED
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
+        if exact and not proven:
+            # Later stages are larger: it is not tried again to solve them in this process.
+            self._few_choices = 0
         better = solution.objective > solution.greedy_objective
         self._fruitless |= solution.ended is StopReason.TIME and not (proven or better)
         if foreseen is not None:

@@ -142,19 +142,18 @@ def kept_server() -> Iterator[None]:
             server.close()
 
 
-def load_ahead(*entries: str) -> None:
+def load_ahead(entry: str, *arguments: object) -> None:
     """
-    Let the kept server load what these entry points need, while this process does other work.
+    Let the kept server load what an entry point needs, while this process does other work.
 
-    It is started if there is none. Nothing happens outside of `kept_server`.
+    With arguments it also calls it, for what it leaves behind for all later children. The server is started
+    if there is none. Nothing happens outside of `kept_server`.
     """
     if not hasattr(_kept, "servers"):
         return
     if not _kept.servers:
         _kept.servers.append(_Server())
-    with suppress(OSError, ValueError):  # a server that is gone is found out by the next question
-        for entry in entries:
-            _kept.servers[-1].write(_LOAD_ONLY + entry)
+    _kept.servers[-1].write(_AHEAD + entry, [pickle.dumps(arguments)] if arguments else [b""])
 
 
 @contextmanager
@@ -175,8 +174,8 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
             server.close()
 
 
-_LOAD_ONLY: Final = "+"
-"""Before an entry point that is loaded but not called: no question follows."""
+_AHEAD: Final = "+"
+"""Before an entry point that the server loads, and calls itself unless the question is empty."""
 
 _kept: Final = threading.local()
 """Servers of a thread that wait for the next question. (The kernel ends them with their thread.)"""
@@ -190,6 +189,8 @@ class _Server:
         # As a module and not as the main program, so that its messages are of the parent's types.
         command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()", str(os.getpid())]
         path = os.pathsep.join(folder for folder in sys.path if folder)
+        self._writer: threading.Thread | None = None
+        """The thread that sends the last question."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self.process = subprocess.Popen(
             command,
@@ -202,13 +203,26 @@ class _Server:
             process_group=0,
         )
 
-    def write(self, entry: str, question: bytes | None = None) -> None:
-        """Send the name of an entry point, and a pickled question if there is one."""
+    def write(self, entry: str, question: list[bytes]) -> None:
+        """
+        Send the name of an entry point and the pickled question, after all that was sent before.
+
+        This is done by a thread: the server reads nothing while it loads. The question is taken from its
+        list, so that nothing keeps it in memory afterwards.
+        """
+        writer = threading.Thread(target=self._write, args=(entry, question, self._writer), daemon=True)
+        self._writer = writer
+        writer.start()
+
+    def _write(self, entry: str, question: list[bytes], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
         assert self.process.stdin is not None  # noqa: S101 - it is a pipe
-        for part in (entry.encode(), *([] if question is None else [question])):
-            self.process.stdin.write(len(part).to_bytes(_LENGTH_BYTES, "big"))
-            self.process.stdin.write(part)
-        self.process.stdin.flush()
+        with suppress(OSError, ValueError):  # a server that is gone is found out by its reader
+            for part in (entry.encode(), question.pop()):
+                self.process.stdin.write(len(part).to_bytes(_LENGTH_BYTES, "big"))
+                self.process.stdin.write(part)
+            self.process.stdin.flush()
 
     def last_words(self) -> str:
         """The last line that the processes wrote to standard error."""
@@ -247,12 +261,9 @@ class ChildProcess:
 
     def send(self, entry: str, question: object) -> None:
         """Send the question, and collect reports from now on."""
-        # In a list, from which it is taken: no other reference keeps it in memory while the child works.
-        pickled = [pickle.dumps(question)]
+        self._server.write(entry, [pickle.dumps(question)])
         threading.Thread(
-            target=_exchange_messages,
-            args=(self._server, entry, pickled, self.reports, self._begun),
-            daemon=True,
+            target=_pass_on_messages, args=(self._server, self.reports, self._begun), daemon=True
         ).start()
 
     def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
@@ -321,17 +332,9 @@ def _next(news: queue.SimpleQueue[object]) -> object:
         return None
 
 
-def _exchange_messages(
-    server: _Server,
-    entry: str,
-    question: list[bytes],
-    news: queue.SimpleQueue[object],
-    begun: list[int],
-) -> None:
-    """Send the question in the list; pass on every report, so that the child never waits for its parent."""
+def _pass_on_messages(server: _Server, news: queue.SimpleQueue[object], begun: list[int]) -> None:
+    """Pass on every report, so that the child never waits for its parent."""
     assert server.process.stdout is not None  # noqa: S101 - it is a pipe
-    with suppress(OSError, ValueError):
-        server.write(entry, question.pop())
     for message in read_messages(server.process.stdout):
         if isinstance(message, _Begun):
             begun.append(message.process)
@@ -375,9 +378,8 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(_GC_THRESHOLD)
     while entry := _read_part().decode():
-        if entry.startswith(_LOAD_ONLY):
-            with suppress(Exception):  # whatever is wrong, the child that needs it reports it
-                pkgutil.resolve_name(entry.removeprefix(_LOAD_ONLY))
+        if entry.startswith(_AHEAD):
+            _call_ahead(entry.removeprefix(_AHEAD), [_read_part()])
             continue
         # Before the fork, for all questions to come, and while the parent still writes this one.
         answer = pkgutil.resolve_name(entry)
@@ -400,6 +402,13 @@ def serve() -> None:
         _send(_Ended(code), reports)
 
 
+def _call_ahead(entry: str, question: list[bytes]) -> None:
+    with suppress(Exception):  # whatever is wrong, the child that needs it reports it
+        call = pkgutil.resolve_name(entry)
+        if question[0]:
+            call(*pickle.loads(question.pop()))  # noqa: S301 - written by our own parent
+
+
 def _read_part() -> bytes:
     """The next part of standard input, which begins with its length; empty at the end."""
     return _read(int.from_bytes(_read(_LENGTH_BYTES), "big"))
@@ -414,9 +423,7 @@ def _read(size: int) -> bytes:
     return b"".join(parts)
 
 
-def _answer_question(
-    answer: Callable[..., object], question: list[bytes], reports: IO[bytes]
-) -> NoReturn:
+def _answer_question(answer: Callable[..., object], question: list[bytes], reports: IO[bytes]) -> NoReturn:
     """Answer a pickled question, reporting on the way, and end this process."""
     try:
         arguments, seconds = pickle.loads(question.pop())  # noqa: S301 - written by our own parent

@@ -43,10 +43,22 @@ class PortfolioParams:
     has 230 and needs it.
     """
 
+    choices_in_process: int = 350
+    """
+    Possible starts up to which a stage is first tried in the planner's own process although another one is
+    loading. With more HiGHS would only relax its model there, and the other process does so again: M.
+    """
+
+    choices_to_share: int = 50_000
+    """
+    Possible starts up to which the worker builds the model of all stages once. It is held beside the memory
+    of the solver: with more, as XL with 12 slots, each stage builds its own.
+    """
+
     share_of_next_solver: float = 0.25
     """
-    A solver is asked after one that found nothing if there is at least this fraction of the time that took. M,
-    seeds 0 to 2: CP-SAT got what HiGHS had left of a stage, built the model again and was stopped at once.
+    A solver is asked after one that found nothing if there is at least this fraction of the time that took.
+    M, seeds 0 to 2: CP-SAT got what HiGHS had left of a stage, built the model again and was stopped at once.
     """
 
     max_stages: int = 8

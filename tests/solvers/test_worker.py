@@ -119,12 +119,16 @@ def test_a_child_that_was_stopped_leaves_its_server_to_the_next():
 
 def test_a_server_loads_what_later_children_need():
     with kept_server():
-        load_ahead(f"{doubles}:missing", "colorsys:rgb_to_hls")
+        load_ahead(f"{doubles}:missing", 1)
+        load_ahead("colorsys:rgb_to_hls")
+        load_ahead(f"{doubles}:hold", b"x" * 1_000_000)
         loaded, _ = heard(f"{doubles}:loaded_modules")
+        held, _ = heard(f"{doubles}:what_is_held")
         other, _ = heard(f"{doubles}:ids_of_process")
         again, _ = heard(f"{doubles}:ids_of_process")
 
     assert "colorsys" in loaded.last
+    assert held.last == [b"x" * 1_000_000]
     assert other.last.parent == again.last.parent
 
 
