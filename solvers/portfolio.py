@@ -115,12 +115,15 @@ class _TieredSolve:
         self._whole = WholeModel(self._problem, limits.params.formulation)
         self._few_choices = limits.params.exact.child.few_choices
         """Limit of stages that are first tried in this process."""
+        self._prepared = False
+        """True if a worker is there already."""
 
     def _prepare(self) -> None:
         """Let the worker load its libraries and build the model while greedy plans."""
         params, choices = self._limits.params.portfolio, starts_to_choose(self._problem)
         if not self._limits.solvers or choices <= params.choices_to_load_ahead:
             return
+        self._prepared = True
         self._few_choices = min(self._few_choices, params.choices_in_process)
         load_ahead(SOLVE_ENTRY)
         if choices <= params.choices_to_share:
@@ -284,7 +287,7 @@ class _TieredSolve:
         self._interrupted = solution.ended is StopReason.INTERRUPTED
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
-        if exact and not proven:
+        if exact and not proven and self._prepared:
             # Later stages are larger: it is not tried again to solve them in this process.
             self._few_choices = 0
         better = solution.objective > solution.greedy_objective
