@@ -205,6 +205,7 @@ class ExactRun:
         if finding.aggregate is None or finding.status is SolveStatus.NO_ANSWER:
             search.failures.append((solver, f"found no plan: {finding.detail}"))
             return False
+        search.load_next()
         if not self._place(solver, finding.aggregate):
             search.failures.append((solver, "its plan broke a rule"))
             return False

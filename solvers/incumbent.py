@@ -125,6 +125,8 @@ class EpochSearch:
         self._check = check
         self.keeps = keeps or (lambda _: True)
         self.part = part
+        self.load_next: Callable[[], None] = lambda: None
+        """Called when the worker has nothing to do for a while."""
         self._watch = watch
         self._rejected: list[RejectedAnswer] = []
         self._milestones: list[Milestone] = []

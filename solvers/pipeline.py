@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DesiredState, StopReason
@@ -23,7 +24,7 @@ from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
-from gpuplan.solvers.worker import run_in_child
+from gpuplan.solvers.worker import load_ahead, run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ def solve_stage(
     exact: bool = True,
     enough: bool = False,
     part: ModelPart | None = None,
+    ahead: bool = False,
 ) -> Solution:
     """
     Solve one problem; unless `exact`, by greedy alone.
@@ -65,9 +67,12 @@ def solve_stage(
     to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
     offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
     the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered. `part` is
-    the part of a whole model that the problem is, if it is one.
+    the part of a whole model that the problem is, if it is one. With `ahead` the worker loads what
+    neighbourhoods need while the answer of the exact solver is placed.
     """
     search = EpochSearch(problem, running, limits, check, watch, began, keeps, part)
+    if ahead and problem.slots == 1:
+        search.load_next = partial(load_ahead, LNS_ENTRY)
     if settled:
         search.rest()
     elif last is not None:

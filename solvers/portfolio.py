@@ -62,6 +62,9 @@ def solve(
     """
     began = time.monotonic() if began is None else began
     if settled or len(problem.priorities) < 2:
+        if ahead := not settled and takes_worker(problem, limits):
+            load_ahead(SOLVE_ENTRY)
+            load_ahead(RELAXATION_ENTRY)
         return solve_stage(
             problem,
             running,
@@ -72,8 +75,14 @@ def solve(
             last=warm,
             newcomers=newcomers,
             settled=settled,
+            ahead=ahead,
         )
     return _TieredSolve(problem, running, limits, check, watch, began).run(warm, newcomers)
+
+
+def takes_worker(problem: Problem, limits: Limits) -> bool:
+    """True if a solver will very likely run in a worker, which had better load while greedy plans."""
+    return bool(limits.solvers) and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead
 
 
 class _TieredSolve:
@@ -120,13 +129,13 @@ class _TieredSolve:
 
     def _prepare(self) -> None:
         """Let the worker load its libraries and build the model while greedy plans."""
-        params, choices = self._limits.params.portfolio, starts_to_choose(self._problem)
-        if not self._limits.solvers or choices <= params.choices_to_load_ahead:
+        if not takes_worker(self._problem, self._limits):
             return
+        params = self._limits.params.portfolio
         self._prepared = True
         self._few_choices = min(self._few_choices, params.choices_in_process)
         load_ahead(SOLVE_ENTRY)
-        if choices <= params.choices_to_share:
+        if starts_to_choose(self._problem) <= params.choices_to_share:
             load_ahead(HOLD_ENTRY, self._whole.name, self._problem, self._limits.params.formulation)
         load_ahead(RELAXATION_ENTRY)
 
@@ -163,6 +172,7 @@ class _TieredSolve:
             newcomers=newcomers,
             exact=not self._interrupted,
             part=stage_part(self._whole, problem, priorities[-1]),
+            ahead=self._prepared,
         )
         return self._of_all_stages(solution)
 
