@@ -1,18 +1,15 @@
 """
 Run work in a child process, so that it may crash or hang and the plan still comes in time.
 
-The parent writes a pickled question to standard input; the child reports on standard output, any number of
-times. Output that solvers print goes to standard error. A child outlives neither its time nor a killed
-parent: the kernel ends it in both cases, in the second on Linux only.
+The parent sends a pickled question to the worker's process (`worker_process`), which forks a child; the child
+reports any number of times. Output that solvers print goes to standard error. A child outlives neither its
+time nor a killed parent: the kernel ends it in both cases, in the second on Linux only.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import pickle
-import pkgutil
 import queue
 import signal
 import subprocess
@@ -20,14 +17,20 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.interface import SolverAnswer, validated_answer
+from gpuplan.solvers.worker_process import (
+    AHEAD,
+    LENGTH_BYTES,
+    Begun,
+    Ended,
+    read_messages,
+    serve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,17 +50,8 @@ _STDERR_CHARACTERS: Final = 200
 _SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
 
-_LENGTH_BYTES: Final = 8
-"""Bytes before an entry point, and before a question, that give its length."""
-
 _KILL_SECONDS: Final = 0.2
 """Time for a killed child to be gone; with one that takes longer, its server is given up."""
-
-_PR_SET_PDEATHSIG: Final = 1
-"""Option of prctl(2)."""
-
-_GC_THRESHOLD: Final = 100_000
-"""New objects between two garbage collections: nearly all objects of a large model stay."""
 
 _MALLOC_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """
@@ -153,7 +147,8 @@ def load_ahead(entry: str, *arguments: object) -> None:
         return
     if not _kept.servers:
         _kept.servers.append(_Server())
-    _kept.servers[-1].write(_AHEAD + entry, [pickle.dumps(arguments)] if arguments else [b""])
+    question = pickle.dumps(arguments) if arguments else b""
+    _kept.servers[-1].write([(AHEAD + entry).encode()], [question])
 
 
 @contextmanager
@@ -174,9 +169,6 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
             server.close()
 
 
-_AHEAD: Final = "+"
-"""Before an entry point that the server loads, and calls itself unless the question is empty."""
-
 _kept: Final = threading.local()
 """Servers of a thread that wait for the next question. (The kernel ends them with their thread.)"""
 
@@ -187,10 +179,15 @@ class _Server:
     def __init__(self) -> None:
         # -P and the path without "": files in the user's folder must not be imported.
         # As a module and not as the main program, so that its messages are of the parent's types.
-        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()", str(os.getpid())]
+        script = f"from {serve.__module__} import serve; serve()"
+        command = [sys.executable, "-P", "-c", script, str(os.getpid())]
         path = os.pathsep.join(folder for folder in sys.path if folder)
         self._writer: threading.Thread | None = None
         """The thread that sends the last question."""
+        self._reader: threading.Thread | None = None
+        """The thread that reads messages up to the end of the last child."""
+        self.late = False
+        """True if a question was given up that had not begun."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self.process = subprocess.Popen(
             command,
@@ -203,26 +200,42 @@ class _Server:
             process_group=0,
         )
 
-    def write(self, entry: str, question: list[bytes]) -> None:
+    def write(self, *parts: list[bytes]) -> None:
         """
-        Send the name of an entry point and the pickled question, after all that was sent before.
+        Send the parts of a question, after all that was sent before.
 
-        This is done by a thread: the server reads nothing while it loads. The question is taken from its
-        list, so that nothing keeps it in memory afterwards.
+        This is done by a thread: the server reads nothing while it loads. Each part is taken from its list,
+        so that nothing keeps it in memory afterwards.
         """
-        writer = threading.Thread(target=self._write, args=(entry, question, self._writer), daemon=True)
+        writer = threading.Thread(target=self._write, args=(parts, self._writer), daemon=True)
         self._writer = writer
         writer.start()
 
-    def _write(self, entry: str, question: list[bytes], before: threading.Thread | None) -> None:
+    def _write(self, parts: tuple[list[bytes], ...], before: threading.Thread | None) -> None:
         if before is not None:
             before.join()
         assert self.process.stdin is not None  # noqa: S101 - it is a pipe
         with suppress(OSError, ValueError):  # a server that is gone is found out by its reader
-            for part in (entry.encode(), question.pop()):
-                self.process.stdin.write(len(part).to_bytes(_LENGTH_BYTES, "big"))
+            for part in (each.pop() for each in parts):
+                self.process.stdin.write(len(part).to_bytes(LENGTH_BYTES, "big"))
                 self.process.stdin.write(part)
             self.process.stdin.flush()
+
+    def read(self, take: Callable[[object], None]) -> None:
+        """Pass on all messages up to the end of the next child, and the end as well, by a thread."""
+        reader = threading.Thread(target=self._read, args=(take, self._reader), daemon=True)
+        self._reader = reader
+        reader.start()
+
+    def _read(self, take: Callable[[object], None], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
+        for message in read_messages(self.process.stdout):
+            take(message)
+            if isinstance(message, Ended):
+                return
+        take(Ended(None))
 
     def last_words(self) -> str:
         """The last line that the processes wrote to standard error."""
@@ -253,18 +266,31 @@ class ChildProcess:
         self._server, self._deadline = server, deadline
         self.reports: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that are not read yet."""
-        self._begun = list[int]()
-        """Its process id, which is that of its group too, once it has begun."""
+        self._group: int | None = None
+        """Its process group once it has begun."""
+        self._stopped = False
         self.ended_well = False
         """True if its server can be asked again."""
         self._ended = False
 
     def send(self, entry: str, question: object) -> None:
         """Send the question, and collect reports from now on."""
-        self._server.write(entry, [pickle.dumps(question)])
-        threading.Thread(
-            target=_pass_on_messages, args=(self._server, self.reports, self._begun), daemon=True
-        ).start()
+        self._server.write([entry.encode()], [repr(self._deadline).encode()], [pickle.dumps(question)])
+        self._server.read(self._take)
+
+    def _take(self, message: object) -> None:
+        """Take a message, so that the child never waits for its parent."""
+        if not isinstance(message, Begun):
+            self.reports.put(message)
+            return
+        self._group = message.group
+        if self._stopped:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._group is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._group, signal.SIGKILL)
 
     def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
         """
@@ -274,7 +300,7 @@ class ChildProcess:
         If it raises, the child is killed too.
         """
         last: object = None
-        while not isinstance(message := _next(self.reports), _Ended):
+        while not isinstance(message := _next(self.reports), Ended):
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
@@ -291,37 +317,25 @@ class ChildProcess:
         """
         Kill it, with all that it started, unless it has ended; the last of its unread reports, or `last`.
 
-        Its server is of use again once it confirms the end of its child.
+        Its server is of use again once it confirms the end of its child. If the child has not begun, since
+        the server still loads libraries, these are of use to the next one; but not a second time.
         """
-        if self._ended:
+        if self._ended or self._stopped:
             return last
-        for group in self._begun:
-            with suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
-        until = time.monotonic() + (_KILL_SECONDS if self._begun else 0.0)
+        self._stopped = True
+        self._kill()
+        if self._group is None and not self._server.late:
+            self._server.late = self.ended_well = self._server.process.poll() is None
+            return last
+        until = time.monotonic() + _KILL_SECONDS
         with suppress(queue.Empty):
             while True:
                 message = self.reports.get(timeout=max(0.0, until - time.monotonic()))
-                if isinstance(message, _Ended):
+                if isinstance(message, Ended):
                     self._ended = self.ended_well = message.code is not None
                     break
                 last = message
         return last
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """The last message of each child, from its server."""
-
-    code: int | None
-    """As `subprocess` has it; None if the server gave none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """The first message of each child."""
-
-    process: int
 
 
 def _next(news: queue.SimpleQueue[object]) -> object:
@@ -330,114 +344,3 @@ def _next(news: queue.SimpleQueue[object]) -> object:
         return news.get(timeout=_HEARTBEAT)
     except queue.Empty:
         return None
-
-
-def _pass_on_messages(server: _Server, news: queue.SimpleQueue[object], begun: list[int]) -> None:
-    """Pass on every report, so that the child never waits for its parent."""
-    assert server.process.stdout is not None  # noqa: S101 - it is a pipe
-    for message in read_messages(server.process.stdout):
-        if isinstance(message, _Begun):
-            begun.append(message.process)
-            continue
-        news.put(message)
-        if isinstance(message, _Ended):
-            return
-    news.put(_Ended(None))
-
-
-def read_messages(stream: IO[bytes]) -> Iterator[object]:
-    """All whole messages of a child that may have been killed while it wrote one."""
-    while True:
-        try:
-            message = pickle.load(stream)  # noqa: S301 - written by our own child
-        except Exception:  # noqa: BLE001 - bytes that are no message can fail in any way
-            return
-        if message is not None:
-            yield message
-
-
-def kill_on_parent_exit(parent: int) -> None:
-    """
-    Have the kernel kill this process when its parent, of that process id, has ended; on Linux only.
-
-    The parent counts as ended when the thread that started this process ends.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the signal was set up
-        os._exit(1)
-
-
-def serve() -> None:
-    """Serve the process with the id that is the argument: fork a child for each question until it ends."""
-    kill_on_parent_exit(int(sys.argv[1]))
-    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The parent decides what an interruption means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(_GC_THRESHOLD)
-    while entry := _read_part().decode():
-        if entry.startswith(_AHEAD):
-            _call_ahead(entry.removeprefix(_AHEAD), [_read_part()])
-            continue
-        # Before the fork, for all questions to come, and while the parent still writes this one.
-        answer = pkgutil.resolve_name(entry)
-        # In a list, from which the child takes it. Read whole, so that a killed child leaves nothing of it.
-        question = [_read_part()]
-        gc.freeze()
-        server = os.getpid()
-        if not (child := os.fork()):
-            kill_on_parent_exit(server)
-            # A group of its own, so that all that it starts can be killed without its server.
-            os.setpgid(0, 0)
-            _send(_Begun(os.getpid()), reports)
-            _answer_question(answer, question, reports)
-        question.clear()
-        # What the child started and left ends with it; until it is waited for, no other group has its id.
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        with suppress(OSError):
-            os.killpg(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        _send(_Ended(code), reports)
-
-
-def _call_ahead(entry: str, question: list[bytes]) -> None:
-    with suppress(Exception):  # whatever is wrong, the child that needs it reports it
-        call = pkgutil.resolve_name(entry)
-        if question[0]:
-            call(*pickle.loads(question.pop()))  # noqa: S301 - written by our own parent
-
-
-def _read_part() -> bytes:
-    """The next part of standard input, which begins with its length; empty at the end."""
-    return _read(int.from_bytes(_read(_LENGTH_BYTES), "big"))
-
-
-def _read(size: int) -> bytes:
-    """So many bytes of standard input; fewer at its end."""
-    parts = list[bytes]()
-    while size > 0 and (more := os.read(0, size)):
-        parts.append(more)
-        size -= len(more)
-    return b"".join(parts)
-
-
-def _answer_question(answer: Callable[..., object], question: list[bytes], reports: IO[bytes]) -> NoReturn:
-    """Answer a pickled question, reporting on the way, and end this process."""
-    try:
-        arguments, seconds = pickle.loads(question.pop())  # noqa: S301 - written by our own parent
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        # The question stays to the end: it need not be searched for garbage again and again.
-        gc.freeze()
-        _send(answer(*arguments, partial(_send, reports=reports)), reports)
-    except BaseException:  # noqa: BLE001 - a fork must not return to its server
-        traceback.print_exc()
-        os._exit(1)
-    # The end of the process cleans up all that is left; libraries would take long for it.
-    os._exit(0)
-
-
-def _send(message: object, reports: IO[bytes]) -> None:
-    pickle.dump(message, reports)
-    reports.flush()

@@ -132,6 +132,30 @@ def test_a_server_loads_what_later_children_need():
     assert other.last.parent == again.last.parent
 
 
+def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        load_ahead("time:sleep", 1.5)
+        late, told = heard(f"{doubles}:count_to", 3, seconds=0.1)
+        after, told_after = heard(f"{doubles}:ids_of_process")
+
+    assert (late.killed, late.last, told) == (True, None, [])
+    assert after.last.parent == before.last.parent
+    assert told_after == [after.last]
+
+
+def test_a_server_that_hangs_is_given_up_the_second_time():
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        load_ahead("time:sleep", 600)
+        outcomes = [heard(f"{doubles}:count_to", 3, seconds=0.1)[0] for _ in range(2)]
+        after, _ = heard(f"{doubles}:ids_of_process")
+
+    assert [each.killed for each in outcomes] == [True, True]
+    assert after.last.parent != before.last.parent
+    assert gone_within(before.last.parent, 10)
+
+
 def test_nothing_is_loaded_ahead_where_no_server_is_kept(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)
 
