@@ -7,18 +7,13 @@ import pickle
 import time
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
-import pytest
-
-from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.models.policy.policy import Disruption, PriorityOrder, PriorityPolicy
 from gpuplan.planner.problem_builder import build_problem
-from gpuplan.solvers import SOLVERS, exact_run, portfolio, shared_model, solver_child
+from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.heuristics.greedy import greedy
-from gpuplan.solvers.incumbent import Limits
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.params.exact import ExactParams, SolverChildParams
 from gpuplan.solvers.params.search import SearchParams
@@ -28,7 +23,6 @@ from gpuplan.solvers.shared_model import WholeModel, hold_model
 from gpuplan.solvers.solver_child import RELAXATION, SolverTask, solve_block_model
 from gpuplan.solvers.targets.to_target import target_of
 from tests.support.builders import build
-from tests.support.doubles.broken_solvers import apart_in_this_process
 from tests.support.oracles.priority_oracle import world
 from tests.support.strategies import instances
 from tests.support.strategies.random_targets import judged
@@ -110,44 +104,3 @@ def test_another_process_gets_the_model_that_it_holds_and_no_other():
     assert found.name == one.name
     assert missing is None
     assert len(found.formulation.rows) == len(one.formulation.rows)
-
-
-@pytest.mark.parametrize("fits", [True, False])
-def test_stages_build_one_model_and_one_each_without(monkeypatch, fits):
-    """As a worker does that holds the model, and one that was started anew."""
-    built = []
-
-    def counting(problem, params):
-        built.append(problem)
-        return Columns(problem, params)
-
-    monkeypatch.setattr(shared_model, "Columns", counting)
-    monkeypatch.setattr(solver_child, "Columns", counting)
-    if not fits:
-        monkeypatch.setattr(portfolio, "stage_part", lambda *_: None)
-    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
-    snapshot = crowded()
-    policy = build.by_value(priority=IN_ORDER)
-
-    solution = portfolio.solve(
-        build_problem(snapshot, policy),
-        (),
-        Limits(60.0, ("milp",), ticks=5, params=APART),
-        partial(judged, snapshot, policy),
-    )
-
-    assert solution.status is SolveStatus.OPTIMAL
-    assert [each.proven for each in solution.stages] == [True, True]
-    assert len(built) == (1 if fits else 3)
-
-
-def crowded():
-    """Greedy's plan is not the best at any priority: small jobs wait longest, large ones are worth more."""
-    models = ("H100-80GB", "A100-80GB", "L40S")
-    nodes = [build.node(f"n{at}", gpus=2, model=model) for at, model in enumerate(models)]
-    jobs = [
-        build.job(f"{name}-{at}", gpus=gpus, priority=3 - at, waited=waited, gpu_models={model: 1.0})
-        for at, model in enumerate(models)
-        for name, gpus, waited in (("small", 1, timedelta(hours=40)), ("large", 2, timedelta(0)))
-    ]
-    return build.snapshot(nodes=nodes, jobs=jobs)
