@@ -126,12 +126,12 @@ def kept_server() -> Iterator[None]:
     if hasattr(_kept, "servers"):
         yield
         return
-    _kept.servers = []
+    _kept.servers, _kept.calls = [], []
     try:
         yield
     finally:
         servers = _kept.servers
-        del _kept.servers
+        del _kept.servers, _kept.calls
         for server in servers:
             server.close()
 
@@ -140,15 +140,26 @@ def load_ahead(entry: str, *arguments: object) -> None:
     """
     Let the kept server load what an entry point needs, while this process does other work.
 
-    With arguments it also calls it, for what it leaves behind for all later children. The server is started
-    if there is none. Nothing happens outside of `kept_server`.
+    With arguments it also calls it, for what it leaves behind for all later children, and so does a server
+    that takes its place: answers do not depend on which one is asked. The server is started if there is none.
+    Nothing happens outside of `kept_server`.
     """
     if not hasattr(_kept, "servers"):
         return
     if not _kept.servers:
-        _kept.servers.append(_Server())
-    question = pickle.dumps(arguments) if arguments else b""
-    _kept.servers[-1].write([(AHEAD + entry).encode()], [question])
+        _kept.servers.append(_new_server())
+    call = (AHEAD + entry).encode(), pickle.dumps(arguments) if arguments else b""
+    if arguments:
+        _kept.calls.append(call)
+    _kept.servers[-1].write(*([part] for part in call))
+
+
+def _new_server() -> _Server:
+    """A server that is told all calls that are known so far."""
+    server = _Server()
+    for call in getattr(_kept, "calls", ()):
+        server.write(*([part] for part in call))
+    return server
 
 
 @contextmanager
@@ -156,7 +167,7 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
     """A running child process that is gone at the end; the caller may follow it meanwhile."""
     began = time.monotonic()
     kept = getattr(_kept, "servers", [])
-    server = kept.pop() if kept else _Server()
+    server = kept.pop() if kept else _new_server()
     child = ChildProcess(server, began + seconds + GRACE_SECONDS)
     try:
         child.send(entry, (arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
@@ -166,6 +177,9 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
         if child.ended_well and hasattr(_kept, "servers"):
             _kept.servers.append(server)
         else:
+            if server.late and hasattr(_kept, "calls"):
+                # They may be what it does not come back from.
+                _kept.calls.clear()
             server.close()
 
 

@@ -132,6 +132,16 @@ def test_a_server_loads_what_later_children_need():
     assert other.last.parent == again.last.parent
 
 
+def test_a_new_server_makes_the_calls_of_the_one_before():
+    with kept_server():
+        load_ahead(f"{doubles}:hold", "first")
+        failed, _ = heard(f"{doubles}:end_at_once")
+        held, _ = heard(f"{doubles}:what_is_held")
+
+    assert failed.failure
+    assert held.last == ["first"]
+
+
 def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
     with kept_server():
         before, _ = heard(f"{doubles}:ids_of_process")
