@@ -26,8 +26,8 @@ from gpuplan.solvers.interface import SolverAnswer, validated_answer
 from gpuplan.solvers.worker_process import (
     AHEAD,
     LENGTH_BYTES,
-    Begun,
-    Ended,
+    ChildBegun,
+    ChildEnded,
     read_messages,
     serve,
 )
@@ -247,9 +247,9 @@ class _Server:
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
         for message in read_messages(self.process.stdout):
             take(message)
-            if isinstance(message, Ended):
+            if isinstance(message, ChildEnded):
                 return
-        take(Ended(None))
+        take(ChildEnded(None))
 
     def last_words(self) -> str:
         """The last line that the processes wrote to standard error."""
@@ -294,7 +294,7 @@ class ChildProcess:
 
     def _take(self, message: object) -> None:
         """Take a message, so that the child never waits for its parent."""
-        if not isinstance(message, Begun):
+        if not isinstance(message, ChildBegun):
             self.reports.put(message)
             return
         self._group = message.group
@@ -314,7 +314,7 @@ class ChildProcess:
         If it raises, the child is killed too.
         """
         last: object = None
-        while not isinstance(message := _next(self.reports), Ended):
+        while not isinstance(message := _next(self.reports), ChildEnded):
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
@@ -345,7 +345,7 @@ class ChildProcess:
         with suppress(queue.Empty):
             while True:
                 message = self.reports.get(timeout=max(0.0, until - time.monotonic()))
-                if isinstance(message, Ended):
+                if isinstance(message, ChildEnded):
                     self._ended = self.ended_well = message.code is not None
                     break
                 last = message

@@ -37,7 +37,7 @@ AHEAD: Final = "+"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildEnded:
     """The last message of each child, from its server."""
 
     code: int | None
@@ -45,7 +45,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ChildBegun:
     """The first message of each child."""
 
     group: int
@@ -94,7 +94,7 @@ def serve() -> None:
         question = [_read_part()]
         if time.monotonic() > deadline:
             # It came while libraries were loading, and its answer is not waited for any more.
-            _send(Ended(-signal.SIGKILL), reports)
+            _send(ChildEnded(-signal.SIGKILL), reports)
             continue
         gc.freeze()
         server = os.getpid()
@@ -102,7 +102,7 @@ def serve() -> None:
             kill_on_parent_exit(server)
             # A group of its own, so that all that it starts can be killed without its server.
             os.setpgid(0, 0)
-            _send(Begun(os.getpid()), reports)
+            _send(ChildBegun(os.getpid()), reports)
             _answer_question(answer, question, reports)
         question.clear()
         # What the child started and left ends with it; until it is waited for, no other group has its id.
@@ -110,7 +110,7 @@ def serve() -> None:
         with suppress(OSError):
             os.killpg(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        _send(Ended(code), reports)
+        _send(ChildEnded(code), reports)
 
 
 def _call_ahead(entry: str, question: list[bytes]) -> None:
