@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.improve.pop_partition import partition_count
+from gpuplan.solvers.incumbent import STOPPED_RELAXATION
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
 from gpuplan.solvers.targets.to_target import target_of
@@ -145,7 +146,8 @@ class ExactRun:
     def _take(self, stage: str, finding: SolverFinding) -> None:
         search = self._search
         if finding.proven is not None:
-            search.add_bound(f"{stage}'s multipliers", finding.proven)
+            ended = finding.claimed_bound is not None
+            search.add_bound(f"{stage}'s multipliers" if ended else STOPPED_RELAXATION, finding.proven)
         if stage == RELAXATION and finding.final:
             self.relaxed = True
             if finding.proven is None:

@@ -39,6 +39,9 @@ _CEILING: Final = "ceiling"
 _UNKNOWN: Final = "unknown"
 """Claimants of the bounds that are there without any solver."""
 
+STOPPED_RELAXATION: Final = "stopped relaxation's multipliers"
+"""Claimant of a bound from a relaxation that did not end: it may be far from what the relaxation proves."""
+
 _VIOLATION_PENALTY: Final = 10**15
 """Makes any plan without violations better than one with violations."""
 
@@ -245,8 +248,8 @@ class EpochSearch:
 
     @property
     def has_dual_bound(self) -> bool:
-        """True if a bound is known that follows from multipliers, or that a solver claimed at its end."""
-        return not self._bounds.keys() <= {_CEILING, _UNKNOWN}
+        """True if a bound is known that an ended relaxation proves, or that a solver claimed at its end."""
+        return not self._bounds.keys() <= {_CEILING, _UNKNOWN, STOPPED_RELAXATION}
 
     @property
     def objective(self) -> int:
