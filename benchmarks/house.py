@@ -58,13 +58,14 @@ EXACT: Final = frozenset(
         "solvers/state/stranded_gpus.py COST_SCALE",
         # Facts of hardware and of the operating system.
         "models/formulation/structure/node_classes.py _MIG_SLICES",
-        "solvers/worker.py _PR_SET_PDEATHSIG",
+        "solvers/worker_process.py _PR_SET_PDEATHSIG",
         # Child processes: how they are watched and ended. No plan is found by these numbers.
         "solvers/parallel.py _GRACE_SECONDS",
         "solvers/worker.py GRACE_SECONDS",
-        "solvers/worker.py _GC_THRESHOLD",
+        "solvers/worker_process.py _GC_THRESHOLD",
         "solvers/worker.py _HEARTBEAT",
-        "solvers/worker.py _LENGTH_BYTES",
+        "solvers/worker.py _KILL_SECONDS",
+        "solvers/worker_process.py LENGTH_BYTES",
         "solvers/worker.py _SELF_KILL_SECONDS",
         "solvers/worker.py _STDERR_CHARACTERS",
     }

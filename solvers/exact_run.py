@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.improve.pop_partition import partition_count
+from gpuplan.solvers.incumbent import STOPPED_RELAXATION
 from gpuplan.solvers.interface import PlacedAnswer, RepairedAnswer
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 from gpuplan.solvers.solver_child import RELAXATION, SolverFinding, SolverTask, is_small, solve_in_process
@@ -117,7 +118,9 @@ class ExactRun:
     def _arguments(self) -> tuple[SolverTask, Budget]:
         search = self._search
         entry = None if self._solver is None else SOLVERS[self._solver]
-        question = SolverTask(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
+        question = SolverTask(
+            search.problem, search.idle, search.best.target, entry, self._asks_relaxation, search.part
+        )
         return question, search.limits.budget(self._deadline)
 
     def _time_to_place(self) -> float:
@@ -150,7 +153,8 @@ class ExactRun:
     def _take(self, stage: str, finding: SolverFinding) -> None:
         search = self._search
         if finding.proven is not None:
-            search.add_bound(f"{stage}'s multipliers", finding.proven)
+            ended = finding.claimed_bound is not None
+            search.add_bound(f"{stage}'s multipliers" if ended else STOPPED_RELAXATION, finding.proven)
         if stage == RELAXATION and finding.final:
             self.relaxed = True
             if finding.proven is None:
@@ -210,6 +214,7 @@ class ExactRun:
         if finding.aggregate is None or finding.status is SolveStatus.NO_ANSWER:
             search.failures.append((solver, f"found no plan: {finding.detail}"))
             return False
+        search.load_next()
         if not self._place(solver, finding.aggregate):
             search.failures.append((solver, "its plan broke a rule"))
             return False

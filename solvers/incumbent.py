@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification
+    from gpuplan.solvers.shared_model import ModelPart
 
     Check = Callable[[DesiredState], Verification]
     Watch = Callable[[Milestone], None]
@@ -37,6 +38,9 @@ NO_SOLVER: Final = "none"
 _CEILING: Final = "ceiling"
 _UNKNOWN: Final = "unknown"
 """Claimants of the bounds that are there without any solver."""
+
+STOPPED_RELAXATION: Final = "stopped relaxation's multipliers"
+"""Claimant of a bound from a relaxation that did not end: it may be far from what the relaxation proves."""
 
 _VIOLATION_PENALTY: Final = 10**15
 """Makes any plan without violations better than one with violations."""
@@ -98,11 +102,13 @@ class EpochSearch:
         watch: Watch | None = None,
         began: float | None = None,
         keeps: Callable[[DesiredState], bool] | None = None,
+        part: ModelPart | None = None,
     ) -> None:
         """
         `began` is the start of the epoch, an instant of `time.monotonic`; without it time counts from now.
 
-        `keeps` is False for plans that the question does not allow although they break no rule.
+        `keeps` is False for plans that the question does not allow although they break no rule. `part` is
+        the part of a whole model that the problem is.
         """
         self.problem = problem
         self.running = running
@@ -121,6 +127,9 @@ class EpochSearch:
         """Objective of the last plan that was offered."""
         self._check = check
         self.keeps = keeps or (lambda _: True)
+        self.part = part
+        self.load_next: Callable[[], None] = lambda: None
+        """Called when the worker has nothing to do for a while."""
         self._watch = watch
         self._rejected: list[RejectedAnswer] = []
         self._milestones: list[Milestone] = []
@@ -228,14 +237,19 @@ class EpochSearch:
             self._watch(now)
 
     @property
+    def milestones(self) -> tuple[Milestone, ...]:
+        """All recorded progress so far."""
+        return tuple(self._milestones)
+
+    @property
     def bound(self) -> int:
         """Upper bound on all plans, from claims that were not disproved."""
         return min(self._bounds.values())
 
     @property
     def has_dual_bound(self) -> bool:
-        """True if a bound is known that follows from multipliers, or that a solver claimed at its end."""
-        return not self._bounds.keys() <= {_CEILING, _UNKNOWN}
+        """True if a bound is known that an ended relaxation proves, or that a solver claimed at its end."""
+        return not self._bounds.keys() <= {_CEILING, _UNKNOWN, STOPPED_RELAXATION}
 
     @property
     def objective(self) -> int:
@@ -277,5 +291,5 @@ class EpochSearch:
             not_disaggregated=0 if optimal else best.not_disaggregated,
             bound_note=self.bound_note,
             ended=ended,
-            milestones=tuple(self._milestones),
+            milestones=self.milestones,
         )

@@ -16,7 +16,7 @@ import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpuplan.solvers.worker import kill_on_parent_exit
+from gpuplan.solvers.worker_process import kill_on_parent_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

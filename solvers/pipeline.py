@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DesiredState, StopReason
@@ -23,7 +24,7 @@ from gpuplan.solvers.solver_child import relaxed_here
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of
 from gpuplan.solvers.targets.warm_start import extend_last_plan
-from gpuplan.solvers.worker import run_in_child
+from gpuplan.solvers.worker import load_ahead, run_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import Solution
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Check, Watch
+    from gpuplan.solvers.shared_model import ModelPart
 
 GREEDY: Final = "greedy"
 LNS: Final = "neighbourhoods"
@@ -55,6 +57,8 @@ def solve_stage(
     settled: bool = False,
     exact: bool = True,
     enough: bool = False,
+    part: ModelPart | None = None,
+    ahead: bool = False,
 ) -> Solution:
     """
     Solve one problem; unless `exact`, by greedy alone.
@@ -62,9 +66,13 @@ def solve_stage(
     `first` is a plan that breaks no rule, with its solver; it was made for fewer jobs, and all others are new
     to it. `start` is greedy's plan, which is not computed again then. `kept` is a plan like `first` that is
     offered only if `start` is rejected, since the floors must be met. With `enough`, greedy does not run if
-    the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered.
+    the plan so far is proven to be the best. A plan that does not satisfy `keeps` is not offered. `part` is
+    the part of a whole model that the problem is, if it is one. With `ahead` the worker loads what
+    neighbourhoods need while the answer of the exact solver is placed.
     """
-    search = EpochSearch(problem, running, limits, check, watch, began, keeps)
+    search = EpochSearch(problem, running, limits, check, watch, began, keeps, part)
+    if ahead and problem.slots == 1:
+        search.load_next = partial(load_ahead, LNS_ENTRY)
     if settled:
         search.rest()
     elif last is not None:
@@ -200,13 +208,16 @@ def _run_improvers(search: EpochSearch) -> None:
 
 
 def _run_exact_solvers(search: EpochSearch, solvers: tuple[str, ...], *, relax: bool) -> None:
-    """Run solvers in turn until one answers."""
+    """Run solvers in turn until one answers; none that has little time beside the one before it."""
+    limits, least = search.limits, 0.0
     for solver in solvers:
-        if search.left <= 0:
+        if search.left <= least:
             return
-        inquiry = ExactRun(search, solver, relax=relax)
+        began, inquiry = time.monotonic(), ExactRun(search, solver, relax=relax)
         if inquiry.run() or search.proven:
             return
+        if not limits.deterministic:
+            least = limits.params.portfolio.share_of_next_solver * (time.monotonic() - began)
         relax = not inquiry.relaxed
 
 

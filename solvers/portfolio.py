@@ -13,17 +13,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.solution import SolveStatus, Stage, StopReason
+from gpuplan.solvers.exact_run import SOLVE_ENTRY
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.promise_reservations import reserve_promised_starts
 from gpuplan.solvers.incumbent import NO_SOLVER, EpochSearch, Limits
 from gpuplan.solvers.pipeline import GREEDY, must_keep_last_plan, offer_extended_plan, solve_stage
-from gpuplan.solvers.priority_stages import PriorityResults, stage_problem, verifier_of_stage
+from gpuplan.solvers.priority_stages import PriorityResults, stage_part, stage_problem, verifier_of_stage
+from gpuplan.solvers.shared_model import HOLD_ENTRY, WholeModel
+from gpuplan.solvers.solver_child import RELAXATION_ENTRY, starts_to_choose
 from gpuplan.solvers.targets.to_target import target_of
-from gpuplan.solvers.worker import kept_server
+from gpuplan.solvers.worker import kept_server, load_ahead
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.solution import DesiredState, Solution
+    from gpuplan.models.plan.solution import DesiredState, Milestone, Solution
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.incumbent import Check, Watch
 
@@ -59,6 +62,9 @@ def solve(
     """
     began = time.monotonic() if began is None else began
     if settled or len(problem.priorities) < 2:
+        if ahead := not settled and takes_worker(problem, limits):
+            load_ahead(SOLVE_ENTRY)
+            load_ahead(RELAXATION_ENTRY)
         return solve_stage(
             problem,
             running,
@@ -69,8 +75,14 @@ def solve(
             last=warm,
             newcomers=newcomers,
             settled=settled,
+            ahead=ahead,
         )
     return _TieredSolve(problem, running, limits, check, watch, began).run(warm, newcomers)
+
+
+def takes_worker(problem: Problem, limits: Limits) -> bool:
+    """True if a solver will very likely run in a worker, which had better load while greedy plans."""
+    return bool(limits.solvers) and starts_to_choose(problem) > limits.params.portfolio.choices_to_load_ahead
 
 
 class _TieredSolve:
@@ -106,15 +118,93 @@ class _TieredSolve:
         self._stages: list[Stage] = []
         self._fruitless = False
         """True once the time of a stage was up before anything better than greedy's plan was found."""
+        self._interrupted = False
+        self._milestones: tuple[Milestone, ...] = ()
+        """Progress before the first stage."""
+        self._whole = WholeModel(self._problem, limits.params.formulation)
+        self._few_choices = limits.params.exact.child.few_choices
+        """Limit of stages that are first tried in this process."""
+        self._prepared = False
+        """True if a worker is there already."""
+
+    def _prepare(self) -> None:
+        """Let the worker load its libraries and build the model while greedy plans."""
+        if not takes_worker(self._problem, self._limits):
+            return
+        params = self._limits.params.portfolio
+        self._prepared = True
+        self._few_choices = min(self._few_choices, params.choices_in_process)
+        load_ahead(SOLVE_ENTRY)
+        if starts_to_choose(self._problem) <= params.choices_to_share:
+            load_ahead(HOLD_ENTRY, self._whole.name, self._problem, self._limits.params.formulation)
+        load_ahead(RELAXATION_ENTRY)
 
     def run(self, warm: DesiredState | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order of priorities."""
         if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
             return hurried
+        self._prepare()
         priorities = self._problem.priorities
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         if foreseen is None:
             self._greedy = self._by_turns()
+        try:
+            self._announce()
+            self._take_all(foreseen)
+        except KeyboardInterrupt:
+            self._interrupted = True
+        problem, limits = replace(self._problem, floors=tuple(self._floors.items())), self._limits
+        if self._interrupted:
+            # What is known is completed by jobs of lower priority, and nothing is looked for any more.
+            limits = replace(limits, seconds=time.monotonic() - self._began, reserved=0.0)
+        solution = solve_stage(
+            problem,
+            self._running,
+            self._limits_of_stage(limits),
+            self._check,
+            self._watch,
+            keeps=partial(self._served.keeps, problem=problem),
+            began=self._began,
+            first=self._first,
+            start=self._greedy.get(priorities[-1]),
+            kept=self._kept,
+            last=warm,
+            newcomers=newcomers,
+            exact=not self._interrupted,
+            part=stage_part(self._whole, problem, priorities[-1]),
+            ahead=self._prepared,
+        )
+        return self._of_all_stages(solution)
+
+    def _of_all_stages(self, solution: Solution) -> Solution:
+        """The result of the last stage as that of the whole search."""
+        # The last stage counts its time from the beginning of the epoch.
+        before = solution.phases["pose"] - self._posed
+        phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
+        milestones, stages = (*self._milestones, *solution.milestones), tuple(self._stages)
+        solution = replace(solution, phases=phases, milestones=milestones, stages=stages)
+        if self._interrupted:
+            return replace(solution, status=SolveStatus.FEASIBLE, ended=StopReason.INTERRUPTED)
+        if all(each.proven for each in stages):
+            return solution
+        ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
+        return replace(solution, status=SolveStatus.FEASIBLE, ended=ended)
+
+    def _announce(self) -> None:
+        """Show greedy's plan of all priorities, before any stage: a plan is there as soon as it can be."""
+        lowest = self._greedy.get(self._problem.priorities[-1])
+        plan = self._first[1] if self._first else lowest
+        if plan is None:
+            return
+        search = EpochSearch(
+            self._problem, self._running, self._limits, self._check, self._watch, self._began
+        )
+        search.submit_plan(GREEDY, plan)
+        self._milestones = search.milestones
+
+    def _take_all(self, foreseen: dict[int, int] | None) -> None:
+        """Plan all stages but the last."""
+        priorities = self._problem.priorities
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.search_seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
@@ -128,29 +218,13 @@ class _TieredSolve:
                 number < self._limits.params.portfolio.max_stages and not self._fruitless,
             )
             self._take(priority, seconds, foreseen, exact=exact)
-        problem = replace(self._problem, floors=tuple(self._floors.items()))
-        solution = solve_stage(
-            problem,
-            self._running,
-            self._limits,
-            self._check,
-            self._watch,
-            keeps=partial(self._served.keeps, problem=problem),
-            began=self._began,
-            first=self._first,
-            start=self._greedy.get(priorities[-1]),
-            kept=self._kept,
-            last=warm,
-            newcomers=newcomers,
-        )
-        # The last stage counts its time from the beginning of the epoch.
-        before = solution.phases["pose"] - self._posed
-        phases = {**solution.phases, "pose": self._posed, "higher priorities": before}
-        solution, stages = replace(solution, phases=phases), tuple(self._stages)
-        if all(each.proven for each in stages):
-            return replace(solution, stages=stages)
-        ended = StopReason.EXHAUSTED if solution.ended is StopReason.PROVEN else solution.ended
-        return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
+            if self._interrupted:
+                break
+
+    def _limits_of_stage(self, limits: Limits) -> Limits:
+        params = limits.params
+        child = replace(params.exact.child, few_choices=self._few_choices)
+        return replace(limits, params=replace(params, exact=replace(params.exact, child=child)))
 
     @property
     def _deadline(self) -> float | None:
@@ -204,7 +278,9 @@ class _TieredSolve:
         solution = solve_stage(
             asked,
             self._running,
-            replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0),
+            self._limits_of_stage(
+                replace(self._limits, seconds=seconds, reserved=0.0, reserved_for_bound=0.0)
+            ),
             verifier_of_stage(self._check, self._served, asked),
             None,
             keeps=partial(self._served.keeps, problem=asked),
@@ -214,11 +290,16 @@ class _TieredSolve:
             kept=self._kept,
             exact=exact,
             enough=True,
+            part=stage_part(self._whole, problem, priority),
         )
         if solution.solver != NO_SOLVER:
             self._kept = solution.solver, solution.target
+        self._interrupted = solution.ended is StopReason.INTERRUPTED
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
+        if exact and not proven and self._prepared:
+            # Later stages are larger: it is not tried again to solve them in this process.
+            self._few_choices = 0
         better = solution.objective > solution.greedy_objective
         self._fruitless |= solution.ended is StopReason.TIME and not (proven or better)
         if foreseen is not None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
+from gpuplan.solvers.shared_model import ModelPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import Problem
     from gpuplan.models.verifier.verify import Verification
+    from gpuplan.solvers.shared_model import WholeModel
 
 
 def stage_problem(problem: Problem, priority: int) -> Problem:
@@ -32,19 +34,7 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
     Jobs with a firm reservation stay. Jobs that help to meet a guarantee of their queue stay too, but are
     worth nothing by themselves: guarantees are kept at every stage.
     """
-    reserved = {booking.job_class for booking in problem.firm_reservations}
-    owed = {
-        queue
-        for guarantee in problem.guarantees
-        if guarantee.owed > guarantee.own
-        for queue in guarantee.queues
-    }
-    kept: dict[int, JobClass] = {}
-    for index, job_class in enumerate(problem.classes):
-        if job_class.role.replaces_incumbent or job_class.priority >= priority or index in reserved:
-            kept[index] = job_class
-        elif job_class.role is ClassRole.START and job_class.queue in owed and job_class.shape.quota_milli:
-            kept[index] = _without_points(job_class)
+    kept = _stage_classes(problem, priority)
     place = {index: number for number, index in enumerate(kept)}
     return replace(
         problem,
@@ -62,6 +52,41 @@ def stage_problem(problem: Problem, priority: int) -> Problem:
         ),
         floors=tuple(each for each in problem.floors if each[0] > priority),
     )
+
+
+def stage_part(whole: WholeModel, problem: Problem, priority: int) -> ModelPart | None:
+    """
+    The same problem as a part of the whole model; None if it is none.
+
+    A class that is worth nothing in the stage has points in the whole model, and a job waits there for
+    predecessors that are left out.
+    """
+    kept = _stage_classes(problem, priority)
+    for index, job_class in kept.items():
+        same = job_class is problem.classes[index]
+        if not same or any(
+            each.job_class is not None and each.job_class not in kept for each in job_class.predecessors
+        ):
+            return None
+    return ModelPart(whole, tuple(kept), tuple(each for each in problem.floors if each[0] > priority))
+
+
+def _stage_classes(problem: Problem, priority: int) -> dict[int, JobClass]:
+    """Classes of the stage by their place in the problem; without points if worth nothing in it."""
+    reserved = {booking.job_class for booking in problem.firm_reservations}
+    owed = {
+        queue
+        for guarantee in problem.guarantees
+        if guarantee.owed > guarantee.own
+        for queue in guarantee.queues
+    }
+    kept: dict[int, JobClass] = {}
+    for index, job_class in enumerate(problem.classes):
+        if job_class.role.replaces_incumbent or job_class.priority >= priority or index in reserved:
+            kept[index] = job_class
+        elif job_class.role is ClassRole.START and job_class.queue in owed and job_class.shape.quota_milli:
+            kept[index] = _without_points(job_class)
+    return kept
 
 
 def _without_points(job_class: JobClass) -> JobClass:

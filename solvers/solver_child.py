@@ -24,7 +24,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.decode import decode
 from gpuplan.models.formulation.encode import encode
-from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.solvers.dual_bound import exact_bound
 from gpuplan.solvers.interface import RELAXES_FIRST, SolverAnswer, begins_with_relaxation, validated_answer
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.formulation.decode import Aggregate
-    from gpuplan.models.formulation.rows import Formulation, Ints
-    from gpuplan.models.plan.solution import DesiredState
+    from gpuplan.models.formulation.params import FormulationParams
+    from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.interface import Budget, Solver
     from gpuplan.solvers.params.exact import SolverChildParams
+    from gpuplan.solvers.shared_model import ModelPart
 
 RELAXATION: Final = "relaxation"
 """The stage before a solver's own."""
@@ -59,6 +60,8 @@ class SolverTask:
     """An entry point; None if only a bound is wanted."""
     relax: bool
     """True if the linear relaxation must be solved first, unless the solver does so itself."""
+    part: ModelPart | None = None
+    """The part of a whole model that the problem is; None if it must have a model of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,7 @@ def solve_block_model(
 ) -> SolverFinding:
     """Build the block model and solve it; report findings on the way."""
     began, params = time.monotonic(), budget.params.exact
-    x = Columns(question.problem, budget.params.formulation)
-    case = _SolverRace(x, formulate(question.problem, x), report)
+    case = _SolverRace(question, budget.params.formulation, report)
     solver = question.solver
     if budget.ticks is None:
         # There must be time to translate the answer into terms of the problem.
@@ -104,14 +106,18 @@ def solve_block_model(
         case.relax(replace(budget, deadline=deadline))
     if solver is None:
         return SolverFinding(RELAXATION, SolveStatus.NO_ANSWER, final=False)
-    return case.solve(solver, budget, _hint(x, question))
+    return case.solve(solver, budget, _hint(case.x, question))
 
 
 def is_small(problem: Problem, params: SolverChildParams) -> bool:
     """True if the model of a problem can be built and relaxed in a fraction of a second."""
+    return starts_to_choose(problem) <= params.few_choices and len(problem.nodes) <= params.few_nodes
+
+
+def starts_to_choose(problem: Problem) -> int:
+    """Possible starts (class, group, slot) plus running jobs that may leave: what the model grows with."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
-    choices = starts * problem.slots + len(problem.incumbents)
-    return choices <= params.few_choices and len(problem.nodes) <= params.few_nodes
+    return starts * problem.slots + len(problem.incumbents)
 
 
 def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFinding]:
@@ -120,8 +126,8 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
 
     A solve that does not end within a fixed amount of work yields nothing, as if it had not been tried.
     """
-    params, x = budget.params.exact.child, Columns(question.problem, budget.params.formulation)
-    case = _SolverRace(x, formulate(question.problem, x), lambda _: None)
+    params = budget.params.exact.child
+    case = _SolverRace(question, budget.params.formulation, lambda _: None)
     columns = len(case.formulation.upper)
     if columns > params.few_columns:
         return
@@ -136,7 +142,7 @@ def solve_in_process(question: SolverTask, budget: Budget) -> Iterator[SolverFin
                 return
             yield finding
         if question.solver == RELAXES_FIRST and columns <= params.very_few_columns:
-            finding = case.solve(question.solver, budget, _hint(x, question))
+            finding = case.solve(question.solver, budget, _hint(case.x, question))
             if finding.status is SolveStatus.OPTIMAL:
                 yield finding
     except Exception:  # noqa: BLE001 - any library error: the child process tries again and reports it
@@ -151,8 +157,9 @@ def relaxed_here(problem: Problem, budget: Budget) -> int | None:
     """
     began = time.monotonic()
     try:
-        x = Columns(problem, budget.params.formulation)
-        case = _SolverRace(x, formulate(problem, x), lambda _: None)
+        nothing = DesiredState(())
+        question = SolverTask(problem, nothing, nothing, None, relax=True)
+        case = _SolverRace(question, budget.params.formulation, lambda _: None)
         deadline = max(budget.deadline, 2 * time.monotonic() - began)
         return case.relax(replace(budget, deadline=deadline, workers=1)).proven
     except Exception:  # noqa: BLE001 - any library error: the plan does without
@@ -173,10 +180,17 @@ def _hint(x: Columns, question: SolverTask) -> Ints:
 class _SolverRace:
     """The block model, and checks of what solvers claim about it."""
 
-    def __init__(self, x: Columns, formulation: Formulation, report: Callable[[object], None]) -> None:
-        self._x = x
-        self.formulation = formulation
-        self._report = report
+    def __init__(
+        self, question: SolverTask, params: FormulationParams, report: Callable[[object], None]
+    ) -> None:
+        self._part, self._report = question.part, report
+        whole = None if question.part is None else question.part.whole
+        if question.part is None or whole is None:
+            self._part = None
+            self.x = Columns(question.problem, params)
+            self.formulation = formulate(question.problem, self.x)
+        else:
+            self.x, self.formulation = whole.columns, question.part.formulation(whole)
 
     def relax(self, budget: Budget) -> SolverFinding:
         """Solve the linear relaxation and report its bound and its rounded vertex."""
@@ -220,13 +234,17 @@ class _SolverRace:
             answer.status,
             final,
             is_vertex=guess and answer.is_vertex and values is not None,
-            aggregate=None if values is None or (guess and not answer.is_vertex) else decode(self._x, values),
+            aggregate=None if values is None or (guess and not answer.is_vertex) else self._decoded(values),
             found=None if values is None or guess else self.formulation.points(values),
             claimed_bound=answer.bound,
             proven=self._proven(answer),
             fault=fault,
             detail=answer.detail,
         )
+
+    def _decoded(self, values: Ints) -> Aggregate:
+        aggregate = decode(self.x, values)
+        return aggregate if self._part is None else self._part.renumbered(aggregate)
 
     def _fault(self, answer: SolverAnswer) -> str:
         upper, values = self.formulation.upper, answer.values

@@ -1,18 +1,15 @@
 """
 Run work in a child process, so that it may crash or hang and the plan still comes in time.
 
-The parent writes a pickled question to standard input; the child reports on standard output, any number of
-times. Output that solvers print goes to standard error. A child outlives neither its time nor a killed
-parent: the kernel ends it in both cases, in the second on Linux only.
+The parent sends a pickled question to the worker's process (`worker_process`), which forks a child; the child
+reports any number of times. Output that solvers print goes to standard error. A child outlives neither its
+time nor a killed parent: the kernel ends it in both cases, in the second on Linux only.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import pickle
-import pkgutil
 import queue
 import signal
 import subprocess
@@ -20,14 +17,20 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.interface import SolverAnswer, validated_answer
+from gpuplan.solvers.worker_process import (
+    AHEAD,
+    LENGTH_BYTES,
+    ChildBegun,
+    ChildEnded,
+    read_messages,
+    serve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,14 +50,8 @@ _STDERR_CHARACTERS: Final = 200
 _SELF_KILL_SECONDS: Final = 5.0
 """Seconds after which a child that was not killed is ended by its own timer."""
 
-_LENGTH_BYTES: Final = 4
-"""Bytes before an entry point that give its length."""
-
-_PR_SET_PDEATHSIG: Final = 1
-"""Option of prctl(2)."""
-
-_GC_THRESHOLD: Final = 100_000
-"""New objects between two garbage collections: nearly all objects of a large model stay."""
+_KILL_SECONDS: Final = 0.2
+"""Time for a killed child to be gone; with one that takes longer, its server is given up."""
 
 _MALLOC_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """
@@ -123,19 +120,46 @@ def kept_server() -> Iterator[None]:
     """
     Let all children that this thread starts meanwhile come from one server, one after the other.
 
-    The libraries are then loaded once: this takes longer than many a question.
+    The libraries are then loaded once: this takes longer than many a question. A child that is killed leaves
+    its server behind.
     """
     if hasattr(_kept, "servers"):
         yield
         return
-    _kept.servers = []
+    _kept.servers, _kept.calls = [], []
     try:
         yield
     finally:
         servers = _kept.servers
-        del _kept.servers
+        del _kept.servers, _kept.calls
         for server in servers:
             server.close()
+
+
+def load_ahead(entry: str, *arguments: object) -> None:
+    """
+    Let the kept server load what an entry point needs, while this process does other work.
+
+    With arguments it also calls it, for what it leaves behind for all later children, and so does a server
+    that takes its place: answers do not depend on which one is asked. The server is started if there is none.
+    Nothing happens outside of `kept_server`.
+    """
+    if not hasattr(_kept, "servers"):
+        return
+    if not _kept.servers:
+        _kept.servers.append(_new_server())
+    call = (AHEAD + entry).encode(), pickle.dumps(arguments) if arguments else b""
+    if arguments:
+        _kept.calls.append(call)
+    _kept.servers[-1].write(*([part] for part in call))
+
+
+def _new_server() -> _Server:
+    """A server that is told all calls that are known so far."""
+    server = _Server()
+    for call in getattr(_kept, "calls", ()):
+        server.write(*([part] for part in call))
+    return server
 
 
 @contextmanager
@@ -143,15 +167,19 @@ def start_child(entry: str, arguments: tuple[Any, ...], seconds: float) -> Itera
     """A running child process that is gone at the end; the caller may follow it meanwhile."""
     began = time.monotonic()
     kept = getattr(_kept, "servers", [])
-    server = kept.pop() if kept else _Server()
+    server = kept.pop() if kept else _new_server()
     child = ChildProcess(server, began + seconds + GRACE_SECONDS)
     try:
         child.send(entry, (arguments, seconds + GRACE_SECONDS + _SELF_KILL_SECONDS))
         yield child
     finally:
+        child.stop()
         if child.ended_well and hasattr(_kept, "servers"):
             _kept.servers.append(server)
         else:
+            if server.late and hasattr(_kept, "calls"):
+                # They may be what it does not come back from.
+                _kept.calls.clear()
             server.close()
 
 
@@ -165,8 +193,15 @@ class _Server:
     def __init__(self) -> None:
         # -P and the path without "": files in the user's folder must not be imported.
         # As a module and not as the main program, so that its messages are of the parent's types.
-        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()", str(os.getpid())]
+        script = f"from {serve.__module__} import serve; serve()"
+        command = [sys.executable, "-P", "-c", script, str(os.getpid())]
         path = os.pathsep.join(folder for folder in sys.path if folder)
+        self._writer: threading.Thread | None = None
+        """The thread that sends the last question."""
+        self._reader: threading.Thread | None = None
+        """The thread that reads messages up to the end of the last child."""
+        self.late = False
+        """True if a question was given up that had not begun."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self.process = subprocess.Popen(
             command,
@@ -178,6 +213,43 @@ class _Server:
             # own would be scheduled as one more user: `nice` counts only within a session.
             process_group=0,
         )
+
+    def write(self, *parts: list[bytes]) -> None:
+        """
+        Send the parts of a question, after all that was sent before.
+
+        This is done by a thread: the server reads nothing while it loads. Each part is taken from its list,
+        so that nothing keeps it in memory afterwards.
+        """
+        writer = threading.Thread(target=self._write, args=(parts, self._writer), daemon=True)
+        self._writer = writer
+        writer.start()
+
+    def _write(self, parts: tuple[list[bytes], ...], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
+        with suppress(OSError, ValueError):  # a server that is gone is found out by its reader
+            for part in (each.pop() for each in parts):
+                self.process.stdin.write(len(part).to_bytes(LENGTH_BYTES, "big"))
+                self.process.stdin.write(part)
+            self.process.stdin.flush()
+
+    def read(self, take: Callable[[object], None]) -> None:
+        """Pass on all messages up to the end of the next child, and the end as well, by a thread."""
+        reader = threading.Thread(target=self._read, args=(take, self._reader), daemon=True)
+        self._reader = reader
+        reader.start()
+
+    def _read(self, take: Callable[[object], None], before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
+        for message in read_messages(self.process.stdout):
+            take(message)
+            if isinstance(message, ChildEnded):
+                return
+        take(ChildEnded(None))
 
     def last_words(self) -> str:
         """The last line that the processes wrote to standard error."""
@@ -204,19 +276,35 @@ class ChildProcess:
     """A running child process that sends reports."""
 
     def __init__(self, server: _Server, deadline: float) -> None:
-        """It is killed, with its server, at the deadline, an instant of `time.monotonic`."""
+        """It is killed at the deadline, an instant of `time.monotonic`."""
         self._server, self._deadline = server, deadline
         self.reports: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that are not read yet."""
+        self._group: int | None = None
+        """Its process group once it has begun."""
+        self._stopped = False
         self.ended_well = False
+        """True if its server can be asked again."""
+        self._ended = False
 
     def send(self, entry: str, question: object) -> None:
         """Send the question, and collect reports from now on."""
-        # In a list, from which it is taken: no other reference keeps it in memory while the child works.
-        pickled = [pickle.dumps(question)]
-        threading.Thread(
-            target=_exchange_messages, args=(self._server.process, entry, pickled, self.reports), daemon=True
-        ).start()
+        self._server.write([entry.encode()], [repr(self._deadline).encode()], [pickle.dumps(question)])
+        self._server.read(self._take)
+
+    def _take(self, message: object) -> None:
+        """Take a message, so that the child never waits for its parent."""
+        if not isinstance(message, ChildBegun):
+            self.reports.put(message)
+            return
+        self._group = message.group
+        if self._stopped:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._group is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._group, signal.SIGKILL)
 
     def wait(self, listen: Callable[[object], None]) -> ChildOutcome:
         """
@@ -226,11 +314,12 @@ class ChildProcess:
         If it raises, the child is killed too.
         """
         last: object = None
-        while not isinstance(message := _next(self.reports), _Ended):
+        while not isinstance(message := _next(self.reports), ChildEnded):
             last = last if message is None else message
             listen(message)
             if time.monotonic() > self._deadline:
-                return ChildOutcome(_last_report(self.reports, last), killed=True)
+                return ChildOutcome(self.stop(last), killed=True)
+        self._ended = message.code is not None
         if message.code == 0:
             self.ended_well = True
             return ChildOutcome(last)
@@ -238,13 +327,29 @@ class ChildProcess:
         code = self._server.end() if message.code is None else message.code
         return ChildOutcome(last, failure=f"ended with code {code}: {self._server.last_words()}")
 
+    def stop(self, last: object = None) -> object:
+        """
+        Kill it, with all that it started, unless it has ended; the last of its unread reports, or `last`.
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """The last message of each child, from its server."""
-
-    code: int | None
-    """As `subprocess` has it; None if the server gave none."""
+        Its server is of use again once it confirms the end of its child. If the child has not begun, since
+        the server still loads libraries, these are of use to the next one; but not a second time.
+        """
+        if self._ended or self._stopped:
+            return last
+        self._stopped = True
+        self._kill()
+        if self._group is None and not self._server.late:
+            self._server.late = self.ended_well = self._server.process.poll() is None
+            return last
+        until = time.monotonic() + _KILL_SECONDS
+        with suppress(queue.Empty):
+            while True:
+                message = self.reports.get(timeout=max(0.0, until - time.monotonic()))
+                if isinstance(message, ChildEnded):
+                    self._ended = self.ended_well = message.code is not None
+                    break
+                last = message
+        return last
 
 
 def _next(news: queue.SimpleQueue[object]) -> object:
@@ -253,101 +358,3 @@ def _next(news: queue.SimpleQueue[object]) -> object:
         return news.get(timeout=_HEARTBEAT)
     except queue.Empty:
         return None
-
-
-def _last_report(news: queue.SimpleQueue[object], last: object) -> object:
-    """The last of the unread reports, or `last` if there are none."""
-    while not news.empty():
-        message = news.get()
-        last = last if isinstance(message, _Ended) else message
-    return last
-
-
-def _exchange_messages(
-    server: subprocess.Popen[bytes], entry: str, question: list[bytes], news: queue.SimpleQueue[object]
-) -> None:
-    """Send the question in the list; pass on every report, so that the child never waits for its parent."""
-    assert server.stdin is not None  # noqa: S101 - both are pipes
-    assert server.stdout is not None  # noqa: S101
-    with suppress(OSError, ValueError):
-        server.stdin.write(len(entry.encode()).to_bytes(_LENGTH_BYTES, "big") + entry.encode())
-        server.stdin.write(question.pop())
-        server.stdin.flush()
-    for message in read_messages(server.stdout):
-        news.put(message)
-        if isinstance(message, _Ended):
-            return
-    news.put(_Ended(None))
-
-
-def read_messages(stream: IO[bytes]) -> Iterator[object]:
-    """All whole messages of a child that may have been killed while it wrote one."""
-    while True:
-        try:
-            message = pickle.load(stream)  # noqa: S301 - written by our own child
-        except Exception:  # noqa: BLE001 - bytes that are no message can fail in any way
-            return
-        if message is not None:
-            yield message
-
-
-def kill_on_parent_exit(parent: int) -> None:
-    """
-    Have the kernel kill this process when its parent, of that process id, has ended; on Linux only.
-
-    The parent counts as ended when the thread that started this process ends.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the signal was set up
-        os._exit(1)
-
-
-def serve() -> None:
-    """Serve the process with the id that is the argument: fork a child for each question until it ends."""
-    kill_on_parent_exit(int(sys.argv[1]))
-    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    # The parent decides what an interruption means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(_GC_THRESHOLD)
-    while entry := _read(int.from_bytes(_read(_LENGTH_BYTES), "big")).decode():
-        # Before the fork, for all questions to come, and while the parent still writes this one.
-        answer = pkgutil.resolve_name(entry)
-        gc.freeze()
-        server = os.getpid()
-        if not (child := os.fork()):
-            kill_on_parent_exit(server)
-            _answer_question(answer, reports)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        _send(_Ended(code), reports)
-
-
-def _read(size: int) -> bytes:
-    """So many bytes of standard input and not one more, which would be the child's; fewer at its end."""
-    found = b""
-    while len(found) < size and (more := os.read(0, size - len(found))):
-        found += more
-    return found
-
-
-def _answer_question(answer: Callable[..., object], reports: IO[bytes]) -> NoReturn:
-    """Read a question, answer it, reporting on the way, and end this process."""
-    try:
-        with os.fdopen(0, "rb", closefd=False) as questions:
-            arguments, seconds = pickle.load(questions)  # noqa: S301 - written by our own parent
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        # The question stays to the end: it need not be searched for garbage again and again.
-        gc.freeze()
-        _send(answer(*arguments, partial(_send, reports=reports)), reports)
-    except BaseException:  # noqa: BLE001 - a fork must not return to its server
-        traceback.print_exc()
-        os._exit(1)
-    # The end of the process cleans up all that is left; libraries would take long for it.
-    os._exit(0)
-
-
-def _send(message: object, reports: IO[bytes]) -> None:
-    pickle.dump(message, reports)
-    reports.flush()

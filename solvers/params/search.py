@@ -41,6 +41,33 @@ class PortfolioParams:
     many_nodes: int = 5_000
     """Nodes from which on the first solver begins while greedy plans: both cores are busy (decision 0008)."""
 
+    choices_to_load_ahead: int = 150
+    """
+    Possible starts (as `SolverChildParams.few_choices`) above which the process of the solver starts before
+    greedy plans: it takes 0.6 s of CPU. 61 jobs on 32 GPUs have 58, and are decided in 30 ms without it; S
+    has 230 and needs it (decision 0033).
+    """
+
+    choices_in_process: int = 350
+    """
+    Possible starts up to which a stage is first tried in the planner's own process although another one is
+    loading. With more HiGHS would only relax its model there, and the other process does so again: M
+    (decision 0033).
+    """
+
+    choices_to_share: int = 50_000
+    """
+    Possible starts up to which the worker builds the model of all stages once. It is held beside the memory
+    of the solver: with more, as XL with 12 slots, each stage builds its own (decision 0033).
+    """
+
+    share_of_next_solver: float = 0.25
+    """
+    A solver is asked after one that found nothing if there is at least this fraction of the time that took.
+    M, seeds 0 to 2: CP-SAT got what HiGHS had left of a stage, built the model again and was stopped at once
+    (decision 0033).
+    """
+
     max_stages: int = 8
     """
     Highest priorities for which exact solvers run, besides the lowest; greedy plans the rest. No record of

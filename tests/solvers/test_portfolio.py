@@ -19,7 +19,8 @@ from gpuplan.solvers import SOLVERS, exact_run, pipeline, portfolio, solver_chil
 from gpuplan.solvers.incumbent import EpochSearch
 from gpuplan.solvers.params.search import PortfolioParams, SearchParams
 from gpuplan.solvers.portfolio import Limits, solve
-from gpuplan.solvers.worker import ChildOutcome, read_messages
+from gpuplan.solvers.worker import ChildOutcome
+from gpuplan.solvers.worker_process import read_messages
 from tests.support.builders import build
 from tests.support.doubles.broken_solvers import __name__ as doubles
 from tests.support.doubles.broken_solvers import apart_in_this_process

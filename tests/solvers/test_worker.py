@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.solvers.worker import ChildOutcome, kept_server, run_in_child
+from gpuplan.solvers.worker import ChildOutcome, kept_server, load_ahead, run_in_child
 from tests.support.doubles.broken_solvers import __name__ as doubles
 
 pytestmark = pytest.mark.processes
@@ -95,6 +95,81 @@ def test_after_a_child_that_failed_comes_a_new_server():
 
     assert failed.failure == "ended with code 3: out of ideas"
     assert outcome == ChildOutcome("done")
+
+
+def test_a_child_that_was_stopped_leaves_its_server_to_the_next():
+    def stop(message):
+        if message is not None:
+            pids.append(message)
+            raise KeyboardInterrupt
+
+    pids = []
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        with pytest.raises(KeyboardInterrupt):
+            run_in_child(f"{doubles}:tell_pid_and_hang", (), 60.0, stop)
+        late, told = heard(f"{doubles}:tell_pid_and_hang", seconds=0.5)
+        after, _ = heard(f"{doubles}:ids_of_process")
+
+    assert late.killed
+    assert gone_within(pids[0], 10)
+    assert gone_within(told[0], 10)
+    assert after.last.parent == before.last.parent
+
+
+def test_a_server_loads_what_later_children_need():
+    with kept_server():
+        load_ahead(f"{doubles}:missing", 1)
+        load_ahead("colorsys:rgb_to_hls")
+        load_ahead(f"{doubles}:hold", b"x" * 1_000_000)
+        loaded, _ = heard(f"{doubles}:loaded_modules")
+        held, _ = heard(f"{doubles}:what_is_held")
+        other, _ = heard(f"{doubles}:ids_of_process")
+        again, _ = heard(f"{doubles}:ids_of_process")
+
+    assert "colorsys" in loaded.last
+    assert held.last == [b"x" * 1_000_000]
+    assert other.last.parent == again.last.parent
+
+
+def test_a_new_server_makes_the_calls_of_the_one_before():
+    with kept_server():
+        load_ahead(f"{doubles}:hold", "first")
+        failed, _ = heard(f"{doubles}:end_at_once")
+        held, _ = heard(f"{doubles}:what_is_held")
+
+    assert failed.failure
+    assert held.last == ["first"]
+
+
+def test_a_question_that_came_too_late_leaves_the_loading_server_to_the_next():
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        load_ahead("time:sleep", 1.5)
+        late, told = heard(f"{doubles}:count_to", 3, seconds=0.1)
+        after, told_after = heard(f"{doubles}:ids_of_process")
+
+    assert (late.killed, late.last, told) == (True, None, [])
+    assert after.last.parent == before.last.parent
+    assert told_after == [after.last]
+
+
+def test_a_server_that_hangs_is_given_up_the_second_time():
+    with kept_server():
+        before, _ = heard(f"{doubles}:ids_of_process")
+        load_ahead("time:sleep", 600)
+        outcomes = [heard(f"{doubles}:count_to", 3, seconds=0.1)[0] for _ in range(2)]
+        after, _ = heard(f"{doubles}:ids_of_process")
+
+    assert [each.killed for each in outcomes] == [True, True]
+    assert after.last.parent != before.last.parent
+    assert gone_within(before.last.parent, 10)
+
+
+def test_nothing_is_loaded_ahead_where_no_server_is_kept(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+
+    load_ahead("colorsys:rgb_to_hls")
 
 
 def test_an_entry_point_that_does_not_exist_is_a_failure():

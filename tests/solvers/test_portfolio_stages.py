@@ -1,0 +1,149 @@
+"""Stages of priorities: what they share, when the first plan is there, and what ends them."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.plan.solution import SolveStatus, StopReason
+from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.planner.problem_builder import build_problem
+from gpuplan.solvers import exact_run, pipeline, portfolio, shared_model, solver_child
+from gpuplan.solvers.incumbent import STOPPED_RELAXATION, EpochSearch
+from gpuplan.solvers.params.exact import ExactParams, SolverChildParams
+from gpuplan.solvers.params.search import PortfolioParams, SearchParams
+from gpuplan.solvers.portfolio import Limits
+from gpuplan.solvers.worker import ChildOutcome
+from tests.support.builders import build
+from tests.support.doubles.broken_solvers import apart_in_this_process
+from tests.support.strategies.random_targets import judged
+
+POLICY = build.by_value(priority=PriorityPolicy(order=PriorityOrder.TIERS))
+BY_WEIGHT = build.by_value(priority=build.BY_WEIGHT)
+APART = SearchParams(exact=ExactParams(child=SolverChildParams(few_choices=0)))
+"""Every stage in a worker."""
+
+
+def crowded():
+    """At each priority a job of one GPU and one of two want the same node: no relaxation proves a plan."""
+    models = ("H100-80GB", "A100-80GB", "L40S")
+    nodes = [build.node(f"n{at}", gpus=2, model=model) for at, model in enumerate(models)]
+    jobs = [
+        build.job(f"{name}-{at}", gpus=gpus, priority=3 - at, waited=waited, gpu_models={model: 1.0})
+        for at, model in enumerate(models)
+        for name, gpus, waited in (("small", 1, timedelta(hours=40)), ("large", 2, timedelta(0)))
+    ]
+    return build.snapshot(nodes=nodes, jobs=jobs)
+
+
+def run(watch=None, *, seconds=60.0, solvers=("milp",), ticks=5, params=APART, policy=POLICY):
+    snapshot = crowded()
+    limits = Limits(seconds, solvers, ticks=ticks, params=params)
+    check = partial(judged, snapshot, policy)
+    return portfolio.solve(build_problem(snapshot, policy), (), limits, check, watch)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_stages_build_one_model_and_one_each_without(monkeypatch, fits):
+    """As a worker does that holds the model, and one that was started anew."""
+    built = []
+
+    def counting(problem, params):
+        built.append(problem)
+        return Columns(problem, params)
+
+    monkeypatch.setattr(shared_model, "Columns", counting)
+    monkeypatch.setattr(solver_child, "Columns", counting)
+    if not fits:
+        monkeypatch.setattr(portfolio, "stage_part", lambda *_: None)
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+
+    solution = run()
+
+    assert solution.status is SolveStatus.OPTIMAL
+    assert [each.proven for each in solution.stages] == [True, True]
+    assert len(built) == (1 if fits else 3)
+
+
+def test_worker_loads_and_builds_before_greedy_plans(monkeypatch):
+    order = []
+    plans = portfolio.greedy_by_priority
+
+    def planning(*arguments, **more):
+        order.append("greedy")
+        return plans(*arguments, **more)
+
+    monkeypatch.setattr(portfolio, "greedy_by_priority", planning)
+    monkeypatch.setattr(portfolio, "load_ahead", lambda entry, *_: order.append(entry))
+    monkeypatch.setattr(exact_run, "run_in_child", apart_in_this_process)
+
+    run(params=SearchParams(portfolio=PortfolioParams(choices_to_load_ahead=0)))
+
+    assert order == [exact_run.SOLVE_ENTRY, shared_model.HOLD_ENTRY, solver_child.RELAXATION_ENTRY, "greedy"]
+
+
+def test_a_plan_of_all_priorities_is_shown_before_any_solver_runs(monkeypatch):
+    shown = []
+
+    def asked(*arguments):
+        assert shown[0].objective is not None
+        return apart_in_this_process(*arguments)
+
+    monkeypatch.setattr(exact_run, "run_in_child", asked)
+
+    solution = run(shown.append)
+
+    assert shown[0] == solution.milestones[0]
+    assert shown[0].objective <= solution.objective
+
+
+def test_an_interruption_ends_all_stages_with_jobs_of_all_priorities(monkeypatch):
+    asked = []
+
+    def interrupted(*arguments):
+        asked.append(arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exact_run, "run_in_child", interrupted)
+
+    solution = run()
+
+    assert len(asked) == 1
+    assert (solution.ended, solution.status) == (StopReason.INTERRUPTED, SolveStatus.FEASIBLE)
+    assert solution.bound >= solution.objective
+    assert {placement.job[-1] for placement in solution.target.placements} == {"0", "1", "2"}
+
+
+def test_no_solver_gets_the_little_time_that_another_has_left(monkeypatch):
+    asked = []
+
+    def takes_nearly_all(entry, arguments, seconds, listen):
+        asked.append(arguments[0].solver)
+        time.sleep(0.95 * seconds)
+        return ChildOutcome(killed=True)
+
+    monkeypatch.setattr(exact_run, "run_in_child", takes_nearly_all)
+    monkeypatch.setattr(pipeline, "_run_lns", lambda _: None)
+
+    run(seconds=4.0, solvers=("milp", "cpsat"), ticks=None, policy=BY_WEIGHT)
+
+    assert asked
+    assert set(asked) == {"gpuplan.solvers.exact.milp:solve"}
+
+
+def test_a_relaxation_that_was_stopped_leaves_the_time_for_a_bound():
+    """L on a busy machine: the multipliers so far proved 63 %, those found in the time kept back 6 %."""
+    snapshot = crowded()
+    limits = Limits(60.0, ("milp",), reserved_for_bound=5.0)
+    search = EpochSearch(build_problem(snapshot, POLICY), (), limits, partial(judged, snapshot, POLICY))
+    left = search.deadline
+
+    search.add_bound(STOPPED_RELAXATION, search.bound - 1)
+
+    assert (search.has_dual_bound, search.deadline) == (False, left)
+    search.add_bound("relaxation's multipliers", search.bound)
+    assert (search.has_dual_bound, search.deadline) == (True, left + 5.0)
