@@ -63,7 +63,7 @@ class FreeGpus:
     def __init__(self, profiles: Iterable[Profile], sizes: Iterable[int]) -> None:
         self.profiles: list[Profile] = [(list(times), list(counts)) for times, counts in profiles]
         self.first = {gpus: [0] * len(self.profiles) for gpus in sorted(set(sizes))}
-        """By GPUs of a replica: second of the first room in each profile; the last change if there is none."""
+        """By GPUs of a replica: second of the first room in each profile, or of its last change."""
         for number in range(len(self.profiles)):
             self._find_first(number)
 
@@ -213,8 +213,8 @@ def first_begin(
             asked += 1
         if not steps or steps[0][0] + seconds >= earliest:
             return None
-        second, step = heappop(steps)
-        room += step
+        second, more = heappop(steps)
+        room += more
         if room >= needed:
             return second
 

@@ -311,7 +311,7 @@ class _Queue:
     def _best(
         self, tier: _Tier, began: dict[int, Choice], changes: int, free: FreeGpus, first: _Plan
     ) -> _Plan:
-        """The least costly of the lists of a tier, after so many small changes; `first` is that of `began`."""
+        """The least costly list of a tier, after so many small changes; `first` begins with `began`."""
         own = set(tier.jobs)
         kept = {each: choice for each, choice in began.items() if each in own}
         best = first if len(kept) == len(began) else self._first(tier, kept, free)
