@@ -140,18 +140,6 @@ class Context:
                 usage[key] += sign * milli
         return usage
 
-    @cached_property
-    def usage_of_kept(self) -> dict[tuple[str, str], int]:
-        """What the jobs hold that run on unchanged, by queue and resource."""
-        kept = {each.placement.job: each.placement for each in self.judged_placements if each.change is KEPT}
-        if self.added:
-            return self._usage(kept.values())
-        usage = defaultdict(int, self.usage_before)
-        changed = (job.placement for job in self.running if job.name not in kept and job.placement)
-        for key, amount in self._usage(changed).items():
-            usage[key] -= amount
-        return usage
-
     def _usage(self, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
         models = self.snapshot.cluster.gpu_model_by_node
         if self.added:

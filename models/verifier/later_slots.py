@@ -72,11 +72,6 @@ class SlotState(Context):
         return self._usage(self.placements)
 
     @cached_property
-    def usage_of_kept(self) -> dict[tuple[str, str], int]:
-        """Usage of the jobs that count as unchanged."""
-        return self._usage(each.placement for each in self.judged_placements if each.change is Change.KEPT)
-
-    @cached_property
     def judged_placements(self) -> tuple[JudgedPlacement, ...]:
         """All replicas of the jobs to check are new, and no others."""
         return tuple(

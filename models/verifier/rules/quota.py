@@ -6,6 +6,7 @@ Amounts are thousandths of GPUs or CPU cores, or MiB of memory.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.violation import Rule, Violation
@@ -67,9 +68,13 @@ def quota_text(amount: int, resource: str) -> str:
 
 def held_before_and_after(case: Context, resource: str) -> dict[str, int]:
     """What running jobs directly in each queue hold of a resource both before and after the plan."""
-    held = usage_of_resource(case.usage_of_kept, resource)
-    for each in case.others:
-        if each.job and each.job.running and each.change is not Change.STARTED:
+    held: dict[str, int] = defaultdict(int)
+    for each in case.judged_placements:
+        if each.job is None:
+            continue
+        if each.change is Change.KEPT:
+            held[each.job.queue] += amount_of_replicas(case, each.placement.replicas, resource)
+        elif each.job.running and each.change is not Change.STARTED:
             before = amount_of_replicas(case, each.job.running.replicas, resource)
             after = amount_of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)
