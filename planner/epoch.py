@@ -88,8 +88,11 @@ def plan_epoch(
     # 0. Remove lost places first, among them GPUs that the rules of health exclude: a plan cannot choose to
     #    keep them.
     found = with_exclusions(snapshot.canonical(), policy.health)
+    found = reuse_equal_nouns(found, last.snapshot) if last else found
     damage = survey_damage(found)
-    snapshot = reuse_equal_nouns(damage.sound, last.snapshot) if last else damage.sound
+    snapshot = damage.sound
+    if last and snapshot is not found:
+        snapshot = reuse_equal_nouns(snapshot, last.snapshot)
     # 1. Build the problem. All later steps are a pure function of it, except for time limits.
     cache = cache or EpochCache()
     posing = time.monotonic()

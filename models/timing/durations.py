@@ -121,6 +121,8 @@ class Durations:
         self._finished = _History.of(snapshot)
         self._taken = self._finished.taken
         self._ends: dict[frozenset[str] | None, _Ends] = {}
+        self._paces: dict[str, tuple[Job, int]] = {}
+        """By job name: the job, and its speed."""
 
     def expected(self, job: Job) -> DurationEstimate:
         """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""
@@ -305,8 +307,11 @@ class Durations:
         return job_after_stop(job, self.pace(job), self._now)
 
     def pace(self, job: Job) -> int:
-        """Speed of a running job at its places (`progress.pace`)."""
-        return running_speed_milli(job, self._nodes)
+        """Speed of a running job at its places (`progress.running_speed_milli`), computed once."""
+        known = self._paces.get(job.name)
+        if known is None or known[0] is not job:
+            known = self._paces[job.name] = job, running_speed_milli(job, self._nodes)
+        return known[1]
 
     def gpu_model(self, job: Job) -> str | None:
         """The slowest GPU model that a job runs on; None for a pending job or one without GPUs."""

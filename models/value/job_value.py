@@ -392,17 +392,6 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     return min(LARGEST_POINTS, max(1, points))
 
 
-def completion_points(full_points: int, job: Job, gpu_model: str | None, replicas: int) -> int:
-    """
-    Points of a job with this number of replicas on one GPU model: `w_j · completed_j`.
-
-    Its points times its relative speed at full size, reduced to these replicas (`points_at_size`).
-    """
-    if full_points == 0:
-        return 0
-    return points_at_size(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas)
-
-
 def points_at_size(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
     """
     Points of a job with this number of replicas, given its points at full size on a GPU model; at least 1.

@@ -7,7 +7,9 @@ that a quota still allows. Such a profile is a pair of lists, the seconds and th
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -55,24 +57,53 @@ class ListedJob:
         return log2(self.choices[0].seconds) + power * log2(self.gpus * self.replicas) - log2(self.weight)
 
 
-def copy_of(free: Sequence[Profile]) -> list[Profile]:
-    """Profiles that can be changed."""
-    return [(list(times), list(counts)) for times, counts in free]
+class FreeGpus:
+    """What is free over time, and the first second at which each profile has room for a replica."""
+
+    def __init__(self, profiles: Iterable[Profile], sizes: Iterable[int]) -> None:
+        self.profiles: list[Profile] = [(list(times), list(counts)) for times, counts in profiles]
+        self.first = {gpus: [0] * len(self.profiles) for gpus in sorted(set(sizes))}
+        """By GPUs of a replica: second of the first room in each profile, or of its last change."""
+        for number in range(len(self.profiles)):
+            self._find_first(number)
+
+    def copy(self) -> FreeGpus:
+        """The same, to be changed by itself."""
+        other = FreeGpus(self.profiles, ())
+        other.first = {gpus: list(seconds) for gpus, seconds in self.first.items()}
+        return other
+
+    def take(self, job: ListedJob, start: ListedStart) -> None:
+        """Take what a job holds from its start to its end."""
+        end = start.begins + start.choice.seconds
+        for node in start.places:
+            _occupy(*self.profiles[node], start.begins, end, job.gpus)
+        for quota in start.choice.quotas:
+            _occupy(*self.profiles[quota], start.begins, end, job.gpus * job.replicas)
+        for node in start.places:
+            self._find_first(node)
+
+    def _find_first(self, number: int) -> None:
+        times, counts = self.profiles[number]
+        position, last = 0, len(counts) - 1
+        for gpus, seconds in self.first.items():  # from few to many
+            while position < last and counts[position] < gpus:
+                position += 1
+            seconds[number] = times[position]
+
+    def least(self, number: int, begins: int, ends: int) -> int:
+        """The fewest free GPUs of a profile in a span."""
+        times, counts = self.profiles[number]
+        return min(counts[bisect_right(times, begins) - 1 : bisect_left(times, ends)])
 
 
-def take(free: Sequence[Profile], job: ListedJob, start: ListedStart) -> None:
-    """Take what a job holds from its start to its end."""
-    end = start.begins + start.choice.seconds
-    for node in start.places:
-        _occupy(*free[node], start.begins, end, job.gpus)
-    for quota in start.choice.quotas:
-        _occupy(*free[quota], start.begins, end, job.gpus * job.replicas)
-
-
-def start_now(job: ListedJob, free: Sequence[Profile]) -> ListedStart | None:
+def start_now(job: ListedJob, free: FreeGpus) -> ListedStart | None:
     """The fastest start now, on the fullest nodes; None if there is no room to the end of the job."""
+    first = free.first[job.gpus]
+    if 0 not in first:
+        return None
     for choice in job.choices:
-        room = {node: _least_free(*free[node], 0, choice.seconds) for node in choice.nodes}
+        room = {node: free.least(node, 0, choice.seconds) for node in choice.nodes if first[node] == 0}
         found: list[int] = []
         for node in sorted(room, key=lambda each: room[each]):
             found += [node] * min(job.replicas - len(found), max(0, room[node]) // job.gpus)
@@ -82,44 +113,27 @@ def start_now(job: ListedJob, free: Sequence[Profile]) -> ListedStart | None:
     return None
 
 
-def first_free(times: list[int], counts: list[int]) -> int:
-    """The first second at which something is free, or the last change."""
-    position, last = 0, len(counts) - 1
-    while position < last and counts[position] <= 0:
-        position += 1
-    return times[position]
-
-
-def first_start(
-    job: ListedJob, choices: Iterable[Choice], free: Sequence[Profile], first: Sequence[int]
-) -> ListedStart:
+def first_start(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> ListedStart:
     """
     Where and when a job completes first; each of the choices has room for it in the end.
 
     A job of one replica gets the node with the fewest free GPUs then, a gang the first nodes of one model.
-    `first` has `first_free` of each profile.
     """
-    if job.replicas == 1:
-        start = _first_place(job, choices, free, first)
-    else:
-        start = _first_places(job, choices, free)
+    start = (_first_place if job.replicas == 1 else _first_places)(job, choices, free)
     if _within_quotas(job, start, free):
         return start
     return _first_places(job, choices, free, with_quotas=True)
 
 
-def _within_quotas(job: ListedJob, start: ListedStart, free: Sequence[Profile]) -> bool:
+def _within_quotas(job: ListedJob, start: ListedStart, free: FreeGpus) -> bool:
     begins, choice, _ = start
     needed = job.gpus * job.replicas
-    return all(
-        _least_free(*free[quota], begins, begins + choice.seconds) >= needed for quota in choice.quotas
-    )
+    return all(free.least(quota, begins, begins + choice.seconds) >= needed for quota in choice.quotas)
 
 
-def _first_place(
-    job: ListedJob, choices: Iterable[Choice], free: Sequence[Profile], first: Sequence[int]
-) -> ListedStart:
+def _first_place(job: ListedJob, choices: Iterable[Choice], free: FreeGpus) -> ListedStart:
     gpus, left, found = job.gpus, 0, None
+    first, profiles = free.first[gpus], free.profiles
     earliest: float = inf
     for choice in choices:
         seconds = choice.seconds
@@ -130,8 +144,8 @@ def _first_place(
             # Most nodes are passed over here: the job would complete later there.
             if first[node] > latest:
                 continue
-            times, counts = free[node]
-            last, position = len(times), 0
+            times, counts = profiles[node]
+            last, position = len(times), bisect_left(times, first[node])
             while position < last:
                 if counts[position] < gpus:
                     position += 1
@@ -152,7 +166,7 @@ def _first_place(
 
 
 def _first_places(
-    job: ListedJob, choices: Iterable[Choice], free: Sequence[Profile], *, with_quotas: bool = False
+    job: ListedJob, choices: Iterable[Choice], free: FreeGpus, *, with_quotas: bool = False
 ) -> ListedStart:
     found: tuple[int, Choice] | None = None
     earliest: float = inf
@@ -162,11 +176,12 @@ def _first_places(
             earliest, found = begins + choice.seconds, (begins, choice)
     assert found is not None  # noqa: S101 - once all others have ended there is room
     begins, choice = found
-    end, places, nodes = begins + choice.seconds, list[int](), choice.nodes
+    end, places, first = begins + choice.seconds, list[int](), free.first[job.gpus]
+    nodes = [node for node in choice.nodes if first[node] <= begins]
     if job.replicas == 1:
-        nodes = tuple(sorted(nodes, key=lambda each: _least_free(*free[each], begins, end)))
+        nodes.sort(key=lambda each: free.least(each, begins, end))
     for node in nodes:
-        room = max(0, _least_free(*free[node], begins, end)) // job.gpus
+        room = max(0, free.least(node, begins, end)) // job.gpus
         places += [node] * min(room, job.replicas - len(places))
         if len(places) == job.replicas:
             break
@@ -174,24 +189,34 @@ def _first_places(
 
 
 def first_begin(
-    job: ListedJob, choice: Choice, free: Sequence[Profile], earliest: float, quotas: Sequence[int] = ()
+    job: ListedJob, choice: Choice, free: FreeGpus, earliest: float, quotas: Sequence[int] = ()
 ) -> int | None:
     """First second from which all replicas have room on a GPU model, if the job then completes earlier."""
-    seconds, steps = choice.seconds, list[tuple[int, int]]()
-    for node in choice.nodes:
-        times, counts = free[node]
-        for needed in range(job.gpus, min(max(counts), job.replicas * job.gpus) + 1, job.gpus):
-            steps += _long_spans(times, counts, needed, seconds, 1)
+    seconds, first = choice.seconds, free.first[job.gpus]
     # A quota counts as more replicas than the nodes have room for.
-    most = sum(step for _, step in steps if step > 0) + 1
-    for quota in quotas:
-        steps += _long_spans(*free[quota], job.gpus * job.replicas, seconds, most)
+    most = 1 + job.replicas * len(choice.nodes)
+    steps = [
+        step
+        for quota in quotas
+        for step in _long_spans(*free.profiles[quota], job.gpus * job.replicas, seconds, most)
+    ]
+    heapify(steps)
+    # Nodes are asked only when the time comes at which they have room: the job has begun before most of them.
+    opening, asked = sorted(choice.nodes, key=first.__getitem__), 0
     room, needed = 0, job.replicas + most * len(quotas)
-    for second, step in sorted(steps):
-        room += step
+    while True:
+        while asked < len(opening) and not (steps and steps[0][0] < first[opening[asked]]):
+            times, counts = free.profiles[opening[asked]]
+            for size in range(job.gpus, min(max(counts), job.replicas * job.gpus) + 1, job.gpus):
+                for step in _long_spans(times, counts, size, seconds, 1):
+                    heappush(steps, step)
+            asked += 1
+        if not steps or steps[0][0] + seconds >= earliest:
+            return None
+        second, more = heappop(steps)
+        room += more
         if room >= needed:
-            return second if second + seconds < earliest else None
-    return None
+            return second
 
 
 def _long_spans(
@@ -212,25 +237,14 @@ def _long_spans(
     return found
 
 
-def _least_free(times: list[int], counts: list[int], begins: int, ends: int) -> int:
-    """The fewest free GPUs in a span."""
-    least = counts[0]
-    for second, count in zip(times, counts, strict=True):
-        if second >= ends:
-            break
-        least = count if second <= begins else min(least, count)
-    return least
-
-
 def _occupy(times: list[int], counts: list[int], begins: int, ends: int, gpus: int) -> None:
     """Take GPUs in a span."""
+    bounds = []
     for second in (begins, ends):
-        position = len(times)
-        while times[position - 1] > second:
-            position -= 1
-        if times[position - 1] != second:
+        position = bisect_left(times, second)
+        if position == len(times) or times[position] != second:
             times.insert(position, second)
             counts.insert(position, counts[position - 1])
-    for position, second in enumerate(times):
-        if begins <= second < ends:
-            counts[position] -= gpus
+        bounds.append(position)
+    for position in range(*bounds):
+        counts[position] -= gpus

@@ -21,14 +21,12 @@ from gpuplan.models.timing.progress import age_in_doublings, unserved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.list_schedule import (
     Choice,
+    FreeGpus,
     ListedJob,
     ListedStart,
     Profile,
-    copy_of,
-    first_free,
     first_start,
     start_now,
-    take,
 )
 from gpuplan.models.value.rollout_scope import held_gpus, is_simple
 from gpuplan.models.value.scaled_sizes import suits
@@ -84,6 +82,17 @@ class _Plan(NamedTuple):
     cost: float
     """Σ weight · completion of the jobs of a tier, in seconds from now."""
     starts: dict[int, ListedStart]
+
+    def same_beginning(self, order: Sequence[int], choices: dict[int, tuple[Choice, ...]]) -> int:
+        """Number of jobs that another list begins with as this one."""
+        return next(
+            (
+                position
+                for position, (one, other) in enumerate(zip(self.order, order, strict=True))
+                if one != other or self.choices.get(one) != choices.get(one)
+            ),
+            len(order),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ class _Queue:
         waiting: Sequence[Job],
     ) -> None:
         self._snapshot, self._policy, self._durations, self._nodes = snapshot, policy, durations, nodes
-        self._free = _free_over_time(snapshot, durations, nodes)
+        self._profiles = _free_over_time(snapshot, durations, nodes)
         self._quotas: dict[str, dict[str, int]] = {}
         """Profiles of quotas, by resource and queue."""
         self._suited: dict[object, dict[str, tuple[int, ...]]] = {}
@@ -203,7 +212,8 @@ class _Queue:
             self._suited[key] = {
                 model: tuple(found)
                 for model, found in by_model.items()
-                if sum(self._free[number][1][-1] // job.request.gpus for number in found) >= job.gang.minimum
+                if sum(self._profiles[number][1][-1] // job.request.gpus for number in found)
+                >= job.gang.minimum
             }
         left = max(self._policy.objective.shortest, self._durations.until_completion(job))
         found = []
@@ -211,7 +221,7 @@ class _Queue:
             seconds = max(1, left * MILLI // max(1, job.speed_milli(model)))
             quotas = self._quotas_of(job, model)
             needed = job.request.gpus * job.gang.minimum
-            if all(self._free[number][1][-1] >= needed for number in quotas):
+            if all(self._profiles[number][1][-1] >= needed for number in quotas):
                 found.append(Choice(seconds, model, nodes, quotas))
         return tuple(sorted(found))
 
@@ -241,14 +251,14 @@ class _Queue:
                         ends[queue][self._durations.remaining(job)] += held
         numbers = {}
         for queue, ended in ends.items():
-            numbers[queue] = len(self._free)
-            self._free.append(_profile(binding[queue] // MILLI, ended))
+            numbers[queue] = len(self._profiles)
+            self._profiles.append(_profile(binding[queue] // MILLI, ended))
         return numbers
 
     def starts(self, changes: int) -> dict[str, RolloutStart]:
         """The start of each job of the tiers in which some rather wait, and of all tiers below."""
         found: dict[str, RolloutStart] = {}
-        free = copy_of(self._free)
+        free = FreeGpus(self._profiles, (job.gpus for job in self._jobs))
         at_once = self._at_once(self._tiers, free)
         began, saved = at_once, None
         if not began or not self._is_simple:
@@ -257,13 +267,13 @@ class _Queue:
             own = set(tier.jobs)
             chosen = self._first(tier, began, free)
             if not tier.at_once:
-                best = self._best(tier, began, changes, free)
+                best = self._best(tier, began, changes, free, chosen)
                 if best.cost <= chosen.cost * (1 - _WORTHWHILE):
                     weight = sum(self._jobs[number].weight for number in tier.jobs)
                     saved, chosen = round((chosen.cost - best.cost) / weight), best
             for number in tier.jobs:
                 start = chosen.starts[number]
-                take(free, self._jobs[number], start)
+                free.take(self._jobs[number], start)
                 if saved is not None:
                     if start.begins and number in self._aged and number in at_once:
                         return {}
@@ -275,18 +285,18 @@ class _Queue:
                 began = self._at_once(below, free)
         return found
 
-    def _at_once(self, tiers: Sequence[_Tier], free: Sequence[Profile]) -> dict[int, Choice]:
+    def _at_once(self, tiers: Sequence[_Tier], free: FreeGpus) -> dict[int, Choice]:
         """The jobs that list scheduling starts now."""
-        free, found = copy_of(free), {}
+        free, found = free.copy(), {}
         for tier in tiers:
             for number in self._sorted(tier, 0):
                 job = self._jobs[number]
                 if start := start_now(job, free):
-                    take(free, job, start)
+                    free.take(job, start)
                     found[number] = start.choice
         return found
 
-    def _first(self, tier: _Tier, began: dict[int, Choice], free: Sequence[Profile]) -> _Plan:
+    def _first(self, tier: _Tier, began: dict[int, Choice], free: FreeGpus) -> _Plan:
         """The schedule that begins with what list scheduling starts now, also of lower tiers."""
         # Tiers come in order, so what starts now of this one is before what starts of lower ones.
         rest = [number for number in self._sorted(tier, 0) if number not in began]
@@ -298,10 +308,13 @@ class _Queue:
     def _sorted(self, tier: _Tier, power: float) -> list[int]:
         return sorted(tier.jobs, key=lambda number: (self._jobs[number].index(power), number))
 
-    def _best(self, tier: _Tier, began: dict[int, Choice], changes: int, free: Sequence[Profile]) -> _Plan:
-        """The least costly of the lists of a tier, after so many small changes."""
+    def _best(
+        self, tier: _Tier, began: dict[int, Choice], changes: int, free: FreeGpus, first: _Plan
+    ) -> _Plan:
+        """The least costly list of a tier, after so many small changes; `first` begins with `began`."""
         own = set(tier.jobs)
-        best = self._first(tier, {each: choice for each, choice in began.items() if each in own}, free)
+        kept = {each: choice for each, choice in began.items() if each in own}
+        best = first if len(kept) == len(began) else self._first(tier, kept, free)
         for power in _SIZE_POWERS:
             best = self._plan(tier, tuple(self._sorted(tier, power)), {}, best.cost, free) or best
         # A fixed seed gives the same changes on every machine.
@@ -313,13 +326,13 @@ class _Queue:
             every = self._jobs[moved].choices
             if number % 2 and len(every) > 1:
                 other, chosen = every[int(dice.random() * len(every))], choices.get(moved, every)
-                kept = tuple(each for each in every if (each in chosen) != (each is other))
-                if not kept:
+                left = tuple(each for each in every if (each in chosen) != (each is other))
+                if not left:
                     continue
-                choices[moved] = kept
+                choices[moved] = left
             else:
                 order.insert(int(dice.random() * jobs), order.pop(one))
-            best = self._plan(tier, tuple(order), choices, best.cost, free) or best
+            best = self._plan(tier, tuple(order), choices, best.cost, free, best) or best
         return best
 
     def _plan(
@@ -328,22 +341,25 @@ class _Queue:
         order: tuple[int, ...],
         choices: dict[int, tuple[Choice, ...]],
         most: float,
-        free: Sequence[Profile],
+        free: FreeGpus,
+        like: _Plan | None = None,
     ) -> _Plan | None:
-        """The schedule of a list; None if it does not cost less than `most`."""
-        free, starts, cost = copy_of(free), {}, 0.0
-        first = [first_free(*each) for each in free]
+        """The schedule of a list; None if it does not cost less than `most`. `like` is of a similar list."""
+        free, starts, cost = free.copy(), dict[int, ListedStart](), 0.0
         counted = set(tier.jobs)
-        for number in order:
+        same = like.same_beginning(order, choices) if like else 0
+        for position, number in enumerate(order):
             job = self._jobs[number]
-            starts[number] = start = first_start(job, choices.get(number, job.choices), free, first)
+            if like and position < same:
+                start = like.starts[number]
+            else:
+                start = first_start(job, choices.get(number, job.choices), free)
+            starts[number] = start
             if number in counted:
                 cost += job.weight * (start.begins + start.choice.seconds)
             if cost >= most:
                 return None
-            take(free, job, start)
-            for node in start.places:
-                first[node] = first_free(*free[node])
+            free.take(job, start)
         return _Plan(order, choices, cost, starts)
 
 

@@ -121,8 +121,13 @@ class StartValue:
         """
         Price of the time that a running job loses when it is preempted.
 
-        That is `disruption_cost.disruption_points`. Where jobs of equal priority take turns, in plans of one
-        slot, its own delay is added:
+        That is `disruption_cost.disruption_points`, and its `delay_points`.
+        """
+        return disruption_points(self._policy, job, self._now) + self.delay_points(job)
+
+    def delay_points(self, job: Job) -> int:
+        """
+        Price of a preempted job's own delay: where jobs of equal priority take turns, in plans of one slot.
 
             w_v · ( ⁴√(1 + longer / wait) − 1 )
 
@@ -132,17 +137,16 @@ class StartValue:
         `wait`, and delays this one by `wait` and `longer`. So it pays if the index of the other is larger by
         more than (wait + longer) / wait; points are the fourth root of an index (`JobValue`).
         """
-        base = disruption_points(self._policy, job, self._now)
         running = job.running
         if self._ahead or running is None or not self._policy.disruption.preempts_equals:
-            return base
+            return 0
         longer = lost_seconds(self._policy, job, self._now) + self.durations.slower(job)
         held = job.placement.quota_milli if job.placement else 0
         ends = self.durations.until_free(self.durations.gpu_model(job), held) or 0
         wait = max(self._policy.objective.shortest, ends)
         points = self.completion(job, self.durations.gpu_model(job), len(running.replicas))
         times: float = (1 + longer / wait) ** (1 / ROOT)
-        return base + floor(points * (times - 1) + 0.5)
+        return floor(points * (times - 1) + 0.5)
 
     def slack(self, job: Job, seconds: int) -> int | None:
         """Seconds that a job can wait and still meet its deadline, negative if none; None without one."""

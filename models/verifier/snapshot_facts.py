@@ -118,12 +118,23 @@ class SnapshotFacts:
         return any(job.anti_affinity for job in self.snapshot.jobs)
 
 
-def lost_places(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
+class LostPlaces(dict[str, dict[Holding, str]]):
+    """Reasons why places of running jobs are lost, by job and by holding of a replica."""
+
+
+def lost_places(snapshot: Snapshot) -> LostPlaces:
     """
-    Reasons why places of running jobs are lost, by job and by holding of a replica.
+    The lost places of a snapshot, computed once.
 
     A job with fewer replicas than its gang's minimum is included, even without a lost place.
     """
+    found = snapshot.derived.get(LostPlaces)
+    if not isinstance(found, LostPlaces):
+        found = snapshot.derived[LostPlaces] = LostPlaces(_lost_places(snapshot))
+    return found
+
+
+def _lost_places(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
     nodes = snapshot.cluster.node_by_name
     incomplete = _jobs_of_incomplete_groups(snapshot)
     found: dict[str, dict[Holding, str]] = {}

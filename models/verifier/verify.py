@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RULES",
     "TERMS",
+    "Trial",
     "Verification",
     "Verifier",
     "priority_rule",
@@ -129,24 +130,6 @@ def verify(
     return Verification(violations=found, objective=sum(terms.values()), terms=terms)
 
 
-def keeps_rules(snapshot: Snapshot, policy: Policy, target: DesiredState) -> bool:
-    """True if the cluster breaks no rule after a target is reached; the first violation ends the check."""
-    case = _case(snapshot, policy, target)
-    return _is_legal(case) and not any(True for _ in RULES[Rule.PRIORITY](case))
-
-
-def objective(snapshot: Snapshot, policy: Policy, target: DesiredState) -> int:
-    """Points of the cluster after a target is reached, whether or not it keeps the rules."""
-    case = _case(snapshot, policy, target)
-    return sum(term(case) for term in TERMS.values())
-
-
-def _case(snapshot: Snapshot, policy: Policy, target: DesiredState) -> Context:
-    changes = target.placements, target.added, target.removed, target.planned
-    rules = policy.within(snapshot.cluster)
-    return Context(snapshot, rules, *changes, SnapshotFacts(snapshot), undo=target.undo)
-
-
 def _violations(case: Context, *, by_priority: bool = True) -> tuple[Violation, ...]:
     """The violations of all rules, sorted; priorities are checked last, and only if all else holds."""
     found = {violation for rule in _rules_but_priority() for violation in rule(case)}
@@ -187,6 +170,23 @@ def verify_target(
         facts=facts,
         undo=target.undo,
     )
+
+
+class Trial:
+    """One target on trial: what its rules and its points have in common is computed once."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: DesiredState) -> None:
+        changes = target.placements, target.added, target.removed, target.planned
+        rules = policy.within(snapshot.cluster)
+        self._case = Context(snapshot, rules, *changes, SnapshotFacts(snapshot), undo=target.undo)
+
+    def keeps_rules(self) -> bool:
+        """True if the cluster breaks no rule after the target; the first violation ends the check."""
+        return _is_legal(self._case) and not any(True for _ in RULES[Rule.PRIORITY](self._case))
+
+    def objective(self) -> int:
+        """Points of the cluster after the target is reached, whether or not it keeps the rules."""
+        return sum(term(self._case) for term in TERMS.values())
 
 
 def term_points(name: str, snapshot: Snapshot, policy: Policy, placements: Iterable[Placement]) -> int:

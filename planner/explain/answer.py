@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def answer(plan: Plan, kind: Kind, name: str, *, source: str) -> AnyExplanation:
-    """Explain what `lookup.meaning` found; `source` is where the plan is from, for messages."""
+    """Explain what `resolve_name` found; `source` is where the plan is from, for messages."""
     match kind:
         case "job":
             return explain(plan, name, source=source)

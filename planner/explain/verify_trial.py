@@ -16,7 +16,7 @@ from gpuplan.models.plan.solution import DesiredState
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
 from gpuplan.models.queue import Queue
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.verify import keeps_rules, objective
+from gpuplan.models.verifier.verify import Trial
 from gpuplan.planner.explain.hypothesis import Hypothesis
 from gpuplan.planner.problem_builder import build_problem
 from gpuplan.solvers.heuristics.greedy import greedy
@@ -74,13 +74,14 @@ class TrialVerifier:
 
     def _judged(self, question: Hypothesis, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
         """Points of the placements at present prices, and `by_hand`; None if they break a rule."""
-        now, by_hand = replace(question, second=0), False
-        if not self._keeps_the_rules(question, placements):
+        trial, by_hand = self._trial(question, placements), False
+        if not trial.keeps_rules():
             # An operator may do by hand what the plan may not; the price is the same.
             by_hand = bool(question.stopped) and not question.second
-            if not by_hand or not self._keeps_the_rules(question, placements, by_hand=True):
+            if not by_hand or not self._trial(question, placements, by_hand=True).keeps_rules():
                 return None
-        return self._objective(now, placements) - self._before(question), by_hand
+        now = self._trial(replace(question, second=0), placements) if question.second else trial
+        return now.objective() - self._before(question), by_hand
 
     def _before(self, question: Hypothesis) -> int:
         """Objective of the plan in a snapshot in which the same jobs have ended."""
@@ -92,22 +93,12 @@ class TrialVerifier:
         if known is None:
             plain = Hypothesis.unchanged(question.plan, jobs[question.job.name])
             plain = replace(plain, stopped=deferred, over=question.over, begun=question.begun)
-            known = self._objectives[key] = self._objective(plain, ())
+            known = self._objectives[key] = self._trial(plain, ()).objective()
         return known
 
-    def _keeps_the_rules(
+    def _trial(
         self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
-    ) -> bool:
-        """True if the verifier finds nothing against the plan with the job on these places."""
-        return keeps_rules(*self._case(question, placements, by_hand=by_hand))
-
-    def _objective(self, question: Hypothesis, placements: tuple[Placement, ...]) -> int:
-        """Points of the plan with the job on some places, or without it; rules are not checked."""
-        return objective(*self._case(question, placements))
-
-    def _case(
-        self, question: Hypothesis, placements: tuple[Placement, ...], *, by_hand: bool = False
-    ) -> tuple[Snapshot, Policy, DesiredState]:
+    ) -> Trial:
         """
         What the verifier judges: the plan with the job on some places, or without it.
 
@@ -118,9 +109,9 @@ class TrialVerifier:
         target = question.target(placements, without=None if placements else question.over)
         if self._only_starts or question.second:
             world = question.snapshot(self._settled, ground.cluster, by_hand=by_hand)
-            return world, question.policy, DesiredState(target.placements)
+            return Trial(world, question.policy, DesiredState(target.placements))
         world = question.snapshot(plan.snapshot.job_by_name, plan.snapshot.cluster, by_hand=by_hand)
-        return world, question.policy, target
+        return Trial(world, question.policy, target)
 
     @cached_property
     def _only_starts(self) -> bool:

@@ -16,7 +16,7 @@ from gpuplan.models.plan.plan import LeftOut
 from gpuplan.models.policy.settings import BudgetUnit
 from gpuplan.models.problem.jobs import ClassRole, HeldResources, Incumbent
 from gpuplan.models.problem.problem import DisruptionLimit
-from gpuplan.models.value.disruption_cost import disruption_points, resize_points
+from gpuplan.models.value.disruption_cost import disruption_points
 from gpuplan.planner.problem_builder.candidates import placements_of_running, satisfies_own_locality
 from gpuplan.planner.problem_builder.earliest_start import running_predecessors, running_with_dependencies
 
@@ -198,8 +198,9 @@ class Incumbents:
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
         # A migration has no lateness price; a preemption has.
         stopping = leaving - (earnings.saved_lateness(job, start=0, seconds=left) if ahead else 0)
-        stopping -= earnings.stop_points(job)
-        leaving -= disruption_points(policy, job, now)
+        lost = disruption_points(policy, job, now)
+        stopping -= lost + earnings.delay_points(job)
+        leaving -= lost
         return Incumbent(
             job=job.name,
             shape=self._shapes.freed(runner),
@@ -214,7 +215,7 @@ class Incumbents:
             )
             if outlook.shrink
             else (),
-            resize_points=-resize_points(policy, job, now),
+            resize_points=-lost - policy.prices.resize,
             min_replicas=job.gang.minimum if outlook.shrink else count,
             leave_reward=policy.owed(policy.prices.drain) if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,

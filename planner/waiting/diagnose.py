@@ -79,10 +79,14 @@ def waiting_reasons(
     reason_by_kind: dict[Any, Reason] = {}
     reasons = {name: messages.preempted((preempted or {}).get(name, ())) for name in stopped}
     for job in waiting:
-        kind = examiner.kind(job)
+        scheduled = examiner.is_scheduled(job)
+        kind = examiner.kind(job), scheduled
         reason = reason_by_kind.get(kind)
         if reason is None:
-            reason = reason_by_kind[kind] = examiner.reason(job)
+            reason = examiner.reason(job)
+            # When and where the schedule has it start is told only if it would fit now.
+            if not scheduled or reason.code is not ReasonCode.NOT_CHOSEN:
+                reason_by_kind[kind] = reason
         reasons[job.name] = reason
     return examiner.together(reasons)
 
@@ -134,8 +138,12 @@ class _Examiner:
         self._ahead = FutureStarts(changes, policy)
         self._free_pools: dict[Any, list[FreeCapacity]] = {}
 
+    def is_scheduled(self, job: Job) -> bool:
+        """True if the best schedule of the queue has a start for a job (`JobValue.planned_start`)."""
+        return self._earnings.worth.planned_start(job) is not None
+
     def kind(self, job: Job) -> tuple[Any, ...]:
-        """Everything about a job that its reason depends on."""
+        """Everything about a job that its reason depends on, but for its start in the best schedule."""
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
             (job.requirements_key, job.hold_reason),
@@ -149,7 +157,7 @@ class _Examiner:
             else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_labels else None,
             self._outlook.kind(job),
-            self._earnings.worth.planned_start(job) or tuple(self._avoided(job).items()),
+            tuple(self._avoided(job).items()),
         )
 
     def reason(self, job: Job) -> Reason:

@@ -1,10 +1,11 @@
 """
 List scheduling over the slots of the horizon.
 
-Jobs are taken in the order of `ranking`. Each job gets the start that is worth most, the earliest of equals,
-in what the jobs before it leave free. A later start reserves its places, so no job later in the order delays
-it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS 12(6), 2001). With a
-limited depth only that many jobs reserve places; a depth of one is EASY backfilling (Lifka, JSSPP 1995).
+Jobs are taken in the order of `placement_queue`. Each job gets the start that is worth most, the earliest of
+equals, in what the jobs before it leave free. A later start reserves its places, so no job later in the order
+delays it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS 12(6), 2001).
+With a limited depth only that many jobs reserve places; a depth of one is EASY backfilling (Lifka, JSSPP
+1995).
 """
 
 from __future__ import annotations

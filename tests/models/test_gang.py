@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.value.job_value import completion_points, replica_points
+from gpuplan.models.value.job_value import replica_points
+from tests.oracle.completion import completion_points
 from tests.support.builders import build
 
 TABLE = {1: 1.0, 2: 1.9, 4: 3.4}

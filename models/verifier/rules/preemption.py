@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import log2
+from math import inf, log2
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpuplan.models.mig import MigGeometry, mig_geometry
@@ -346,8 +346,10 @@ def _beside_gpus(
 def _in_queues(without: _Without) -> Iterator[Violation]:
     tree = children_first(without.case.snapshot.queues)
     for resource in limited_resources(tree):
-        concerned = _above(tree, without, resource)
         kept, limit = kept_and_limit(tree, resource)
+        if all(most == inf for most in limit.values()):
+            continue
+        concerned = _above(tree, without, resource)
         held, after = _usage(without, resource)
         staying, used = usage_up_the_tree(tree, kept, held), usage_up_the_tree(tree, kept, after)
         for queue in tree:

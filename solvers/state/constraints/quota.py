@@ -274,28 +274,35 @@ class QuotaTable:
         path, kept = self._path(index, queue), self._budgets[index].kept
         if not path:
             return UNLIMITED
-        available = self._left(index, path[-1], where, known=known)
+        left = self._left(index, path, where, known=known)
+        available = left[-1]
         # From the root down: trees may be deeper than the recursion limit.
-        for each in reversed(path[:-1]):
+        for each, own in zip(reversed(path[:-1]), reversed(left[:-1]), strict=True):
             passed = np.maximum(available, 0)
             if kept[each]:
                 # Quota that a queue keeps does not count above, whatever is used there already.
                 unspilled = np.maximum(0, kept[each] - self._usage[index][each, where])
                 passed = np.minimum(passed, most) + np.minimum(unspilled, most)
-            available = np.minimum(self._left(index, each, where, known=known), passed)
+            available = np.minimum(own, passed)
         return int(available.min(initial=UNLIMITED))
 
-    def _left(self, index: int, queue: int, where: Where, *, known: bool) -> Ints:
-        """What is left of a queue's own limit."""
-        budget, usage = self._budgets[index], self._usage[index][queue, where]
-        firm, limit = budget.firm[queue], budget.limit[queue]
-        if firm is None:
-            return np.full(len(usage), UNLIMITED, dtype=np.int64)
-        own: Ints = firm - usage
-        if known and limit is not None:
-            settled = self._newcomers[index][queue, where] <= 0
-            own = np.where(settled, limit - usage, own)
-        return own
+    def _left(self, index: int, path: list[int], where: Where, *, known: bool) -> list[Ints]:
+        """What is left of the own limit of a queue and of each above it."""
+        budget = self._budgets[index]
+        found: list[Ints] = []
+        settled: NDArray[np.bool_] | bool = known
+        for queue in path:
+            usage, firm, limit = self._usage[index][queue, where], budget.firm[queue], budget.limit[queue]
+            if known:
+                # What returns to a queue may push what came there out of what it keeps, and so up the tree.
+                settled = settled & (self._newcomers[index][queue, where] <= 0)
+            if firm is None:
+                found.append(np.full(len(usage), UNLIMITED, dtype=np.int64))
+            elif limit is None:
+                found.append(firm - usage)
+            else:
+                found.append(np.where(settled, limit, firm) - usage)
+        return found
 
     def _counted(self, gpu_model: str | None) -> list[tuple[int, int]]:
         """As `QuotaLedger.counting`."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from gpuplan.models.job import Progress, ResourceRequest
 from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.units import MILLI
-from gpuplan.models.value.job_value import completion_points, job_points
+from gpuplan.models.value.job_value import job_points
+from tests.oracle.completion import completion_points
 from tests.support.builders.build import NOW, job
 from tests.support.strategies.snapshot_strategies import policies
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 
 import pytest
 
-from gpuplan.models.value.list_schedule import Choice, ListedJob, first_begin, first_free, first_start, take
+from gpuplan.models.value.list_schedule import Choice, FreeGpus, ListedJob, first_begin, first_start
 
 MODEL = "H100-80GB"
 TIMES = [0, 2, 3, 5, 7, 8, 10, 12]
@@ -47,8 +48,9 @@ def test_a_gang_begins_when_all_its_replicas_have_room_and_quota_to_their_end(se
 
     first = next(second for second in range(END) if fits(gang, choice, free, second))
 
-    assert first_begin(gang, choice, free, 100, quotas) == first
-    assert first_begin(gang, choice, free, first + choice.seconds, quotas) is None
+    over_time = FreeGpus(free, [gpus])
+    assert first_begin(gang, choice, over_time, 100, quotas) == first
+    assert first_begin(gang, choice, over_time, first + choice.seconds, quotas) is None
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -64,7 +66,8 @@ def test_a_job_completes_first_on_one_of_its_models_and_takes_what_is_free(seed)
     )
     job = ListedJob("job", gpus, replicas, 1.0, choices)
 
-    start = first_start(job, choices, free, [first_free(*each) for each in free])
+    left = FreeGpus(free, [gpus])
+    start = first_start(job, choices, left)
 
     ends = [
         next(second for second in range(END) if fits(job, choice, free, second)) + choice.seconds
@@ -72,7 +75,31 @@ def test_a_job_completes_first_on_one_of_its_models_and_takes_what_is_free(seed)
     ]
     assert start.begins + start.choice.seconds == min(ends)
     assert len(start.places) == replicas
-    left = [(list(times), list(counts)) for times, counts in free]
-    take(left, job, start)
+    left.take(job, start)
     for number in (*start.choice.nodes, *start.choice.quotas):
-        assert least(left[number], start.begins, start.choice.seconds) >= 0
+        assert least(left.profiles[number], start.begins, start.choice.seconds) >= 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_jobs_in_turn_get_the_first_places_that_a_search_of_every_second_finds(seed):
+    dice = random.Random(seed)
+    free = FreeGpus([profile(dice, (0, 1, 2, 4, 8), 8) for _ in range(4)], (1, 2, 4, 8))
+    nodes = (0, 1, 2, 3)
+    for _ in range(12):
+        choice = Choice(dice.randint(1, 6), MODEL, nodes)
+        job = ListedJob("job", dice.choice((1, 2, 4, 8)), dice.choice((1, 1, 2)), 1.0, (choice,))
+        before = free.copy()
+        begins = next(second for second in range(99) if fits(job, choice, free.profiles, second))
+        room = [least(each, begins, choice.seconds) for each in free.profiles]
+
+        start = first_start(job, (choice,), free)
+
+        assert start.begins == begins
+        if job.replicas == 1:
+            at = [counts[bisect_right(times, begins) - 1] for times, counts in free.profiles]
+            fewest = min(at[node] for node in nodes if room[node] >= job.gpus)
+            assert at[start.places[0]] == fewest
+        free.take(job, start)
+        assert before.profiles != free.profiles
+        fresh = FreeGpus(free.profiles, (1, 2, 4, 8))
+        assert free.first == fresh.first

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.calendar import Tariff
-from gpuplan.models.value.job_value import completion_points, job_points
+from gpuplan.models.value.job_value import job_points
 from gpuplan.models.value.start_value import StartValue
+from tests.oracle.completion import completion_points
 from tests.support.builders import build
 from tests.support.builders.build import NOW, by_value
 

@@ -60,6 +60,14 @@ def test_quotas_ahead_agree_with_those_of_now_slot_by_slot(seed):
                 if not any(alone.exceeded_limits(queue, slot_problems.MODEL, _amounts(resource, milli)))
             )
             rooms.append(max(fitting, default=0))
+            returning = [
+                room[counted]
+                for room in (
+                    alone.room(queue, slot_problems.MODEL, known=True),
+                    ahead.room(queue, slot_problems.MODEL, slice(slot, slot + 1), known=True),
+                )
+            ]
+            assert len({max(0, min(A_LOT, room)) for room in returning}) == 1
         for slot in range(1, slots):
             room = ahead.room(queue, slot_problems.MODEL, slice(slot, slot + 1), known=False)[counted]
             assert max(0, min(A_LOT, room)) == rooms[slot - 1]
