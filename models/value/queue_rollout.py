@@ -117,7 +117,7 @@ def later_starts(snapshot: Snapshot, policy: Policy, durations: Durations) -> di
     First come what list scheduling starts now, then the others by time left. That is compared with the lists
     by time left times GPUs to the power of 0, 1/2 and 1, divided by w_j (Smith, 1956). From the best of them
     `objective.rollouts` small changes are tried, and kept where they cost less: a job moves elsewhere in the
-    list, or loses or regains a GPU model. The best schedule counts if it saves at least 1 % of the cost of
+    list, or loses or regains a GPU model. The best schedule counts if it saves at least 3 % of the cost of
     the first. This is a rollout (Bertsekas, Tsitsiklis and Wu, Journal of Heuristics 3, 1997), with list
     scheduling by earliest completion (Ibarra and Kim, Journal of the ACM 24, 1977): if the estimates are
     right and nothing else arrives, following the best list costs less than starting now what fits and

@@ -36,14 +36,10 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
     spare = _guarantee_slack(ledger, market)
     stop_below_market_price(ledger, market, spare)
     preemption, paying = PreemptionSearch(ledger), _classes_above_price(ledger, market, order)
-    if min(spare, default=0) < 0:
-        _start_guaranteed(
-            ledger,
-            preemption,
-            [index for index in order if not market.is_worth_price(index)],
-            spare,
-            deadline,
-        )
+    others = [index for index in order if not market.is_worth_price(index)]
+    # They must not take places that jobs of higher priority in their queue are about to take.
+    later = _below_paying(ledger, others, paying)
+    _start_guaranteed(ledger, preemption, [each for each in others if each not in later], spare, deadline)
     for index in paying:
         if not ledger.jobs_left(index):
             continue
@@ -56,6 +52,7 @@ def preempt_in_bulk(ledger: Ledger, *, deadline: float | None = None) -> None:
             # Once other jobs have started, a gang no longer finds so many nodes.
             preempt_for_waiting(ledger, [index], preemption, deadline=deadline)
     preempt_for_waiting(ledger, paying, preemption, deadline=deadline)
+    _start_guaranteed(ledger, preemption, [each for each in others if each in later], spare, deadline)
     vacate.restore_preempted(ledger)
     fill_free_capacity(ledger)
     owed = [
@@ -110,6 +107,20 @@ def _classes_above_price(ledger: Ledger, market: MarketPrices, order: Iterable[i
     return sorted(found, key=lambda index: -bound.get(index, 0))
 
 
+def _below_paying(ledger: Ledger, others: list[int], paying: list[int]) -> set[int]:
+    """Of other classes, those of lower priority than one in their queue that pays the price."""
+    classes, highest = ledger.problem.classes, dict[int, int]()
+    for index in paying:
+        if ledger.jobs_left(index):
+            one = classes[index]
+            highest[one.queue] = max(highest.get(one.queue, one.priority), one.priority)
+    return {
+        index
+        for index in others
+        if classes[index].priority < highest.get(classes[index].queue, classes[index].priority)
+    }
+
+
 def _start_guaranteed(
     ledger: Ledger,
     preemption: PreemptionSearch,
@@ -119,6 +130,8 @@ def _start_guaranteed(
 ) -> None:
     """Start jobs that are not worth the price, where the jobs that are do not meet a guarantee."""
     classes = ledger.problem.classes
+    if min(spare, default=0) >= 0:
+        return
     for index in order:
         if classes[index].starts_alone and not is_late(deadline):
             milli = classes[index].shape.quota_milli * classes[index].minimum

@@ -11,7 +11,8 @@ from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics.bulk_preemption import preempt_in_bulk
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity, fill_orders
-from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
+from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
+from gpuplan.solvers.heuristics.guarantees.quota_exchange import exchange_for_guarantees
 from gpuplan.solvers.heuristics.list_scheduling import (
     ListScheduler,
     cancel_broken_starts,
@@ -52,8 +53,9 @@ def greedy(
     If running jobs may be preempted, greedy preempts in bulk (`bulk_preemption`). It also makes plans with
     preemption one by one alone, if running jobs are few, a guarantee stays unmet, or the plan must be
     `thorough` since no solver improves it. Then starts are exchanged for jobs that a guarantee is owed to
-    (`guarantee_exchange`). Where a job may get its place either way, new nodes or preemption may be cheaper:
-    both orders are tried. Jobs migrate only off nodes that should be drained.
+    (`quota_exchange`), and jobs are exchanged where GPUs are idle (`idle_gpus`). Where a job may get its
+    place either way, new nodes or preemption may be cheaper: both orders are tried. Jobs migrate only off
+    nodes that should be drained.
 
     With several slots, one pass decides starts now and later. Further passes place gangs that need one domain
     before all other jobs, if preemption is allowed; decide the starts of now first; and do so again on the
@@ -319,8 +321,18 @@ def _plan_priority(ledger: Ledger, way: GreedyOrder, deadline: float | None) -> 
         restore_preempted(ledger)
     if way.resuming:
         schedule_in_order(ledger, deadline=deadline)
-    if problem.slots == 1 and problem.guarantees and ledger.params.greedy.exchanges:
+    if problem.slots == 1 and problem.guarantees:
+        _exchange_jobs(ledger, deadline)
+
+
+def _exchange_jobs(ledger: Ledger, deadline: float | None) -> None:
+    """Exchange jobs for others that a guarantee is owed to."""
+    if ledger.params.greedy.exchanges:
         exchange_for_guarantees(ledger, deadline=deadline)
+    # In an earlier turn, jobs of lower priority would take what those of the next turns can use.
+    is_last = ledger.current_priority in (None, *ledger.problem.priorities[-1:])
+    if is_last and use_idle_gpus(ledger, deadline=deadline):
+        fill_free_capacity(ledger)
 
 
 def place_gangs_first(ledger: Ledger, *, deadline: float | None) -> None:

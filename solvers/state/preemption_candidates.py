@@ -101,6 +101,17 @@ class PreemptionCandidates:
             if may_use_freed(tenant, victim.order) and self._stays(victim)
         ]
 
+    def wholly_on(self, node: int) -> list[int]:
+        """Running jobs that are on a node alone and may be preempted, least loss per GPU first."""
+        incumbents = self._ledger.problem.incumbents
+        return [
+            victim.incumbent
+            for victim in self._on_node.get(node, ())
+            if not victim.shrinks
+            and len(victim.positions) == len(incumbents[victim.incumbent].holds)
+            and self._stays(victim)
+        ]
+
     def below(
         self, budget: QueueBudget, queue: int, tenant: PlacementProfile
     ) -> Iterator[PreemptionCandidate]:

@@ -14,7 +14,7 @@ from gpuplan.solvers.heuristics import greedy as module
 from gpuplan.solvers.heuristics import vacate
 from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_priority
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
-from gpuplan.solvers.heuristics.guarantee_exchange import exchange_for_guarantees
+from gpuplan.solvers.heuristics.guarantees.quota_exchange import exchange_for_guarantees
 from gpuplan.solvers.params.placement import GreedyParams, PlacementParams, PreemptionParams
 from gpuplan.solvers.state.ledger import Ledger
 from gpuplan.solvers.targets.to_target import target_of

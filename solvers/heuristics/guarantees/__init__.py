@@ -1,0 +1,1 @@
+"""Exchanges of jobs for others that a guarantee is owed to."""
