@@ -22,6 +22,7 @@ from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.decode import decode
 from gpuplan.models.formulation.encode import encode
+from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.improve.column_generation import repack
@@ -33,6 +34,7 @@ from gpuplan.solvers.improve.destroy import (
     incumbent_target,
     repaired_part,
 )
+from gpuplan.solvers.improve.finer_model import finer_problem, solve_finer_model
 from gpuplan.solvers.improve.pop_partition import partition_cluster, partition_count
 from gpuplan.solvers.improve.subproblem import build_subproblem
 from gpuplan.solvers.interface import Budget, Headroom
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.solution import DesiredState
     from gpuplan.models.problem.problem import Problem
     from gpuplan.solvers.improve.destroy import RepairedPart
+    from gpuplan.solvers.improve.finer_model import FinerAnswer
     from gpuplan.solvers.improve.pop_partition import Partition
     from gpuplan.solvers.improve.subproblem import ResourceShare
     from gpuplan.solvers.params.improve import LnsParams
@@ -74,9 +77,18 @@ def improve_by_lns(
         report(target_of(ledger, running))
 
     parts = partition_count(problem, budget.params.partition)
+    odd = asks_for_odd_shares(problem)
+    finer = finer_problem(problem, budget) if parts == 1 and not odd else None
     packs = budget.ticks is None and budget.params.column_generation.enabled
+    if finer is not None:
+        found = _solve_by_kind(ledger, finer, running, budget, report)
+        if found.plan is not None and found.plan.objective > ledger.objective:
+            ledger = found.plan
+            tell()
+        if found.bound is not None and ledger.objective >= found.bound:
+            return
     # The block model of a part counts odd shares no better than that of the whole.
-    if packs and (parts == 1 or asks_for_odd_shares(problem)):
+    elif packs and (parts == 1 or odd):
         proven = _repack(ledger, budget, report)
         tell()
         if proven:
@@ -85,21 +97,34 @@ def improve_by_lns(
         improve_partitions(ledger, parts, budget, tell)
     rounds = None if budget.ticks is None else budget.ticks * params.per_tick
     told, news = time.monotonic(), False
-    # In a large cluster one neighbourhood says little of the others: it gives up after some of them for each.
-    in_vain, patience = 0, params.max_failures * (1 + len(problem.nodes) // params.nodes)
-    neighbourhoods = _random_neighbourhoods(ledger, params, budget.seed) if params.enabled else ()
-    for number, nodes in enumerate(neighbourhoods):
-        if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
+    neighbourhoods = _Neighbourhoods(ledger, params, budget.seed)
+    for number, nodes in enumerate(neighbourhoods) if params.enabled else ():
+        if number == rounds or time.monotonic() >= budget.deadline:
             break
-        if improve_neighbourhood(ledger, nodes, budget):
-            in_vain, news = 0, True
-        else:
-            in_vain += 1
+        better = improve_neighbourhood(ledger, nodes, budget)
+        neighbourhoods.learn(better=better)
+        news |= better
         pause = params.report_seconds + params.report_factor * telling
         if news and rounds is None and time.monotonic() > told + pause:
             tell()
             told, news = time.monotonic(), False
     tell()
+
+
+def _solve_by_kind(
+    ledger: Ledger,
+    finer: Problem,
+    running: tuple[Placement, ...],
+    budget: Budget,
+    report: Callable[[object], None],
+) -> FinerAnswer:
+    """The plan of the finer model and its bound, each bound is reported."""
+    now, before, share = time.monotonic(), ledger.objective, budget.params.finer_model.share_of_time
+    part = replace(budget, deadline=now + share * (budget.deadline - now))
+    target = target_of(ledger, running)
+    return solve_finer_model(
+        ledger.problem, finer, running, target, part, lambda bound: report(Headroom(bound - before))
+    )
 
 
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> bool:
@@ -126,7 +151,7 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
     mark, before = ledger.undo.mark(), ledger.objective
     deadline, params = budget.deadline, budget.params.lns
     if budget.ticks is None:
-        deadline = min(deadline, time.monotonic() + params.seconds)
+        deadline = min(deadline, time.monotonic() + params.seconds * max(1.0, len(nodes) / params.nodes))
     ticks = None if budget.ticks is None else 1  # the unit of work, which `per_tick` counts
     part = Budget(deadline, 1, budget.seed, ticks, params.gap, params=budget.params)
     answer = destroy_and_repair(ledger, nodes, part)
@@ -141,23 +166,50 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
     return False
 
 
-def _random_neighbourhoods(ledger: Ledger, params: LnsParams, seed: int) -> Iterator[list[int]]:
+class _Neighbourhoods:
     """
-    Endless sequence of neighbourhoods: in turn nodes from the whole cluster and adjacent nodes.
+    Neighbourhoods, in turn of nodes from the whole cluster and of adjacent nodes, until there is no use in more.
 
     Nodes with free GPUs are drawn more often, each with a chance in proportion to its weight: the largest of
-    u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
+    u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006). If none has helped
+    for long, they grow; once they have all nodes that the search ends, or begins again with small ones if all
+    nodes together would be too many.
     """
-    chance = np.random.default_rng(seed)
-    nodes = np.array(destroyable_nodes(ledger), dtype=np.int64)
-    if not len(nodes):
-        return
-    while True:
-        weight = params.base_weight_milli + ledger.capacity.gpu_left[nodes]
-        drawn = chance.random(len(nodes)) ** (1 / weight)
-        yield sorted(nodes[np.argsort(-drawn, kind="stable")[: params.nodes]].tolist())
-        first = int(chance.integers(max(1, len(nodes) - params.nodes + 1)))
-        yield nodes[first : first + params.nodes].tolist()
+
+    def __init__(self, ledger: Ledger, params: LnsParams, seed: int) -> None:
+        self._ledger, self._params = ledger, params
+        self._chance = np.random.default_rng(seed)
+        self._nodes = np.array(destroyable_nodes(ledger), dtype=np.int64)
+        share = int(params.share_of_nodes * len(self._nodes))
+        self._fewest = max(params.nodes, min(share, params.most_nodes))
+        types = len(replica_types_of(ledger.problem))
+        self._most = max(self._fewest, params.most_size // max(1, types))
+        self._size, self._in_vain = self._fewest, 0
+
+    def learn(self, *, better: bool) -> None:
+        """Whether the last neighbourhood helped."""
+        self._in_vain = 0 if better else self._in_vain + 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        nodes, chance = self._nodes, self._chance
+        while len(nodes) and self._go_on():
+            weight = self._params.base_weight_milli + self._ledger.capacity.gpu_left[nodes]
+            drawn = chance.random(len(nodes)) ** (1 / weight)
+            yield sorted(nodes[np.argsort(-drawn, kind="stable")[: self._size]].tolist())
+            if not self._go_on():
+                return
+            first = int(chance.integers(max(1, len(nodes) - self._size + 1)))
+            yield nodes[first : first + self._size].tolist()
+
+    def _go_on(self) -> bool:
+        """False if there is no use in more; changes the size where that is due."""
+        # In a large cluster one neighbourhood says little of the others: some of them fail for each.
+        if self._in_vain < self._params.max_failures * (1 + len(self._nodes) // self._size):
+            return True
+        if self._size >= len(self._nodes):
+            return False
+        self._size, self._in_vain = self._size * 2 if 2 * self._size <= self._most else self._fewest, 0
+        return True
 
 
 def improve_partitions(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 from gpuplan.models.formulation.params import FormulationParams
 from gpuplan.solvers.params.exact import ExactParams
-from gpuplan.solvers.params.improve import ColumnGenerationParams, LnsParams, PartitionParams
+from gpuplan.solvers.params.improve import (
+    ColumnGenerationParams,
+    FinerModelParams,
+    LnsParams,
+    PartitionParams,
+)
 from gpuplan.solvers.params.placement import PlacementParams
 
 
@@ -59,6 +64,7 @@ class SearchParams:
     placement: PlacementParams = PlacementParams()
     formulation: FormulationParams = FormulationParams()
     exact: ExactParams = ExactParams()
+    finer_model: FinerModelParams = FinerModelParams()
     lns: LnsParams = LnsParams()
     partition: PartitionParams = PartitionParams()
     column_generation: ColumnGenerationParams = ColumnGenerationParams()
