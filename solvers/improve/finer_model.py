@@ -19,13 +19,14 @@ from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.decode import decode
 from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
-from gpuplan.models.plan.solution import DesiredState
+from gpuplan.models.plan.solution import DesiredState, SolveStatus
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.rounding.disaggregate import disaggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuplan.models.formulation.rows import Ints
     from gpuplan.models.placement import Placement
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import NodeGroup, Problem
@@ -123,12 +124,12 @@ def solve_finer_model(
     running: tuple[Placement, ...],
     known: DesiredState,
     budget: Budget,
-    tell: Callable[[int], None],
+    tell: Callable[[FinerAnswer], object],
 ) -> FinerAnswer:
     """
     Solve the finer model of a problem, beginning with a known plan.
 
-    `tell` gets each new bound on the points of all plans, relative to changing nothing.
+    `tell` gets each new bound, and the placed vertex of the linear relaxation.
     """
     x = Columns(finer, budget.params.formulation)
     formulation = formulate(finer, x)
@@ -138,10 +139,17 @@ def solve_finer_model(
         hint = encode(x, known)
     bounds: list[int] = []
 
+    def placed(values: Ints) -> Ledger:
+        return disaggregate(problem, decode(x, values), once=True, params=budget.params.placement)[0]
+
     def hear(answer: SolverAnswer) -> None:
-        if answer.bound is not None and (not bounds or answer.bound < bounds[-1]):
+        better = answer.bound is not None and (not bounds or answer.bound < bounds[-1])
+        if answer.bound is not None and better:
             bounds.append(answer.bound)
-            tell(answer.bound - idle)
+        vertex = answer.values if answer.is_vertex else None
+        if better or vertex is not None:
+            plan = None if vertex is None else placed(vertex.clip(0, formulation.upper))
+            tell(FinerAnswer(plan, bounds[-1] - idle if bounds else None))
 
     params = budget.params
     highs = replace(params.exact.highs, **search_of(params.finer_model))
@@ -149,10 +157,9 @@ def solve_finer_model(
     answer = milp.solve(formulation, part, hint, hear)
     hear(answer)
     bound = bounds[-1] - idle if bounds else None
-    if answer.values is None:
-        return FinerAnswer(None, bound)
-    placed, _ = disaggregate(problem, decode(x, answer.values), params=params.placement)
-    return FinerAnswer(placed, bound)
+    known_values = answer.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
+    plan = placed(answer.values) if known_values and answer.values is not None else None
+    return FinerAnswer(plan, bound)
 
 
 def search_of(params: FinerModelParams) -> dict[str, object]:

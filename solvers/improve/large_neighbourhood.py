@@ -81,11 +81,19 @@ def improve_by_lns(
     finer = finer_problem(problem, budget) if parts == 1 and not odd else None
     packs = budget.ticks is None and budget.params.column_generation.enabled
     if finer is not None:
-        found = _solve_by_kind(ledger, finer, running, budget, report)
-        if found.plan is not None and found.plan.objective > ledger.objective:
-            ledger = found.plan
-            tell()
-        if found.bound is not None and ledger.objective >= found.bound:
+        before = ledger.objective
+
+        def take(found: FinerAnswer) -> bool:
+            """Report what the finer model found; True if no plan is better."""
+            nonlocal ledger
+            if found.bound is not None:
+                report(Headroom(found.bound - before))
+            if found.plan is not None and _is_better(found.plan, ledger):
+                ledger = found.plan
+                tell()
+            return found.bound is not None and ledger.objective >= found.bound
+
+        if take(_solve_by_kind(ledger, finer, running, budget, take)):
             return
     # The block model of a part counts odd shares no better than that of the whole.
     elif packs and (parts == 1 or odd):
@@ -111,20 +119,21 @@ def improve_by_lns(
     tell()
 
 
+def _is_better(plan: Ledger, than: Ledger) -> bool:
+    return plan.objective > than.objective and plan.meets_priority_floors
+
+
 def _solve_by_kind(
     ledger: Ledger,
     finer: Problem,
     running: tuple[Placement, ...],
     budget: Budget,
-    report: Callable[[object], None],
+    tell: Callable[[FinerAnswer], object],
 ) -> FinerAnswer:
-    """The plan of the finer model and its bound, each bound is reported."""
-    now, before, share = time.monotonic(), ledger.objective, budget.params.finer_model.share_of_time
+    """The last answer of the finer model; others are told."""
+    now, share = time.monotonic(), budget.params.finer_model.share_of_time
     part = replace(budget, deadline=now + share * (budget.deadline - now))
-    target = target_of(ledger, running)
-    return solve_finer_model(
-        ledger.problem, finer, running, target, part, lambda bound: report(Headroom(bound - before))
-    )
+    return solve_finer_model(ledger.problem, finer, running, target_of(ledger, running), part, tell)
 
 
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> bool:
@@ -274,6 +283,9 @@ def destroy_and_repair(
     if (known := incumbent_target(asked, lifted, ledger.params)) is not None:
         with suppress(KeyError):  # a column of the known answer is missing
             hint = encode(x, known)
+            # Of what these nodes bring: guarantees that are missed anyway would make any answer seem close.
+            brings, points = before - ledger.objective, abs(formulation.points(hint))
+            budget = replace(budget, stop_gap=budget.stop_gap * min(1.0, abs(brings) / max(1, points)))
     answer = milp.solve(formulation, budget, hint, lambda _: None)
     if answer.values is None:
         return None
