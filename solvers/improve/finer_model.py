@@ -1,10 +1,11 @@
 """
-Finer model: the block model of a whole problem, whose node groups hold only nodes that are alike today.
+Finer model: the block model of a whole problem in which only nodes that are alike today share a group.
 
-The block model sums its rows over all nodes of a group. What a node has free and what preemption frees there may
-go to different jobs (C16), and the sums lose which of them goes with which. So many jobs of its answer find no
-place, and its bound is above what any plan reaches. The rows hold for any part of a group as well: with a group
-for each kind of node both are nearly exact. It has more columns, up to one for each replica type and node.
+The block model sums its rows over all nodes of a group. What a node has free and what preemption frees there
+may go to different jobs (C16), and the sums lose which of them goes with which. So many jobs of its answer
+find no place, and its bound is above what any plan reaches. The rows hold for any part of a group as well:
+with a group for each kind of node both are nearly exact. It has more columns, up to one for each replica type
+and node.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ def by_kind(problem: Problem) -> Problem:
     """
     The same problem with a node group for each kind of node.
 
-    Nodes of a group are of one kind if they have as much free, and the running jobs that may leave them are equal
-    but for their points. A node that has something free beside such jobs, or jobs of several kinds, is a kind by
-    itself: there it matters which job takes what, node by node. Nodes that pools may add stay one group.
+    Nodes of a group are of one kind if they have as much free, and the running jobs that may leave them are
+    equal but for their points. A node that has something free beside such jobs, or jobs of several kinds, is
+    a kind by itself: there it matters which job takes what, node by node. Nodes that pools may add stay one
+    group.
     """
     leaving = _leaving(problem)
     groups: list[NodeGroup] = []
@@ -95,7 +97,15 @@ def _kind(problem: Problem, number: int, leaving: Counter[int]) -> object:
     """Equal for nodes of one kind."""
     node = problem.nodes[number]
     jobs = Counter(
-        (one.shape, replicas, len(one.holds) > replicas, one.rank, one.claims, one.move is None, one.shrinkable)
+        (
+            one.shape,
+            replicas,
+            len(one.holds) > replicas,
+            one.rank,
+            one.claims,
+            one.move is None,
+            one.shrinkable,
+        )
         for one, replicas in ((problem.incumbents[index], count) for index, count in leaving.items())
     )
     if node.mig or len(jobs) > 1 or (jobs and any(node.gpus)):
@@ -114,7 +124,11 @@ def finer_problem(problem: Problem, budget: Budget) -> Problem | None:
     if not params.enabled or problem.slots > 1:
         return None
     finer = by_kind(problem)
-    most = params.size_per_second * budget.seconds if budget.ticks is None else params.size_per_tick * budget.ticks
+    most = (
+        params.size_per_second * budget.seconds
+        if budget.ticks is None
+        else params.size_per_tick * budget.ticks
+    )
     return finer if finer_size(finer) <= min(most, params.max_size) else None
 
 

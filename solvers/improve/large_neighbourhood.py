@@ -177,12 +177,13 @@ def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) 
 
 class _Neighbourhoods:
     """
-    Neighbourhoods, in turn of nodes from the whole cluster and of adjacent nodes, until there is no use in more.
+    Neighbourhoods, in turn of nodes from the whole cluster and of adjacent nodes, until there is no use in
+    more.
 
     Nodes with free GPUs are drawn more often, each with a chance in proportion to its weight: the largest of
-    u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006). If none has helped
-    for long, they grow; once they have all nodes that the search ends, or begins again with small ones if all
-    nodes together would be too many.
+    u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006). If none has
+    helped for long, they grow; once they have all nodes that the search ends, or begins again with small ones
+    if all nodes together would be too many.
     """
 
     def __init__(self, ledger: Ledger, params: LnsParams, seed: int) -> None:

@@ -96,8 +96,9 @@ class ExactRunParams:
 
     share_before_finer_model: float = 0.3
     """
-    Fraction of the time for the search if the finer model follows, without a minimum. M, seed 1: the block model
-    takes 24 s of CPU to its optimum, of which placing loses 44 %; the finer one takes as long and loses nothing.
+    Fraction of the time for the search if the finer model follows, without a minimum. M, seed 1: the block
+    model takes 24 s of CPU to its optimum, of which placing loses 44 %; the finer one takes as long and loses
+    nothing.
     """
 
     seconds_for_bound: float = 2.0

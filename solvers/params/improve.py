@@ -21,12 +21,14 @@ class LnsParams:
     """
 
     nodes: int = 12
-    """Fewest nodes of a neighbourhood at first (decision 0007; no record of the case that set the number) …"""
+    """
+    Fewest nodes of a neighbourhood at first (decision 0007; no record of the case that set the number) …
+    """
 
     share_of_nodes: float = 0.04
     """
-    … or this fraction of the nodes, if that is more. L, seed 0, by value, a plan 9 % below the bound, after 25 s of
-    CPU: neighbourhoods of 12, 24, 48, 96 and 160 nodes make it 3.0, 3.6, 4.1, 4.1 and 4.4 % better …
+    … or this fraction of the nodes, if that is more. L, seed 0, by value, a plan 9 % below the bound, after
+    25 s of CPU: neighbourhoods of 12, 24, 48, 96 and 160 nodes make it 3.0, 3.6, 4.1, 4.1 and 4.4 % better …
     """
 
     most_nodes: int = 48
@@ -34,8 +36,8 @@ class LnsParams:
 
     most_size: int = 20_000
     """
-    Pairs of a replica type and a node up to which neighbourhoods grow if nothing helps: about what HiGHS solves
-    within a minute.
+    Pairs of a replica type and a node up to which neighbourhoods grow if nothing helps: about what HiGHS
+    solves within a minute.
     """
 
     base_weight_milli: int = 100
@@ -58,8 +60,8 @@ class LnsParams:
 
     max_failures: int = 4
     """
-    Failures in a row, for each neighbourhood that fits into the cluster, until neighbourhoods grow; the search
-    ends if they have all nodes. No record of the case that set it.
+    Failures in a row, for each neighbourhood that fits into the cluster, until neighbourhoods grow; the
+    search ends if they have all nodes. No record of the case that set it.
     """
 
     report_seconds: float = 1.0
@@ -93,8 +95,8 @@ class FinerModelParams:
 
     size_per_second: int = 2_500
     """
-    Pairs for each second that is left: with less time it gives no answer. M, seed 0, by value, 4,306 pairs: the
-    optimum after 2.5 s of CPU, proven after 4.7. L, 20,454 pairs: within 0.2 % after 25 s.
+    Pairs for each second that is left: with less time it gives no answer. M, seed 0, by value, 4,306 pairs:
+    the optimum after 2.5 s of CPU, proven after 4.7. L, 20,454 pairs: within 0.2 % after 25 s.
     """
 
     size_per_tick: int = 400
@@ -105,8 +107,8 @@ class FinerModelParams:
 
     shares_of_free_columns: tuple[float, ...] = (0.6, 1.0)
     """
-    As `HighsParams.shares_of_free_columns`. With 1 no column is fixed, and the model is only presolved: L, seed 0,
-    by value, has no answer near the relaxation.
+    As `HighsParams.shares_of_free_columns`. With 1 no column is fixed, and the model is only presolved: L,
+    seed 0, by value, has no answer near the relaxation.
     """
 
     share_of_core: float = 0.5
