@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.jobs import JobClass, Option
     from gpuplan.models.problem.problem import NodeGroup, Problem
     from gpuplan.solvers.interface import Budget, SolverAnswer
-    from gpuplan.solvers.params.improve import FinerModelParams
     from gpuplan.solvers.state.ledger import Ledger
 
 
@@ -166,7 +165,11 @@ def solve_finer_model(
             tell(FinerAnswer(plan, bounds[-1] - idle if bounds else None))
 
     params = budget.params
-    highs = replace(params.exact.highs, **search_of(params.finer_model))
+    highs = replace(
+        params.exact.highs,
+        shares_of_free_columns=params.finer_model.shares_of_free_columns,
+        share_of_core=params.finer_model.share_of_core,
+    )
     part = replace(budget, params=replace(params, exact=replace(params.exact, highs=highs)))
     answer = milp.solve(formulation, part, hint, hear)
     hear(answer)
@@ -174,11 +177,3 @@ def solve_finer_model(
     known_values = answer.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     plan = placed(answer.values) if known_values and answer.values is not None else None
     return FinerAnswer(plan, bound)
-
-
-def search_of(params: FinerModelParams) -> dict[str, object]:
-    """Parameters of HiGHS that differ for the finer model."""
-    return {
-        "shares_of_free_columns": params.shares_of_free_columns,
-        "share_of_core": params.share_of_core,
-    }

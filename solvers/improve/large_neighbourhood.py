@@ -72,87 +72,106 @@ def improve_by_lns(
     # To report a plan takes about as long as to replay it.
     telling = time.monotonic() - began
     budget = replace(budget, deadline=budget.deadline - telling)
+    _Refinement(ledger, running, budget, report).run(params.report_seconds + params.report_factor * telling)
 
-    def tell() -> None:
-        report(target_of(ledger, running))
 
-    parts = partition_count(problem, budget.params.partition)
-    odd = asks_for_odd_shares(problem)
-    finer = finer_problem(problem, budget) if parts == 1 and not odd else None
-    packs = budget.ticks is None and budget.params.column_generation.enabled
-    if finer is not None:
-        before = ledger.objective
+class _Refinement:
+    """A plan that becomes better step by step."""
 
-        def take(found: FinerAnswer) -> bool:
-            """Report what the finer model found; True if no plan is better."""
-            nonlocal ledger
-            if found.bound is not None:
-                report(Headroom(found.bound - before))
-            if found.plan is not None and _is_better(found.plan, ledger):
-                ledger = found.plan
-                tell()
-            return found.bound is not None and ledger.objective >= found.bound
+    def __init__(
+        self,
+        ledger: Ledger,
+        running: tuple[Placement, ...],
+        budget: Budget,
+        report: Callable[[object], None],
+    ) -> None:
+        self.ledger, self._running, self._budget, self._report = ledger, running, budget, report
+        self._first = ledger.objective
+        self._bound: int | None = None
+        """Least upper bound, in the points of `ledger`."""
 
-        if take(_solve_by_kind(ledger, finer, running, budget, take)):
+    def run(self, pause: float) -> None:
+        """Improve the plan; while neighbourhoods are solved, report it after each pause in seconds."""
+        problem, budget = self.ledger.problem, self._budget
+        parts = partition_count(problem, budget.params.partition)
+        odd = asks_for_odd_shares(problem)
+        finer = finer_problem(problem, budget) if parts == 1 and not odd else None
+        packs = budget.ticks is None and budget.params.column_generation.enabled
+        if finer is not None:
+            self._solve_by_kind(finer)
+        # The block model of a part counts odd shares no better than that of the whole.
+        elif packs and (parts == 1 or odd):
+            self._repack()
+        if self._is_best:
             return
-    # The block model of a part counts odd shares no better than that of the whole.
-    elif packs and (parts == 1 or odd):
-        proven = _repack(ledger, budget, report)
-        tell()
-        if proven:
+        if parts > 1:
+            improve_partitions(self.ledger, parts, budget, self._tell)
+        if budget.params.lns.enabled:
+            self._refine(pause)
+        self._tell()
+
+    @property
+    def _is_best(self) -> bool:
+        """True if no plan is better."""
+        return self._bound is not None and self.ledger.objective >= self._bound
+
+    def _tell(self) -> None:
+        self._report(target_of(self.ledger, self._running))
+
+    def _limit(self, bound: int | None) -> None:
+        """Take over an upper bound on all plans."""
+        if bound is not None and (self._bound is None or bound < self._bound):
+            self._bound = bound
+            self._report(Headroom(bound - self._first))
+
+    def _solve_by_kind(self, finer: Problem) -> None:
+        """Solve the finer model, in most of the time."""
+        ledger, now, params = self.ledger, time.monotonic(), self._budget.params.finer_model
+        part = replace(self._budget, deadline=now + params.share_of_time * (self._budget.deadline - now))
+        known = target_of(ledger, self._running)
+        self._take(solve_finer_model(ledger.problem, finer, self._running, known, part, self._take))
+
+    def _take(self, found: FinerAnswer) -> None:
+        """Take over what the finer model found."""
+        self._limit(found.bound)
+        plan = found.plan
+        if plan is not None and plan.objective > self.ledger.objective and plan.meets_priority_floors:
+            self.ledger = plan
+            self._tell()
+
+    def _repack(self) -> None:
+        """Repack plain jobs on all nodes if there are few kinds of these."""
+        ledger, budget = self.ledger, self._budget
+        params = budget.params.column_generation
+        free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
+        if len(free) > params.max_node_kinds:
             return
-    if parts > 1:
-        improve_partitions(ledger, parts, budget, tell)
-    rounds = None if budget.ticks is None else budget.ticks * params.per_tick
-    told, news = time.monotonic(), False
-    neighbourhoods = _Neighbourhoods(ledger, params, budget.seed)
-    for number, nodes in enumerate(neighbourhoods) if params.enabled else ():
-        if number == rounds or time.monotonic() >= budget.deadline:
-            break
-        better = improve_neighbourhood(ledger, nodes, budget)
-        neighbourhoods.learn(better=better)
-        news |= better
-        pause = params.report_seconds + params.report_factor * telling
-        if news and rounds is None and time.monotonic() > told + pause:
-            tell()
-            told, news = time.monotonic(), False
-    tell()
+        mark, now = ledger.undo.mark(), time.monotonic()
+        deadline = now + params.share_of_repacking * (budget.deadline - now)
+        done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed, params=params)
+        fill_free_capacity(ledger)
+        if not ledger.meets_priority_floors:
+            ledger.undo.rollback(mark)
+        # What is repacked has an optimum of its own; only if that is all there is does it bound the plan.
+        if covers_whole_problem(ledger):
+            self._limit(done.bound)
+        self._tell()
 
-
-def _is_better(plan: Ledger, than: Ledger) -> bool:
-    return plan.objective > than.objective and plan.meets_priority_floors
-
-
-def _solve_by_kind(
-    ledger: Ledger,
-    finer: Problem,
-    running: tuple[Placement, ...],
-    budget: Budget,
-    tell: Callable[[FinerAnswer], object],
-) -> FinerAnswer:
-    """The last answer of the finer model; others are told."""
-    now, share = time.monotonic(), budget.params.finer_model.share_of_time
-    part = replace(budget, deadline=now + share * (budget.deadline - now))
-    return solve_finer_model(ledger.problem, finer, running, target_of(ledger, running), part, tell)
-
-
-def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> bool:
-    """Repack plain jobs on all nodes if there are few kinds of these; True if no plan is better than that."""
-    params = budget.params.column_generation
-    free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
-    if len(free) > params.max_node_kinds:
-        return False
-    mark, before, now = ledger.undo.mark(), ledger.objective, time.monotonic()
-    deadline = now + params.share_of_repacking * (budget.deadline - now)
-    done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed, params=params)
-    fill_free_capacity(ledger)
-    if not ledger.meets_priority_floors:
-        ledger.undo.rollback(mark)
-    # What is repacked has an optimum of its own; only if that is all there is does it bound the whole plan.
-    if done.bound is None or not covers_whole_problem(ledger):
-        return False
-    report(Headroom(done.bound - before))
-    return ledger.objective >= done.bound
+    def _refine(self, pause: float) -> None:
+        """Solve neighbourhoods until the time is up, or there is no use in more."""
+        ledger, budget, params = self.ledger, self._budget, self._budget.params.lns
+        rounds = None if budget.ticks is None else budget.ticks * params.per_tick
+        told, news = time.monotonic(), False
+        neighbourhoods = _Neighbourhoods(ledger, params, budget.seed)
+        for number, nodes in enumerate(neighbourhoods):
+            if number == rounds or time.monotonic() >= budget.deadline or self._is_best:
+                break
+            better = improve_neighbourhood(ledger, nodes, budget)
+            neighbourhoods.learn(better=better)
+            news |= better
+            if news and rounds is None and time.monotonic() > told + pause:
+                self._tell()
+                told, news = time.monotonic(), False
 
 
 def improve_neighbourhood(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
