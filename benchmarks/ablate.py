@@ -92,6 +92,7 @@ IMPROVERS: Final = {
     "dive": Improver("exact.highs.dive", over_time=True),
     "rounded vertex": Improver("exact.run.place_vertex"),
     "intermediate answers": Improver("exact.run.place_intermediate", clocked=True),
+    "finer model": Improver("finer_model.enabled", over_time=False),
     "neighbourhoods": Improver("lns.enabled", over_time=False),
     "partition": Improver("partition.enabled", over_time=False),
     "column generation": Improver("column_generation.enabled", over_time=False, clocked=True),

@@ -27,17 +27,18 @@ class LnsParams:
 
     share_of_nodes: float = 0.04
     """
-    … or this fraction of the nodes, if that is more. L, seed 0, by value, a plan 9 % below the bound, after
-    25 s of CPU: neighbourhoods of 12, 24, 48, 96 and 160 nodes make it 3.0, 3.6, 4.1, 4.1 and 4.4 % better …
+    … or this fraction of the nodes, if that is more. L, seed 0, by value, from a plan 9 % below the bound:
+    after 25 s of CPU neighbourhoods of 12, 24, 48, 96 and 160 nodes had gained 3.0, 3.6, 4.1, 4.1 and 4.4 %
+    (decision 0036) …
     """
 
     most_nodes: int = 48
-    """… but at most this many: after 8 s 24 and 48 nodes were best."""
+    """… but at most this many: after 8 s 24 and 48 nodes had gained most (decision 0036)."""
 
     most_size: int = 20_000
     """
-    Pairs of a replica type and a node up to which neighbourhoods grow if nothing helps: about what HiGHS
-    solves within a minute.
+    Pairs of a replica type and a node up to which neighbourhoods grow if nothing helps. No record of the case
+    that set it.
     """
 
     base_weight_milli: int = 100
@@ -88,31 +89,41 @@ class FinerModelParams:
     """The block model of the whole problem with a node group for each kind of node."""
 
     enabled: bool = True
-    """Without it only neighbourhoods and repacking improve a plan of the block model."""
+    """
+    Without it only neighbourhoods and repacking improve the plan of the block model. S, seed 1, and M, seed
+    0: 2.9 and 1.9 % of the possible gain were missed with 4 and 12 ticks, and 0.0 and 0.01 % with it
+    (decision 0036).
+    """
 
     max_size: int = 40_000
-    """Pairs of a replica type and a kind of node above which it is too large: L has 24,000 to 37,000."""
+    """
+    Pairs of a replica type and a kind of node above which it is too large: L has 20,000 to 27,000, L5 37,000,
+    XL 294,000 (decision 0036).
+    """
 
     size_per_second: int = 2_500
     """
-    Pairs for each second that is left: with less time it gives no answer. M, seed 0, by value, 4,306 pairs:
-    the optimum after 2.5 s of CPU, proven after 4.7. L, 20,454 pairs: within 0.2 % after 25 s.
+    Pairs for each second that is left: with less time it gives no answer. M, 4,300 pairs: the optimum after 2
+    to 6 s of CPU. L, 20,000 pairs: within 0.1 % after 18 to 45 s, its vertex after 9 (decision 0036).
     """
 
     size_per_tick: int = 400
-    """Pairs for each unit of deterministic work. S has about 1,000, M 4,000."""
+    """Pairs for each unit of deterministic work: S has about 1,000, M 4,000 (decision 0036)."""
 
     share_of_time: float = 0.85
-    """Fraction of the time for it; the rest is for placing its answer and for neighbourhoods."""
+    """
+    Fraction of the time for it; the rest is for placing its answer and for neighbourhoods. No record of the
+    case that set it.
+    """
 
     shares_of_free_columns: tuple[float, ...] = (0.6, 1.0)
     """
-    As `HighsParams.shares_of_free_columns`. With 1 no column is fixed, and the model is only presolved: L,
-    seed 0, by value, has no answer near the relaxation.
+    As `HighsParams.shares_of_free_columns`. With 1 no column is fixed, and the model is only presolved,
+    unless there is an answer near the relaxation: L, seed 0, has none (decision 0036).
     """
 
     share_of_core: float = 0.5
-    """As `HighsParams.share_of_core`."""
+    """As `HighsParams.share_of_core`. No record of the case that set it."""
 
 
 @dataclass(frozen=True, slots=True)
