@@ -71,7 +71,7 @@ class ExactRun:
             share, least = (self._params.share_of_time if refined else 1.0), self._params.least_seconds
             if refined and finer_problem(search.problem, search.limits.budget(search.deadline)) is not None:
                 # The finer model has the better answers: it needs most of the time.
-                share, least = self._params.share_before_finer_model, 0.0
+                share, least = self._params.share_before_finer_model, self._params.least_before_finer_model
             self._deadline = now + max(share * left, min(left, least))
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + self._params.seconds_for_bound)

@@ -118,11 +118,13 @@ def finer_size(finer: Problem) -> int:
 
 
 def finer_problem(problem: Problem, budget: Budget) -> Problem | None:
-    """The problem by kinds of nodes; None if its model takes more time than there is."""
+    """The problem by kinds of nodes; None if its model takes more time than there is, or is no other."""
     params = budget.params.finer_model
     if not params.enabled or problem.slots > 1:
         return None
     finer = by_kind(problem)
+    if len(finer.groups) == len(problem.groups):
+        return None
     most = (
         params.size_per_second * budget.seconds
         if budget.ticks is None
