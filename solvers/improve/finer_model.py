@@ -126,7 +126,7 @@ def finer_problem(problem: Problem, budget: Budget) -> Problem | None:
     if len(finer.groups) == len(problem.groups):
         return None
     most = (
-        params.size_per_second * budget.seconds
+        params.size_of_one_second * budget.seconds ** (2 / 3)
         if budget.ticks is None
         else params.size_per_tick * budget.ticks
     )

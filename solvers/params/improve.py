@@ -101,10 +101,11 @@ class FinerModelParams:
     XL 294,000 (decision 0036).
     """
 
-    size_per_second: int = 2_500
+    size_of_one_second: int = 2_000
     """
-    Pairs for each second that is left: with less time it gives no answer. M, 4,300 pairs: the optimum after 2
-    to 6 s of CPU. L, 20,000 pairs: within 0.1 % after 18 to 45 s, its vertex after 9 (decision 0036).
+    Pairs if one second is left, and in proportion to the 2/3rd power of the seconds: with less time there is
+    no answer. M, 4,300 pairs: the optimum after 2 to 6 s of CPU. L, 20,000 to 27,000 pairs: within 0.1 %
+    after 18 to 45 s (decision 0036).
     """
 
     size_per_tick: int = 400
