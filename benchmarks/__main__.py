@@ -80,13 +80,26 @@ def plans_command(log: Path | None = None, only: tuple[str, ...] = (), repeats: 
 @main.command("sizes")
 @_log_option
 @_only_option
+@click.option("--seeds", default="1,2,3", show_default=True, help="Comma-separated seeds of each case.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a figure is above its limit in limits.yaml.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the gap over time to this SVG file.")
 def sizes_command(
-    log: Path | None = None, only: tuple[str, ...] = (), check: bool = False, plot: Path | None = None
+    log: Path | None = None,
+    only: tuple[str, ...] = (),
+    seeds: str = "1",
+    check: bool = False,
+    plot: Path | None = None,
 ) -> None:
-    """S to XL in stages: pose, greedy, formulate, bound, gap over time, peak memory."""
-    measured = _in_stages("sizes", size_table.SIZE_INSTANCES, log, only)
+    """
+    S to XL in stages: pose, greedy, formulate, bound, gap over time, peak memory; with today's defaults.
+    """
+    instances = tuple(
+        replace(instance, seed=int(seed))
+        for instance in size_table.SIZE_INSTANCES
+        for seed in seeds.split(",")
+    )
+    measured = _in_stages("sizes", instances, log, only)
+    click.echo(size_table.seed_table(measured))
     if plot is not None:
         plot_gaps([found for _, found in measured], plot)
     if not check:
@@ -95,7 +108,7 @@ def sizes_command(
     broken = [
         sentence
         for instance, found in measured
-        for sentence in exceeded(instance.title, figures(found), limits)
+        for sentence in exceeded(instance.title, figures(found), limits, instance.seed)
     ]
     for sentence in broken:
         click.echo(sentence, err=True)
@@ -352,10 +365,17 @@ def report_command(log: Path) -> None:
         ("sizes", size_table.SIZE_INSTANCES),
         ("admission", (*size_table.ADMISSION_INSTANCES, *size_table.FLEET_INSTANCES)),
     ):
-        last = {record["case"]: record for record in records if record["benchmark"] == benchmark}
-        known = [(instance, last[instance.title]) for instance in instances if instance.title in last]
+        last = {
+            (record["case"], record["seed"]): record for record in records if record["benchmark"] == benchmark
+        }
+        known = [
+            (replace(instance, seed=seed), record)
+            for instance in instances
+            for (case, seed), record in sorted(last.items())
+            if case == instance.title
+        ]
         if known:
-            click.echo(f"{benchmark}\n\n{size_table.tables(known)}")
+            click.echo(f"{benchmark}\n\n{size_table.tables(known)}\n{size_table.seed_table(known)}")
 
 
 @main.command("limits")

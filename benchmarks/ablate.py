@@ -93,6 +93,7 @@ IMPROVERS: Final = {
     "rounded vertex": Improver("exact.run.place_vertex"),
     "intermediate answers": Improver("exact.run.place_intermediate", clocked=True),
     "answer repair": Improver("repair.enabled", over_time=False),
+    "finer model": Improver("finer_model.enabled", over_time=False),
     "neighbourhoods": Improver("lns.enabled", over_time=False),
     "partition": Improver("partition.enabled", over_time=False),
     "column generation": Improver("column_generation.enabled", over_time=False, clocked=True),

@@ -21,21 +21,22 @@ def load(path: Path = LIMITS) -> Limits:
 
 
 def figures(measured: dict[str, Any]) -> dict[str, float]:
-    """The limited figures of one instance: seconds, gap in percent, MiB."""
+    """The limited figures of one instance: seconds, gain missed in percent, MiB."""
     stages, plan = measured["stages"], measured["plan"]
     found = {
         f"{name}_s": stages["seconds"][name] for name in ("pose", "greedy", "verify", "formulate", "relax")
     }
     found["plan_s"] = plan["seconds"]
     found["peak_mib"] = max(plan["peak_mib"], plan["solver_peak_mib"])
-    found["gap_percent"] = 100 * plan["gap"]
+    found["gain_missed_percent"] = 100 * plan["gain_missed"]
     return found
 
 
-def exceeded(case: str, found: dict[str, float], limits: Limits) -> list[str]:
+def exceeded(case: str, found: dict[str, float], limits: Limits, seed: int) -> list[str]:
     """A sentence per figure above its limit; empty for a case without limits."""
     return [
-        f"{case}: {name} is {found[name]:.3g}, limit {bounds['limit']:g} (mean {bounds['mean']:g})"
+        f"{case}, seed {seed}: {name} is {found[name]:.3g}, "
+        f"limit {bounds['limit']:g} (mean {bounds['mean']:g})"
         for name, bounds in limits.get(case, {}).items()
         if name in found and found[name] > bounds["limit"]
     ]
@@ -46,7 +47,8 @@ def made_of(records: list[dict[str, Any]]) -> str:
     A limits file from several records of each case.
 
     Limits are wide because the machine may be busy: three times the seconds plus 0.5 s, 1.5 times the memory,
-    two times the gap plus 0.5 percentage points.
+    two times the gain missed plus 0.25 percentage points. The gap in percent of the objective has no limit:
+    where guarantees are missed, it says nothing.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for record in records:
@@ -68,8 +70,8 @@ def made_of(records: list[dict[str, Any]]) -> str:
 
 def _limit(name: str, largest: float) -> float:
     match name:
-        case "gap_percent":
-            return 2 * largest + 0.5
+        case "gain_missed_percent":
+            return 2 * largest + 0.25
         case "peak_mib":
             return 1.5 * largest
         case _:

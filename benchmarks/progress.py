@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+def gain_missed(objective: int, bound: int, nothing: int) -> float:
+    """
+    The part of the possible gain that a plan misses: (bound − objective) / (bound − `nothing`).
+
+    `nothing` is the objective of changing nothing. Other than a gap it is a share of what can be decided at
+    all: it is between 0 and 1 for each plan that is not worse than changing nothing, also where guarantees
+    are missed and the objective is near 0 or below.
+    """
+    return max(0, bound - objective) / max(1, bound - nothing)
+
+
 def gap_at(milestones: Sequence[dict[str, Any]], seconds: float) -> float | None:
     """The proven gap after `seconds`; None before the first plan with a positive objective."""
     known = [gap for when, gap in gaps(milestones) if when <= seconds]

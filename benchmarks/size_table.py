@@ -66,7 +66,10 @@ def tables(measured: Measured) -> str:
 
 def seed_table(measured: Measured) -> str:
     """One line for each case, with the median of its seeds and the worst in parentheses."""
-    head = ("case", "seeds", "limit", "took", "greedy to LP bound", "gap", "missed", "plan by")
+    head = (
+        *("case", "seeds", "limit", "took", "greedy to LP bound"),
+        *("gap", "gain missed", "missed", "plan by"),
+    )
     cases: dict[Instance, list[dict[str, Any]]] = {}
     for instance, found in measured:
         cases.setdefault(replace(instance, seed=0), []).append(found)
@@ -86,6 +89,7 @@ def _seed_cells(instance: Instance, found: list[dict[str, Any]]) -> list[str]:
         seconds(max(plan["seconds"] for plan in plans)),
         spread(greedy) if greedy else "",
         spread([plan["gap"] for plan in plans]),
+        spread([plan["gain_missed"] for plan in plans]),
         f"{max(plan['missed'] for plan in plans):,}",
         ", ".join(sorted({plan["solver"] for plan in plans})),
     ]
@@ -104,7 +108,7 @@ def _stage_cells(instance: Instance, stages: dict[str, Any]) -> list[str]:
     took, sizes = stages["seconds"], stages["sizes"]
     counts = (f"{sizes[name]:,}" for name in ("classes", "columns", "rows", "non_zeros"))
     return [
-        instance.title,
+        f"{instance.title}, seed {instance.seed}",
         f"{sizes['nodes']:,}",
         f"{sizes['running']:,} / {sizes['waiting']:,}",
         *counts,
@@ -117,7 +121,10 @@ def _stage_cells(instance: Instance, stages: dict[str, Any]) -> list[str]:
 def family_table(measured: Measured) -> str:
     """Rows and non-zeros per family of constraints; blank if an instance has none."""
     names = sorted({name for _, found in measured for name in found["stages"]["families"]})
-    head = ("family, rows / non-zeros", *(instance.title for instance, _ in measured))
+    head = (
+        "family, rows / non-zeros",
+        *(f"{instance.title}, seed {instance.seed}" for instance, _ in measured),
+    )
     return table(head, ([name, *_family_cells(name, measured)] for name in names))
 
 
@@ -134,7 +141,7 @@ def plan_table(measured: Measured) -> str:
         *(f"{instant} s" for instant in _INSTANTS),
         *(
             "gap",
-            "delay gap",
+            "gain missed",
             "plan by",
             "started / stopped / later",
             "GPUs held",
@@ -149,13 +156,13 @@ def _plan_cells(instance: Instance, plan: dict[str, Any]) -> list[str]:
     placed, milestones = plan["placed"], plan["milestones"]
     at = (gap_at(milestones, instant) if instant <= plan["seconds"] else None for instant in _INSTANTS)
     return [
-        instance.title,
+        f"{instance.title}, seed {instance.seed}",
         f"{instance.seconds:g} s",
         seconds(plan["seconds"]),
         seconds(first_plan(milestones)),
         *(percent(gap) for gap in at),
         percent(plan["gap"], 4),
-        percent(plan["delay_gap"]),
+        percent(plan["gain_missed"], 4),
         plan["solver"],
         f"{placed['started']:,} / {placed['stopped']:,} / {placed['later']:,}",
         percent(placed["gpu_ratio"], 1),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.progress import gain_missed
 from benchmarks.relaxation import relax
 from gpuplan.models.formulation import FAMILIES
 from gpuplan.models.formulation.columns import Columns
@@ -102,7 +103,6 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
     if solution.bound is None:
         raise AssertionError(solution)
     nothing = verify_target(snapshot, policy, DesiredState(snapshot.running_placements)).objective
-    best = problem.ceiling + nothing
     return {
         "seconds": whole,
         "phases": solution.phases,
@@ -111,7 +111,8 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
         "objective": solution.objective,
         "bound": solution.bound,
         "gap": solution.gap,
-        "delay_gap": _delay_gap(solution, best),
+        "nothing": nothing,
+        "gain_missed": gain_missed(solution.objective, solution.bound, nothing),
         "missed": solution.not_disaggregated,
         "fallback": solution.fallback.reason if solution.fallback else None,
         "placed": _placed(snapshot, solution),
@@ -128,19 +129,6 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
         "peak_mib": peak_mib(resource.RUSAGE_SELF),
         "solver_peak_mib": peak_mib(resource.RUSAGE_CHILDREN),
     }
-
-
-def _delay_gap(solution: Solution, best: int) -> float | None:
-    """
-    The gap in terms of cost: (cost − least cost) / least cost.
-
-    The cost of a plan is its distance from every job at its best: the weighted delay if later starts have
-    less worth, otherwise the weight of the waiting jobs. The same plan has a larger gap in these terms.
-    """
-    bound = solution.bound
-    if bound is None or bound >= best:
-        return None
-    return max(0, bound - solution.objective) / (best - bound)
 
 
 def _sizes(

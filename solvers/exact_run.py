@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import SolveStatus, StopReason
 from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.improve.finer_model import finer_problem
 from gpuplan.solvers.improve.pop_partition import partition_count
 from gpuplan.solvers.incumbent import STOPPED_RELAXATION
 from gpuplan.solvers.interface import PlacedAnswer, RepairedAnswer
@@ -75,8 +76,11 @@ class ExactRun:
         if self._placing and solver is not None and not search.limits.deterministic:
             # Plans with later starts are not refined; the time to place one is known once greedy has run.
             refined = search.problem.slots == 1 or "greedy" not in search.phases
-            share = self._params.share_of_time if refined else 1.0
-            self._deadline = now + max(share * left, min(left, self._params.least_seconds))
+            share, least = (self._params.share_of_time if refined else 1.0), self._params.least_seconds
+            if refined and finer_problem(search.problem, search.limits.budget(search.deadline)) is not None:
+                # The finer model has the better answers: it needs most of the time.
+                share, least = self._params.share_before_finer_model, self._params.least_before_finer_model
+            self._deadline = now + max(share * left, min(left, least))
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + self._params.seconds_for_bound)
 

@@ -262,7 +262,7 @@ def _run_lns(search: EpochSearch) -> None:
         if isinstance(message, DesiredState):
             newest[:] = [message]
         elif isinstance(message, Headroom):
-            search.add_bound("configurations", begun_at + message.points)
+            search.add_bound("refinement", begun_at + message.points)
         search.record_milestone(LNS)
         # Intermediate plans are checked only if there is time for another check at the end.
         spare = budget.deadline - time.monotonic() > checks * search.verify_seconds

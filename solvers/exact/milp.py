@@ -106,6 +106,9 @@ def _search_near_relaxation(
     """
     known = hint
     for part in run.params.shares_of_free_columns:
+        if part >= 1 and start is not None:
+            # The last search frees all columns too, and proves a bound.
+            break
         kept = np.union1d(_columns_to_fix(run, relaxed, part), unused)
         if start is not None:
             kept = kept[start[kept] == np.rint(relaxed[kept])]

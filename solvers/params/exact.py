@@ -94,6 +94,19 @@ class ExactRunParams:
     record of the case that set it.
     """
 
+    share_before_finer_model: float = 0.3
+    """
+    Fraction of the time for the search if the finer model follows … M, seed 1: the block
+    model takes 24 s of CPU to its optimum, of which placing loses 44 %; the finer one has as good an
+    answer after 6 s, of which placing loses 0.5 % (decision 0036).
+    """
+
+    least_before_finer_model: float = 3.0
+    """
+    … but at least this many seconds, if available: to start a process takes a second on a busy host. No
+    record of the case that set it.
+    """
+
     seconds_for_bound: float = 2.0
     """Seconds to improve the bound of a plan that stays as it is. No record of the case that set it."""
 

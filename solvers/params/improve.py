@@ -21,7 +21,25 @@ class LnsParams:
     """
 
     nodes: int = 12
-    """Nodes of a neighbourhood (decision 0007; no record of the case that set the number)."""
+    """
+    Fewest nodes of a neighbourhood at first (decision 0007; no record of the case that set the number) …
+    """
+
+    share_of_nodes: float = 0.04
+    """
+    … or this fraction of the nodes, if that is more. L, seed 0, by value, from a plan 9 % below the bound:
+    after 25 s of CPU neighbourhoods of 12, 24, 48, 96 and 160 nodes had gained 3.0, 3.6, 4.1, 4.1 and 4.4 %
+    (decision 0036) …
+    """
+
+    most_nodes: int = 48
+    """… but at most this many: after 8 s 24 and 48 nodes had gained most (decision 0036)."""
+
+    most_size: int = 20_000
+    """
+    Pairs of a replica type and a node up to which neighbourhoods grow if nothing helps. No record of the case
+    that set it.
+    """
 
     base_weight_milli: int = 100
     """
@@ -30,7 +48,10 @@ class LnsParams:
     """
 
     seconds: float = 1.0
-    """Maximum of one neighbourhood, if the clock limits the work. No record of the case that set it."""
+    """
+    Maximum of a neighbourhood of `nodes` nodes, in proportion to its nodes, if the clock limits the work. No
+    record of the case that set it.
+    """
 
     gap: float = 0.0005
     """
@@ -40,8 +61,8 @@ class LnsParams:
 
     max_failures: int = 4
     """
-    Failures in a row that end the search, for each neighbourhood that fits into the cluster. No record of the
-    case that set it.
+    Failures in a row, for each neighbourhood that fits into the cluster, until neighbourhoods grow; the
+    search ends if they have all nodes. No record of the case that set it.
     """
 
     report_seconds: float = 1.0
@@ -91,6 +112,49 @@ class AnswerRepairParams:
     """
     Maximum fraction of the time left; neighbourhoods get the rest. No record of the case that set it.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class FinerModelParams:
+    """The block model of the whole problem with a node group for each kind of node."""
+
+    enabled: bool = True
+    """
+    Without it only neighbourhoods and repacking improve the plan of the block model. S, seed 1, and M, seed
+    0: 2.9 and 1.9 % of the possible gain were missed with 4 and 12 ticks, and 0.0 and 0.01 % with it
+    (decision 0036).
+    """
+
+    max_size: int = 40_000
+    """
+    Pairs of a replica type and a kind of node above which it is too large: L has 20,000 to 27,000, L5 37,000,
+    XL 294,000 (decision 0036).
+    """
+
+    size_of_one_second: int = 2_000
+    """
+    Pairs if one second is left, and in proportion to the 2/3rd power of the seconds: with less time there is
+    no answer. M, 4,300 pairs: the optimum after 2 to 6 s of CPU. L, 20,000 to 27,000 pairs: within 0.1 %
+    after 18 to 45 s (decision 0036).
+    """
+
+    size_per_tick: int = 400
+    """Pairs for each unit of deterministic work: S has about 1,000, M 4,000 (decision 0036)."""
+
+    share_of_time: float = 0.85
+    """
+    Fraction of the time for it; the rest is for placing its answer and for neighbourhoods. No record of the
+    case that set it.
+    """
+
+    shares_of_free_columns: tuple[float, ...] = (0.6, 1.0)
+    """
+    As `HighsParams.shares_of_free_columns`. With 1 no column is fixed, and the model is only presolved,
+    unless there is an answer near the relaxation: L, seed 0, has none (decision 0036).
+    """
+
+    share_of_core: float = 0.5
+    """As `HighsParams.share_of_core`. No record of the case that set it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gpuplan.solvers.params.exact import ExactParams
 from gpuplan.solvers.params.improve import (
     AnswerRepairParams,
     ColumnGenerationParams,
+    FinerModelParams,
     LnsParams,
     PartitionParams,
 )
@@ -92,6 +93,7 @@ class SearchParams:
     formulation: FormulationParams = FormulationParams()
     exact: ExactParams = ExactParams()
     repair: AnswerRepairParams = AnswerRepairParams()
+    finer_model: FinerModelParams = FinerModelParams()
     lns: LnsParams = LnsParams()
     partition: PartitionParams = PartitionParams()
     column_generation: ColumnGenerationParams = ColumnGenerationParams()

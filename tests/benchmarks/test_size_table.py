@@ -1,6 +1,7 @@
 """What is told of a measurement: gaps over time, limits, targets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +11,7 @@ from benchmarks.__main__ import QUICK_PLANS, main
 from benchmarks.limits import LIMITS, exceeded, figures, load, made_of
 from benchmarks.markdown import percent, seconds, table
 from benchmarks.plots import plot_gaps
-from benchmarks.progress import first_plan, gap_at, gaps, seconds_to
+from benchmarks.progress import first_plan, gain_missed, gap_at, gaps, seconds_to
 from benchmarks.records import append, read
 from benchmarks.size_table import ADMISSION_INSTANCES, SIZE_INSTANCES, plan_table, stage_table
 from benchmarks.targets import NOT_MEASURED, TARGETS, targets_table
@@ -38,6 +39,7 @@ def record(case="L", benchmark="sizes"):
     return {
         "benchmark": benchmark,
         "case": case,
+        "seed": 1,
         "stages": {
             "seconds": took,
             "sizes": counts,
@@ -50,7 +52,7 @@ def record(case="L", benchmark="sizes"):
         "plan": {
             "seconds": 5.0,
             "gap": 10 / 990,
-            "delay_gap": 0.5,
+            "gain_missed": 0.002,
             "solver": "milp",
             "missed": 3,
             "placed": {"started": 97, "stopped": 1, "later": 0, "gpu_ratio": 0.9},
@@ -90,6 +92,28 @@ def test_seconds_have_two_digits_below_ten(value, said):
     assert seconds(value) == said
 
 
+def test_the_gain_missed_is_a_share_of_what_can_be_decided():
+    """Changing nothing misses two guaranteed GPUs; a plan that misses none is worth little by itself."""
+    assert gain_missed(objective=100, bound=200, nothing=-20_000) == pytest.approx(100 / 20_200)
+    assert gain_missed(objective=-20_000, bound=200, nothing=-20_000) == 1.0
+    assert gain_missed(objective=0, bound=0, nothing=0) == 0.0
+
+
+def test_the_seeds_of_a_case_are_told_by_the_median_and_the_worst():
+    plans = [record(), record(), record()]
+    for number, plan in enumerate(plans):
+        plan["seed"], plan["plan"] = number, plan["plan"] | {"gain_missed": (0.03, 0.001, 0.002)[number]}
+    text = size_table.seed_table([(replace(SIZE_INSTANCES[2], seed=plan["seed"]), plan) for plan in plans])
+    assert "0.20 % (3.00 %)" in text
+    assert "0, 1, 2" in text
+
+
+def test_a_gain_missed_above_its_limit_is_told():
+    limits = {"L": {"gain_missed_percent": {"mean": 0.0, "spread": 0.0, "limit": 0.15}}}
+    (said,) = exceeded("L", figures(record()), limits, 2)
+    assert said.startswith("L, seed 2: gain_missed_percent is 0.2, limit 0.15")
+
+
 def test_a_missing_ratio_is_a_dash():
     assert percent(None) == "–"
     assert percent(0.12345) == "12.35 %"
@@ -119,17 +143,17 @@ def test_records_name_versions_and_machine_but_no_host(tmp_path):
 
 def test_a_figure_above_its_limit_is_told():
     limits = {"L": {"plan_s": {"mean": 1.0, "spread": 0.1, "limit": 4.0}}}
-    (said,) = exceeded("L", figures(record()), limits)
+    (said,) = exceeded("L", figures(record()), limits, 1)
     assert "plan_s is 5, limit 4" in said
 
 
 def test_a_figure_at_its_limit_is_fine():
     limits = {"L": {"plan_s": {"mean": 1.0, "spread": 0.1, "limit": 5.0}}}
-    assert not exceeded("L", figures(record()), limits)
+    assert not exceeded("L", figures(record()), limits, 1)
 
 
 def test_a_case_without_limits_is_fine():
-    assert not exceeded("XL", figures(record()), {})
+    assert not exceeded("XL", figures(record()), {}, 1)
 
 
 def test_the_limits_are_of_sizes_and_figures_that_are_measured():
@@ -146,7 +170,7 @@ def test_new_limits_hold_for_what_they_are_made_of(tmp_path):
     path.write_text(made_of([record(), slow]))
     limits = load(path)
     assert limits["L"]["plan_s"] == {"mean": 7.0, "spread": 4.0, "limit": 27.5}
-    assert not exceeded("L", figures(slow), limits)
+    assert not exceeded("L", figures(slow), limits, 1)
 
 
 def test_limits_are_generous():
@@ -221,7 +245,7 @@ def test_without_a_command_the_quick_ones_are_measured(measured):
 
 def test_one_case_is_measured_alone(measured):
     CliRunner().invoke(main, ["sizes", "--only", "M"], catch_exceptions=False)
-    assert measured == {"sizes": ["M"]}
+    assert measured == {"sizes": ["M", "M", "M"]}
 
 
 def test_a_check_fails_above_a_limit(measured, monkeypatch):
@@ -230,7 +254,7 @@ def test_a_check_fails_above_a_limit(measured, monkeypatch):
     assert measured == {}
     done = CliRunner().invoke(main, ["sizes", "--only", "M", "--check"], catch_exceptions=False)
     assert done.exit_code == 1
-    assert "M: plan_s is 5, limit 4" in done.output
+    assert "M, seed 3: plan_s is 5, limit 4" in done.output
     assert CliRunner().invoke(main, ["sizes", "--only", "L", "--check"]).exit_code == 0
 
 
@@ -239,4 +263,4 @@ def test_a_report_tells_a_log_again(tmp_path):
     append(path, "sizes", record())
     done = CliRunner().invoke(main, ["report", str(path)], catch_exceptions=False)
     assert "3 of 100 jobs" in done.output
-    assert "| L | 60 s |" in done.output
+    assert "| L, seed 1 | 60 s |" in done.output
