@@ -74,13 +74,7 @@ class ExactRun:
         # A bound is useful even without time to place a plan.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
-            # Plans with later starts are not refined; the time to place one is known once greedy has run.
-            refined = search.problem.slots == 1 or "greedy" not in search.phases
-            share, least = (self._params.share_of_time if refined else 1.0), self._params.least_seconds
-            if refined and finer_problem(search.problem, search.limits.budget(search.deadline)) is not None:
-                # The finer model has the better answers: it needs most of the time.
-                share, least = self._params.share_before_finer_model, self._params.least_before_finer_model
-            self._deadline = now + max(share * left, min(left, least))
+            self._deadline = now + self._seconds_of(left)
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + self._params.seconds_for_bound)
 
@@ -114,6 +108,23 @@ class ExactRun:
 
     def _asked(self) -> ChildOutcome:
         return run_in_child(SOLVE_ENTRY, self._arguments(), self._seconds, self._hear)
+
+    def _seconds_of(self, left: float) -> float:
+        """Seconds of those left that the solver may take; the rest is for what improves its answer."""
+        search, params = self._search, self._params
+        # Plans with later starts are not refined; the time to place one is known once greedy has run.
+        if search.problem.slots > 1 and "greedy" in search.phases:
+            return left
+        # The finer model has the better answers: it needs most of the time.
+        first = max(params.share_before_finer_model * left, min(left, params.least_before_finer_model))
+        if self._finer_model_follows(left - first):
+            return first
+        return max(params.share_of_time * left, min(left, params.least_seconds))
+
+    def _finer_model_follows(self, seconds: float) -> bool:
+        """True if the finer model can be solved in these seconds."""
+        search = self._search
+        return finer_problem(search.problem, search.limits.budget(time.monotonic() + seconds)) is not None
 
     @property
     def _seconds(self) -> float:
@@ -287,7 +298,9 @@ class ExactRun:
             return
         deadline = search.deadline
         if not search.limits.deterministic:
-            deadline = time.monotonic() + params.share_of_time * left
+            follows = self._finer_model_follows(left * (1 - params.share_before_finer_model))
+            share = params.share_before_finer_model if follows else params.share_of_time
+            deadline = time.monotonic() + share * left
         budget = search.limits.budget(deadline)
         placed = PlacedAnswer(aggregate, found - search.unchanged_objective, self._plan)
         better = list[RepairedAnswer]()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.solution import DesiredState, StopReason
@@ -81,7 +82,7 @@ def solve_stage(
     if first is not None and problem.slots > 1:
         search.submit_plan(*first)
     elif first is not None:
-        offer_extended_plan(search, first[1], _waiting(problem), name=first[0])
+        offer_extended_plan(search, first[1], _waiting(problem), name=first[0], exchanges=not enough)
     if problem.slots > 1 and not problem.firm_reservations:
         with search.phase("hold"):
             search.problem = reserve_promised_starts(problem, limits.params.placement)
@@ -148,12 +149,23 @@ def _waiting(problem: Problem) -> frozenset[str]:
 
 
 def offer_extended_plan(
-    search: EpochSearch, last: DesiredState, newcomers: frozenset[str], name: str = LAST_PLAN
+    search: EpochSearch,
+    last: DesiredState,
+    newcomers: frozenset[str],
+    name: str = LAST_PLAN,
+    *,
+    exchanges: bool = False,
 ) -> None:
     """Offer the last plan with newcomers in it, or as it is if that is not possible."""
+    until = inf if search.limits.deterministic else search.deadline
     with search.phase("carry on"):
         target = extend_last_plan(
-            search.problem, search.running, last, newcomers, search.limits.params.placement
+            search.problem,
+            search.running,
+            last,
+            newcomers,
+            search.limits.params.placement,
+            exchanges_until=until if exchanges else None,
         )
     if target is None or not search.keeps(target) or not search.submit_plan(name, target):
         search.submit_plan(name, last)

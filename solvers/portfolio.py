@@ -258,14 +258,26 @@ class _TieredSolve:
         return dict(ledger.served)
 
     def _by_turns(self) -> dict[int, DesiredState]:
-        """Greedy's plans of all stages."""
-        return greedy_by_priority(
+        """
+        Greedy's plans of all stages.
+
+        Guarantees count at every stage, and only the last plan has exchanged jobs for them. Where it is the
+        better one for a stage, it stands in for that: otherwise the floors would rule it out in the end.
+        """
+        found = greedy_by_priority(
             self._problem,
             self._running,
             deadline=self._deadline,
             thorough=not self._limits.solvers,
             params=self._limits.params.placement,
         )
+        *earlier, last = self._problem.priorities
+        for priority in earlier if self._problem.guarantees else ():
+            judge = verifier_of_stage(self._check, self._served, stage_problem(self._problem, priority))
+            own, whole = (judge(each) for each in (found.get(priority, found[last]), found[last]))
+            if not whole.violations and whole.objective > own.objective:
+                found[priority] = found[last]
+        return found
 
     def _start_of(self, priority: int) -> DesiredState | None:
         """Greedy's plan of a stage, while no earlier stage has a better one."""

@@ -331,8 +331,8 @@ def _exchange_jobs(ledger: Ledger, deadline: float | None) -> None:
         exchange_for_guarantees(ledger, deadline=deadline)
     # In an earlier turn, jobs of lower priority would take what those of the next turns can use.
     is_last = ledger.current_priority in (None, *ledger.problem.priorities[-1:])
-    if is_last and use_idle_gpus(ledger, deadline=deadline):
-        fill_free_capacity(ledger)
+    if is_last:
+        use_idle_gpus(ledger, deadline=deadline)
 
 
 def place_gangs_first(ledger: Ledger, *, deadline: float | None) -> None:

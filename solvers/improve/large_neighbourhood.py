@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ from gpuplan.models.formulation.encode import encode
 from gpuplan.models.formulation.structure.replica_types import replica_types_of
 from gpuplan.solvers.exact import milp
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
 from gpuplan.solvers.improve.column_generation import repack
 from gpuplan.solvers.improve.column_generation.subproblem import asks_for_odd_shares, covers_whole_problem
 from gpuplan.solvers.improve.destroy import (
@@ -93,6 +95,8 @@ class _Refinement:
     def run(self, pause: float) -> None:
         """Improve the plan; while neighbourhoods are solved, report it after each pause in seconds."""
         problem, budget = self.ledger.problem, self._budget
+        if use_idle_gpus(self.ledger, deadline=inf if budget.ticks is not None else budget.deadline):
+            self._tell()
         parts = partition_count(problem, budget.params.partition)
         odd = asks_for_odd_shares(problem)
         finer = finer_problem(problem, budget) if parts == 1 and not odd else None

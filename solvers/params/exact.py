@@ -96,9 +96,9 @@ class ExactRunParams:
 
     share_before_finer_model: float = 0.3
     """
-    Fraction of the time for the search if the finer model follows … M, seed 1: the block
-    model takes 24 s of CPU to its optimum, of which placing loses 44 %; the finer one has as good an
-    answer after 6 s, of which placing loses 0.5 % (decision 0036).
+    Fraction of the time for the search if the finer model follows … M, seed 1: the block model takes 24 s of
+    CPU to its optimum; the finer one has as good an answer after 6 s, of which placing loses 0.5 % (decision
+    0036).
     """
 
     least_before_finer_model: float = 3.0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.problem.jobs import ClassRole
 from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
+from gpuplan.solvers.heuristics.guarantees.idle_gpus import use_idle_gpus
 from gpuplan.solvers.heuristics.pool_nodes import close_idle_nodes, open_pool_nodes
 from gpuplan.solvers.heuristics.preemption import PreemptionSearch
 from gpuplan.solvers.heuristics.vacate import restore_preempted
@@ -28,13 +29,16 @@ def extend_last_plan(
     last: DesiredState,
     newcomers: frozenset[str],
     params: PlacementParams = PlacementParams(),
+    *,
+    exchanges_until: float | None = None,
 ) -> DesiredState | None:
     """
     The last plan of one slot, with more jobs in it; None if it is no longer feasible.
 
     Every job that fits beside it starts. Jobs are preempted only for newcomers, where that pays: all other
     jobs had their turn when the last plan was made. Equal jobs start in the order of the queue, whichever
-    came last.
+    came last. Until the instant `exchanges_until` (of `time.monotonic`), jobs of the plan are then exchanged
+    for others that use idle GPUs for unmet guarantees; None exchanges none.
     """
     problem = _known_first(problem, last)
     ledger = ledger_of(problem, last, staying=_staying(running, last), params=params)
@@ -47,6 +51,8 @@ def extend_last_plan(
             restore_preempted(ledger)
             fill_free_capacity(ledger)
     ledger.current_priority = None
+    if exchanges_until is not None and problem.guarantees:
+        use_idle_gpus(ledger, deadline=exchanges_until)
     if not break_migration_cycles(ledger):
         return None
     close_idle_nodes(ledger)

@@ -18,6 +18,7 @@ import numpy as np
 from gpuplan.models.units import MILLI
 from gpuplan.solvers.deadline import is_late
 from gpuplan.solvers.heuristics import placement, vacate
+from gpuplan.solvers.heuristics.greedy_fill import fill_free_capacity
 from gpuplan.solvers.state.preemption_candidates import PreemptionCandidates
 
 if TYPE_CHECKING:
@@ -32,8 +33,20 @@ def use_idle_gpus(ledger: Ledger, *, deadline: float | None = None) -> bool:
     """
     Exchange jobs on nodes with idle GPUs as long as a guarantee is unmet and that pays, until the deadline.
 
-    True if anything changed. Only jobs of one replica are exchanged, and running jobs on one node.
+    What is then left is filled. True if anything changed; nothing does if a priority would earn less than its
+    floor. Only jobs of one replica are exchanged, and running jobs on one node.
     """
+    mark = ledger.undo.mark()
+    if not _exchange(ledger, deadline):
+        return False
+    fill_free_capacity(ledger)
+    if ledger.meets_priority_floors:
+        return True
+    ledger.undo.rollback(mark)
+    return False
+
+
+def _exchange(ledger: Ledger, deadline: float | None) -> bool:
     changed = False
     for _ in range(ledger.params.greedy.idle_rounds):
         exchange = _NodeExchange(ledger, deadline)
